@@ -1,22 +1,22 @@
-r"""Augment labelled text by replacing words, as for TinyBERT (Jiao et al. 2019, algorithm 1).
+r"""Augment labelled text by replacing words, as TinyBERT did (Jiao et al. 2019, algorithm 1).
 
     python -m data.augment --input reviews.jsonl --output augmented --model bert-base-uncased \
         --text text_a
 
-Each row is written as it is, and --copies times with other words: each word is replaced with
---probability by one of its --candidates. Those of a word that is one token are the likeliest words
-in its place by the masked language model in --model; those of a word of several tokens are its
-nearest neighbours by word vectors, which are made of the counts of --corpus (data/word_vectors.py).
-A word without candidates stays. All other fields, the label too, stay as they are.
+Each row is written unchanged, and --copies times with replaced words: each word is replaced with
+--probability by one of its --candidates. If the word is a single token, these are the most likely
+words at its position under the masked language model in --model; if it is several tokens, its
+nearest neighbours by word vectors made from the counts of --corpus (data/word_vectors.py). A word
+without candidates stays. All other fields, including the label, stay unchanged.
 
-The paper's numbers are the defaults: 20 copies, 15 candidates, probability 0.4. From its code: stop
-words stay, and so do words with anything but letters in them; candidates are whole words; they are
-found once for a text, and not again after other words were replaced; a copy that was written
-already is left out. Other than there, a masked text is read alone and not beside itself, the
-candidates of the model have nothing but letters, stop words are scikit-learn's, and the vectors are
-not GloVe's.
+The paper's numbers are the defaults: 20 copies, 15 candidates, probability 0.4. As in its code,
+stop words stay, and so do words with anything but letters in them; candidates are whole words; they
+are found once for a text, and not again after other words were replaced; a copy that was already
+written is left out. Unlike its code, a masked text is read by itself and not paired with the
+original text, the model's candidates have only letters, stop words are scikit-learn's, and the
+vectors are not GloVe's.
 
-The copies of a row depend on its texts, the model, the corpus and --seed alone, not on other rows.
+The copies of a row depend only on its texts, the model, the corpus and --seed, not on other rows.
 """
 
 import argparse
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from t5x_like.vocabularies import Vocabulary
 
 _TOGETHER = 64  # rows whose words are predicted together, and masked texts in a batch
-_HEADS = ("pretraining", "masked_lm")  # with which a model predicts masked tokens
+_HEADS = ("pretraining", "masked_lm")  # heads that predict masked tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Word:
 
     Attributes:
         text: the word.
-        start, end: its characters in the text.
-        token: the number of its token, or None where it is several tokens.
+        start, end: the range of its characters in the text.
+        token: the index of its token; None if it is several tokens.
     """
 
     text: str
@@ -61,10 +61,10 @@ class Word:
 
 
 class MaskedWords:
-    """The likeliest words in a place of a text, by a masked language model.
+    """Predicts the most likely words at a position of a text, with a masked language model.
 
     Args:
-        model: with the head of masked tokens.
+        model: a model with a head that predicts masked tokens.
         vocabulary: its vocabulary, with special tokens.
     """
 
@@ -89,7 +89,7 @@ class MaskedWords:
         self._most = int(whole.sum())
 
     def words(self, text: str) -> list[Word]:
-        """The words of a text that may be replaced: letters alone, and no stop words."""
+        """Return the words of a text that may be replaced: only letters, and not a stop word."""
         from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
         from tokenizers import pre_tokenizers
 
@@ -104,9 +104,9 @@ class MaskedWords:
         return found
 
     def likeliest(self, asked: Sequence[tuple[str, int]], *, most: int) -> list[list[str]]:
-        """The likeliest words in place of a token of a text, for each text and token asked for.
+        """Return the most likely replacements of a token, for each (text, index of a token).
 
-        None for a token that the model has no position for.
+        Empty for a token beyond the model's maximum length.
         """
         longest = self._model.config["positions"]
         rows = [self._masked(*one, longest=longest) for one in asked]
@@ -120,7 +120,7 @@ class MaskedWords:
         return found
 
     def _masked(self, text: str, place: int, *, longest: int) -> tuple[list[int], int] | None:
-        """The masked text with special tokens, and the place of the mask."""
+        """Return the masked text with special tokens and the mask's position, or None."""
         own = self._vocabulary
         ids = own.encode(text)[: longest - 2]
         if place >= len(ids):
@@ -131,9 +131,9 @@ class MaskedWords:
     def _predict(
         self, rows: Sequence[tuple[list[int], int] | None], *, most: int, longest: int
     ) -> np.ndarray:
-        """The likeliest tokens [B, most] in the masked places."""
+        """Return the most likely tokens [B, most] at the masked positions."""
         sizes = [len(one[0]) for one in rows if one]
-        # A few lengths of rows, so that few programs are compiled.
+        # Use only a few row lengths, so that few programs are compiled.
         length = min(longest, -(-max(sizes, default=1) // 32) * 32)
         tokens, segments = np.zeros([2, _TOGETHER, length], np.int32)
         places = np.zeros([_TOGETHER, 1], np.int32)
@@ -151,11 +151,11 @@ class MaskedWords:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The numbers of algorithm 1.
+    """The settings of algorithm 1.
 
     Attributes:
         copies, candidates, probability: N_a, K and p_t of the paper.
-        seed: of the random choices.
+        seed: seed of the random choices.
 
     Raises:
         ValueError: a number is out of range.
@@ -180,11 +180,11 @@ def augmented(
     vectors: word_vectors.WordVectors,
     settings: Settings,
 ) -> Iterator[list[tuple[str, ...]]]:
-    """The copies of each row, the row itself first.
+    """Yield the copies of each row, the row itself first.
 
     Args:
         rows: the texts of each row.
-        masked, vectors: where candidates are from.
+        masked, vectors: the sources of candidates.
     """
     for some in _together(rows):
         words = [[masked.words(text) for text in row] for row in some]
@@ -208,7 +208,7 @@ def augmented(
 
 
 def _together(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """The rows, so many at a time."""
+    """Yield the rows in lists of `_TOGETHER`."""
     left = iter(rows)
     while some := list(itertools.islice(left, _TOGETHER)):
         yield some
@@ -217,7 +217,7 @@ def _together(rows: Iterable[Any]) -> Iterator[list[Any]]:
 def _copies(
     row: Sequence[str], choices: Sequence[Sequence[tuple[Word, list[str]]]], settings: Settings
 ) -> list[tuple[str, ...]]:
-    """The different copies of a row."""
+    """Return the different copies of a row."""
     key = json.dumps([settings.seed, *row]).encode()
     draw = random.Random(int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big"))
     found = {tuple(row): None}
@@ -233,7 +233,7 @@ def _copies(
 def _replaced(
     text: str, choices: Sequence[tuple[Word, list[str]]], draw: random.Random, probability: float
 ) -> str:
-    """A text with some words replaced; an upper-case first letter stays."""
+    """Replace some words of a text; an upper-case first letter stays upper-case."""
     parts, done = [], 0
     for word, candidates in choices:
         if draw.random() < probability and candidates:
@@ -244,10 +244,10 @@ def _replaced(
 
 
 def read_masked_words(folder: str, vocabulary: str) -> MaskedWords:
-    """The masked language model in a folder.
+    """Load the masked language model in a folder.
 
     Args:
-        vocabulary: its file; "" for that of the run or the folder.
+        vocabulary: the file of its vocabulary; "" for the vocabulary of the run or the folder.
 
     Raises:
         ValueError: there is no model or vocabulary, or it does not predict masked tokens.
@@ -280,7 +280,7 @@ def augment_files(
     """Write the rows of files with their copies into a folder.
 
     Args:
-        fields: those with the texts to augment.
+        fields: the fields with the texts to augment.
 
     Returns:
         Counts of rows `read` and `written`.

@@ -2,7 +2,7 @@ r"""C4 and mC4, as TensorFlow Datasets prepares them: the corpora of T5 and mT5.
 
     --config.data.module=data/c4.py --config.data.task=c4_en
     --config.data.settings.config=multilingual --config.data.settings.languages="('de','fr')"
-        --config.data.task=mc4             the languages mixed, each also a task of its own: mc4_de
+        --config.data.task=mc4             the languages mixed; each is also a task: mc4_de
 
 Nothing is read when the tasks are registered. C4 has to be prepared first, in one of three ways:
 
@@ -24,8 +24,8 @@ Nothing is read when the tasks are registered. C4 has to be prepared first, in o
        --config.data.settings.files="c4/en/c4-train.*.json.gz"
        --config.data.settings.validation_files="c4/en/c4-validation.*.json.gz"
 
-Validation is C4's own: the pages whose URL falls into one of a thousand hash buckets. `en` has no
-span of three sentences twice, so hardly any text of it is in both splits.
+The validation split is C4's: the pages whose URL falls into one of a thousand hash buckets. In `en`
+no span of three sentences occurs twice, so hardly any of its text is in both splits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,11 +61,11 @@ def register(
     3.2).
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: turns the documents into examples.
         config: the version of C4, one of `CONFIGS`.
-        languages: of the multilingual config, such as "de"; all 107 if empty.
-        version: of the prepared data.
+        languages: languages of the multilingual config, such as "de"; all 107 if empty.
+        version: version of the prepared data.
         data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
 
     Raises:
@@ -91,7 +91,7 @@ def documents(
     version: str = "3.1.0",
     data_dir: str | None = None,
 ) -> tf.data.Dataset:
-    """The documents of a split, {"text": scalar string}; of several languages in turn."""
+    """Return the documents of a split, {"text": scalar string}, alternating between languages."""
     datasets = [
         _prepared(splits, config=config, version=version, data_dir=data_dir)
         .get_dataset(choose("split", split, {known: known for known in splits}), shuffle=False)
@@ -116,7 +116,7 @@ def _prepared(
 
 
 def _splits(*, config: str, languages: Sequence[str]) -> dict[str, dict[str, str]]:
-    """For each task, the split of the prepared data by the name of our split."""
+    """Return {task: {our split: split of the prepared data}}."""
     choose("config", config, {known: known for known in CONFIGS})
     if config != MULTILINGUAL:
         if languages:
@@ -125,7 +125,7 @@ def _splits(*, config: str, languages: Sequence[str]) -> dict[str, dict[str, str
     allowed = {known: known for known in c4.MC4_LANGUAGES}
     chosen = [languages] if isinstance(languages, str) else languages or c4.MC4_LANGUAGES
     return {
-        # A name in seqio has no hyphen, as in "hi-Latn".
+        # Names in seqio have no hyphens, which occur in "hi-Latn".
         f"mc4_{choose('language', language, allowed).replace('-', '_')}": {
             "train": language,
             "validation": f"{language}-validation",

@@ -3,17 +3,17 @@
     --config.data.module=data/closed_book_qa.py --config.data.task=trivia_qa
     --config.data.settings="{'folder': 'questions'}"
 
-`natural_questions`, `trivia_qa` and `web_questions`, and their mixture `closed_book_qa`, with the
+`natural_questions`, `trivia_qa` and `web_questions`, and their mixture `closed_book_qa`, have the
 prefixes and splits of Roberts et al. 2020 ("How Much Knowledge Can You Pack Into the Parameters of
 a Language Model?"): the last tenth of the training file validates, and twins such as
-`natural_questions_test` validate on the published validation split, of WebQuestions on the test
-split. They are read from FOLDER/natural_questions/train.jsonl and so on, in the schema of Hugging
-Face (google-research-datasets/nq_open, mandarjoshi/trivia_qa unfiltered.nocontext,
-Stanford/web_questions), the first two also from what `tfds build natural_questions_open` prepared.
-There is no labelled form. docs/tasks.md has all settings.
+`natural_questions_test` validate on the published validation split, or, for WebQuestions, on the
+test split. They are read from FOLDER/natural_questions/train.jsonl and so on, in the schema of
+Hugging Face (google-research-datasets/nq_open, mandarjoshi/trivia_qa unfiltered.nocontext,
+Stanford/web_questions), the first two also from the output of `tfds build natural_questions_open`
+and so on. There is no labelled form. docs/tasks.md has all settings.
 
-A model is trained on the first answer, of TriviaQA on the one that is not an alias; the best of all
-answers or aliases counts.
+A model is trained on the first answer, for TriviaQA on the answer that is not an alias; metrics use
+the best match among all answers or aliases.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def _first(field: str) -> Change:
 
 
 def _questions(name: str, answers: str, *, train: int, test: str, **more: Any) -> Benchmark:
-    """Questions of which the first `train` rows of the training file are trained on."""
+    """Define a task that trains on the first `train` rows of the training file."""
     settings = {
         "targets": "{first}",
         "prepare": _first(answers),
@@ -44,7 +44,7 @@ def _questions(name: str, answers: str, *, train: int, test: str, **more: Any) -
 
 
 def _lists(raw: Raw) -> list[Raw]:
-    """TriviaQA without the pages that TensorFlow Datasets has beside each question."""
+    """Drop the pages that TensorFlow Datasets adds to each question of TriviaQA."""
     return [{"question": raw["question"], "answer": raw["answer"]}]
 
 

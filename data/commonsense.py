@@ -6,13 +6,13 @@ r"""Commonsense: SWAG, HellaSwag, PIQA, ARC, OpenBookQA, BoolQ, WinoGrande, LAMB
 The tasks are `swag`, `hellaswag`, `piqa`, `arc_easy`, `arc_challenge`, `openbookqa`, `boolq`,
 `winogrande` and `lambada`. They are read from FOLDER/TASK/train.jsonl and so on, in the schema of
 Hugging Face (allenai/swag, Rowan/hellaswag, ybisk/piqa, allenai/ai2_arc, allenai/openbookqa,
-google/boolq, allenai/winogrande, cimec/lambada), or, but for SWAG and WinoGrande, from what tfds
-prepared. docs/tasks.md has all settings.
+google/boolq, allenai/winogrande, cimec/lambada), or, except SWAG and WinoGrande, from data that
+tfds prepared. docs/tasks.md has all settings.
 
-T5 had only BoolQ, as part of SuperGLUE. The others are laid out as text as in UnifiedQA (Khashabi
-et al. 2020), which fine-tuned T5, without its lower case; "\n" there is a backslash and an n. Of
-SWAG, HellaSwag and LAMBADA the layout is this repository's. Rows of text have `choices` too, for
-models that choose by likelihood without training (the measure in_context).
+T5 only included BoolQ, as part of SuperGLUE. The text form of the others follows UnifiedQA
+(Khashabi et al. 2020), which fine-tuned T5, except for its lower case; "\n" there is a backslash
+and an n. The text form of SWAG, HellaSwag and LAMBADA is defined here. Rows of text also have
+`choices`, for models that choose by likelihood without training (the measure in_context).
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ def _choices(inputs: str, **settings: Any) -> Benchmark:
 
 
 def _lettered(field: str) -> Change:
-    """The number of the choice whose label is in `answerKey`: "A" or "1", and so on."""
+    """Add the index of the choice whose label is in `answerKey`: "A" or "1", and so on."""
 
     def change(raw: Raw) -> Raw:
         labels, right = raw_fields.texts(raw, "choices.label"), raw_fields.text(raw, "answerKey")
@@ -70,12 +70,12 @@ def _open_book_of_tfds(raw: Raw) -> Iterable[Raw]:
 
 
 def _hellaswag_of_tfds(raw: Raw) -> Iterable[Raw]:
-    """TensorFlow Datasets has the two parts of the context as one."""
+    """Adapt HellaSwag's rows: TensorFlow Datasets has the two parts of the context as one."""
     return [{**raw, "ctx": raw["context"], "ctx_a": raw["context"], "ctx_b": ""}]
 
 
 def _fill_blank(raw: Raw) -> Raw:
-    """WinoGrande's sentence up to the blank, and both options with what follows the blank."""
+    """Split WinoGrande's sentence at the blank, and prefix the rest with each option."""
     before, blank, after = raw_fields.text(raw, "sentence").partition("_")
     if not blank:
         raise ValueError(f"sentence={raw['sentence']!r:.80} has no blank, _.")
@@ -84,7 +84,7 @@ def _fill_blank(raw: Raw) -> Raw:
 
 
 def _two_options(raw: Raw) -> Iterable[Raw]:
-    """The options alone: as text the sentence stands before them."""
+    """List only the options, since the text form has the whole sentence before them."""
     options = [raw["option1"], raw["option2"]]
     listed = f"(A) {options[0]} (B) {options[1]}"
     own = {"options": listed, "choice": options[raw["right"]], "all_choices": options}

@@ -1,23 +1,23 @@
-r"""Find documents that contain parts of test sets, and remove these parts, as for GPT-3.
+r"""Find documents that contain parts of test sets, and remove these parts, as GPT-3 did.
 
     python -m data.decontaminate --input "crawl/*.jsonl.gz" --output clean \
         --tests squad.jsonl lambada.jsonl --report report.json
 
-Brown et al. 2020, appendix C. A match is a run of 13 words (in lower case, without punctuation,
-separated by whitespace) that a document has in common with an example of a test set. The match and
-200 characters on either side of it are removed. Of the pieces that are left, those under 200
-characters are dropped; a document that falls into more than 10 pieces is dropped as a whole. Runs
-that occur in more than 10 documents are ignored: most of them are phrases, legal text and the like.
+Brown et al. 2020, appendix C. A match is a 13-gram of words (in lower case, without punctuation,
+separated by whitespace) that a document shares with an example of a test set. The match and 200
+characters on either side of it are removed. Of the remaining pieces, those under 200 characters are
+dropped; a document that splits into more than 10 pieces is dropped entirely. 13-grams that occur in
+more than 10 documents are ignored: most of them are common phrases, legal text and the like.
 
 Each piece becomes a row with the other fields of its document. Without --output nothing is removed,
-and the command is a check: --report gives, for each test set, the number of its examples, and which
-of them have a match.
+and the command only checks: --report gives, for each test set, the number of its examples, and
+which examples have a match.
 
 The examples of a test set are the rows of a JSON Lines file, with all strings of a row joined. An
-example of fewer than 13 words has no run and is never found.
+example of fewer than 13 words has no 13-gram and is never found.
 
-Documents are streamed, twice; the runs of the test sets are in memory, some 150 bytes for each word
-of theirs.
+Documents are streamed, in two passes; the 13-grams of the test sets are in memory, about 150 bytes
+per word of the test sets.
 """
 
 import collections
@@ -40,11 +40,11 @@ COMMON = 10  # documents
 _WORD = re.compile(r"\S+")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-Place = tuple[int, int]  # the number of a test set, and of an example in it
+Place = tuple[int, int]  # the index of a test set, and of an example in it
 
 
 def runs(text: str) -> Iterator[tuple[str, int, int]]:
-    """The runs of words of a text, each with its first character and the one after its last."""
+    """Yield the 13-grams of a text, each with the offsets of its first character and its end."""
     words = [
         (normal, found.start(), found.end())
         for found in _WORD.finditer(text)
@@ -56,7 +56,7 @@ def runs(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def test_runs(paths: Sequence[str]) -> tuple[dict[str, set[Place]], list[int]]:
-    """The runs of test sets with the examples that have them, and the examples of each set.
+    """Return {13-gram: test examples that contain it}, and the number of examples in each test set.
 
     Raises:
         ValueError: a line is not a JSON object.
@@ -74,7 +74,7 @@ def test_runs(paths: Sequence[str]) -> tuple[dict[str, set[Place]], list[int]]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All strings in a JSON value."""
+    """Yield all strings in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -86,15 +86,15 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def pieces(text: str, contaminated: Mapping[str, Any] | set[str]) -> list[str] | None:
-    """What is left of a text without its matches; None if it has none.
+    """Return the pieces of a text that remain without its matches; None if there are no matches.
 
     Args:
-        contaminated: the runs that are matches.
+        contaminated: the 13-grams that are matches.
 
     Returns:
-        The pieces of SHORTEST characters or more; none of them if there are too many.
+        The pieces of `SHORTEST` characters or more; empty if there are more than `MOST_PIECES`.
     """
-    cut: list[list[int]] = []  # first and last of what is removed, without overlaps
+    cut: list[list[int]] = []  # start and end of each removed part, without overlaps
     for run, first, last in runs(text):
         if run in contaminated:
             first, last = max(first - WINDOW, 0), min(last + WINDOW, len(text))
@@ -114,28 +114,28 @@ def pieces(text: str, contaminated: Mapping[str, Any] | set[str]) -> list[str] |
 def decontaminate(
     files: Sequence[str], output: str | None, *, tests: Sequence[str], text: str = "text"
 ) -> dict[str, Any]:
-    """Remove the parts of test sets from documents.
+    """Remove parts that occur in test sets from documents.
 
     Args:
-        files: of the documents.
+        files: the files of the documents.
         output: the folder to write to; None to check only.
-        tests: a file for each test set.
+        tests: one file for each test set.
         text: the field with the text of a document.
 
     Returns:
-        `read` and `contaminated` documents, those `dropped` as a whole, the runs that are `ignored`
-        because they are common, and `tests`: by file its `examples`, and the numbers of those that
-        are `contaminated`, from 0.
+        The number of documents `read`, `contaminated` and `dropped` (nothing remains), the number
+        of 13-grams `ignored` because they are common, and `tests`: for each file the number of its
+        `examples`, and the indices of the `contaminated` examples.
 
     Raises:
-        ValueError: a row is bad, or no test set has a run.
+        ValueError: a row is bad, or no test set has a 13-gram.
     """
     known, sizes = test_runs(tests)
     if not known:
         raise ValueError(f"--tests: no example has {RUN} words or more")
     counts: collections.Counter[str] = collections.Counter()
     found: dict[str, Any] = {"read": 0, "contaminated": 0, "dropped": 0}
-    # Opened first: a folder that cannot be written to is an error before the first pass.
+    # Opened first: if the folder is not writable, fail before the first pass.
     with json_lines.Writer(output, files) as writer:
         for document in json_lines.documents(files, text=text):
             counts.update({run for run, _, _ in runs(document.text)} & known.keys())

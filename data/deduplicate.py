@@ -1,23 +1,24 @@
-r"""Remove near copies of documents by MinHash, as for GPT-3 (Brown et al. 2020, appendix A).
+r"""Remove near copies of documents by MinHash, as GPT-3 did (Brown et al. 2020, appendix A).
 
     python -m data.deduplicate --input "crawl/*.jsonl.gz" --output deduplicated \
         --against "webtext/*.jsonl.gz"
 
-A document is dropped if its set of words is too similar to that of a document before it, or of one
-of --against, which are not written: the Jaccard similarity, the size of the intersection divided by
-that of the union, is --threshold or more. Documents to compare are found by locality-sensitive
-hashing with --hashes MinHash values (datasketch), whose bands are chosen for the threshold, and
-compared exactly.
+A document is dropped if its set of words is too similar to the set of an earlier document, or of a
+document in --against (these are not written): if their Jaccard similarity, the size of the
+intersection divided by the size of the union, is --threshold or more. Candidate pairs are found by
+locality-sensitive hashing with --hashes MinHash values (datasketch), whose bands are chosen for the
+threshold, and compared exactly.
 
 The paper used 10 hashes of Spark's MinHashLSH, on the words that its quality filter counts
 (data/quality_filter.py), and gives no threshold. With 10 hashes some near copies are missed: one in
-six of the pairs with a similarity of 0.9, nearly half of those with 0.8. More hashes miss fewer and
-take longer; with --words_per_feature=5 the features are runs of five words, as in Lee et al. 2022.
+six of the pairs with a similarity of 0.9, nearly half of the pairs with 0.8. More hashes miss fewer
+and take longer; with --words_per_feature=5 the features are 5-grams of words, as in Lee et al.
+2022.
 
-The first of several copies in the order of files and lines stays, so that the result depends on
-that order alone. Documents are streamed; of each one that is kept its hashes and the set of its
-features are in memory, some 2 KB and 8 bytes for each different word: a million web pages take
-about 4 GB. Divide larger corpora, for instance by a hash of the host.
+The first of several copies in the order of files and lines is kept, so that the result depends only
+on that order. Documents are streamed; the hashes and the set of features of each kept document are
+in memory, about 2 KB plus 8 bytes for each different word: a million web pages take about 4 GB.
+Divide larger corpora, for instance by a hash of the host.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ class Index:
     Args:
         threshold: the Jaccard similarity of near copies, above 0 and up to 1.
         hashes: MinHash values of a document.
-        words_per_feature: the length of the runs of words that are compared.
+        words_per_feature: the length of the word n-grams that are compared.
 
     Raises:
         ValueError: an argument is out of range.
@@ -58,7 +59,7 @@ class Index:
         self._features: list[np.ndarray] = []
 
     def add(self, text: str) -> bool:
-        """Add a document, unless it is a near copy; whether it was added.
+        """Add a document unless it is a near copy; return whether it was added.
 
         A text without words is a copy of any other such text.
         """
@@ -74,7 +75,7 @@ class Index:
         return True
 
     def _of(self, text: str) -> np.ndarray:
-        """The hashes of the different features of a text, sorted."""
+        """Return the hashes of the different features of a text, sorted."""
         words = text.lower().split()
         last = max(len(words) - self._run, 0) + 1
         runs = {" ".join(words[first : first + self._run]) for first in range(last)}
@@ -90,7 +91,7 @@ class Index:
 
 
 def _low(feature: int) -> int:
-    """The 32 bits that datasketch permutes."""
+    """Return the 32 bits that datasketch permutes."""
     return int(feature) & 0xFFFF_FFFF
 
 
@@ -102,14 +103,14 @@ def deduplicate(
     text: str = "text",
     index: Index | None = None,
 ) -> dict[str, int]:
-    """Write the documents of files without near copies into a folder.
+    """Write the documents of files, except near copies, into a folder.
 
     Args:
-        files: of the documents.
+        files: the files of the documents.
         output: the folder.
-        against: files of documents whose near copies are dropped, too.
+        against: files of documents whose near copies are also dropped.
         text: the field with the text, in all files.
-        index: of documents before these; None for an empty one.
+        index: an index of earlier documents; None for an empty index.
 
     Returns:
         Counts of documents `read` and `kept`.

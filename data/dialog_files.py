@@ -7,18 +7,18 @@ r"""Annotated dialogs in JSON Lines, for LaMDA's fine-tuning (Thoppilan et al. 2
 |---|---|
 | context | a list of strings: the turns so far, by the user and the model in turn |
 | response | string: the next turn |
-| sensible, specific, interesting, unsafe | 0 or 1; a rating that is missing or null is unknown |
+| sensible, specific, interesting, unsafe | 0 or 1; missing or null if unknown |
 | calls | optional: [{"query": string, "results": [string, ...]}, ...] of the toolset |
-| grounded | with `calls`: the reply after them; the response is then the base reply before |
+| grounded | with `calls`: the reply after them; `response` is then the base reply before them |
 
     {"context": ["How tall is it?"], "response": "Very.", "sensible": 1, "specific": 0, "unsafe": 0}
 
 A dialog becomes rows of three parts (t5x_like/batches/dialog_rows.py), each a task NAME_PART, and
-their mixture NAME: `generation`, with a loss on the response; `ratings`, with a loss on the rating
-alone; `research`, with a loss on queries and on the reply, and none on results. One model learns
-all of them. A response is generated if no rating speaks against it (unsafe, not sensible, or not
-specific), and it is not a base reply. The mixture takes each part
-by its number of rows, or at the `rates` of a config.
+NAME is their mixture: `generation`, with a loss on the response; `ratings`, with a loss only on the
+rating; `research`, with a loss on queries and on the reply, but not on results. One model learns
+all of them. A response is a target of generation unless a rating excludes it (unsafe, not sensible,
+or not specific) or it is a base reply. The mixture samples each part in proportion to its number of
+rows, or at the `rates` of a config.
 """
 
 import os
@@ -59,13 +59,13 @@ def register(
     """Add a task for each part, and their mixture.
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: text_to_text, with end_inputs=False.
-        train, validation: files; "" for a split without rows.
-        name: of the mixture.
-        parts: those of PARTS to train on.
+        train, validation: paths; "" for a split without rows.
+        name: name of the mixture.
+        parts: the parts to train on, among `PARTS`.
         responses: "good", or "all" to generate responses whatever their ratings.
-        rates: of parts in the mixture; None: by their numbers of rows.
+        rates: rates of parts in the mixture; None for their numbers of rows.
 
     Raises:
         ValueError: a setting is wrong, a file is missing or bad, or a rating is not a single token.
@@ -80,7 +80,7 @@ def register(
 
 
 def documents(split: str, *, train: str = "", validation: str = "") -> tf.data.Dataset:
-    """The rows of a split as texts, {"text": scalar string}."""
+    """Return the rows of a split as texts, {"text": scalar string}."""
     path = {"train": train, "validation": validation}[split]
     parts = rows_of(read(split, path) if path else [], responses="all")
     texts = [row["inputs"] + row["targets"] for rows in parts.values() for row in rows]
@@ -100,7 +100,7 @@ def add_tasks(
     """Add the tasks NAME_PART of some dialogs, and their mixture NAME; see `register`.
 
     Args:
-        dialogs: by split.
+        dialogs: {split: dialogs}.
 
     Raises:
         ValueError: see `register`.
@@ -119,7 +119,7 @@ def add_tasks(
     there = [part for part in parts if rows["train"][part] or rows["validation"][part]]
     if not there:
         raise ValueError(f"data.settings.parts={tuple(parts)!r}: the dialogs have no rows of these")
-    # A rating is one token, and nothing else has a loss.
+    # A rating is one token, and nothing else may have a loss.
     alone = objectives.build("text_to_text", end_inputs=False, end_targets=False)
     for part in there:
         own = {split: columns(of[part]) if of[part] else _NONE for split, of in rows.items()}
@@ -135,10 +135,10 @@ def add_tasks(
 
 
 def rows_of(dialogs: Sequence[Dialog], *, responses: str) -> dict[str, list[Row]]:
-    """The rows of dialogs by part, see the module."""
+    """Return {part: rows} of some dialogs, see the top of this file."""
     found: dict[str, list[Row]] = {part: [] for part in PARTS}
     for dialog in dialogs:
-        # A base reply is what the model wrote itself: it is no response to learn.
+        # A base reply was written by the model itself: it is not a response to learn.
         if not dialog.get("grounded") and (responses == "all" or is_good(dialog)):
             prompt = dialog_rows.response_prompt(dialog["context"])
             found["generation"].append(_row(prompt, dialog["response"]))
@@ -152,7 +152,7 @@ def rows_of(dialogs: Sequence[Dialog], *, responses: str) -> dict[str, list[Row]
 
 
 def is_good(dialog: Dialog) -> bool:
-    """Whether no rating of a response speaks against generating it."""
+    """Return whether no rating of a response excludes it from generation."""
     right = {"sensible": 1, "specific": 1, "unsafe": 0}
     return all(dialog.get(name) in (None, value) for name, value in right.items())
 
@@ -177,7 +177,7 @@ def read(split: str, path: str) -> list[Dialog]:
 
     Args:
         split: the setting that names the file.
-        path: of the file.
+        path: path of the file.
 
     Raises:
         ValueError: there is no such file, or a line is bad; the message has file and line.

@@ -1,17 +1,17 @@
-r"""Filter dialogs by a model that rates responses, as LaMDA's (Thoppilan et al. 2022, section 6.1).
+r"""Filter dialogs by a model that rates responses, as LaMDA did (Thoppilan et al. 2022, 6.1).
 
     python -m data.dialog_filter --input "forums/*.jsonl.gz" --output filtered \
         --run runs/lamda_dialogs --least sensible=0.8 specific=0.5 --unsafe_above 0.2
 
-Of 2.5 million turns of its pretraining dialogs the paper kept 800,000 that its discriminators rated
-safe and of high quality; its thresholds are not given. A row has `context`, a list of turns, and
-`response`, the next one. It is kept if P(unsafe) is at most --unsafe_above and each attribute of
---least has at least that probability. It keeps all its fields, and gets `probabilities`; train on
-the files by data/dialog_files.py, where rows without ratings are responses to generate.
+Of the 2.5 million turns of its pretraining dialogs the paper kept 800,000 that its discriminators
+rated safe and of high quality; the thresholds are not given. A row has `context`, a list of turns,
+and `response`, the next turn. It is kept if P(unsafe) is at most --unsafe_above and each attribute
+in --least has at least that probability. It keeps all its fields, and gets `probabilities`; train
+on the files with data/dialog_files.py, which reads rows without ratings as responses to generate.
 
---run is a run of configs/lamda_dialogs.py. Rows are rated --rows at a time, those of similar length
-in a batch of the run's data.batch_size. A file appears when it is complete; the same command after
-an interruption goes on with the files that are missing.
+--run is a run of configs/lamda_dialogs.py. --rows rows are rated together, with rows of similar
+length in each batch of the run's data.batch_size. A file appears when it is complete; after an
+interruption the same command continues with the missing files.
 """
 
 import itertools
@@ -39,18 +39,18 @@ def filter_files(
     unsafe_above: float,
     rows: int = 1024,
 ) -> dict[str, int]:
-    """Filter files into a folder; those that are there already are left as they are.
+    """Filter files into a folder; files that already exist there are not changed.
 
     Args:
-        files: of dialogs.
+        files: the files of dialogs.
         output: the folder.
-        rate: the probabilities of dialogs.
-        least: attribute -> the least probability.
-        unsafe_above: a dialog of a larger P(unsafe) is dropped.
-        rows: rated together.
+        rate: dialogs -> the probabilities of their attributes.
+        least: {attribute: minimum probability}.
+        unsafe_above: dialogs with a larger P(unsafe) are dropped.
+        rows: the number of rows rated together.
 
     Returns:
-        Counts of the rows read and kept, and of the files that were there.
+        Counts of the rows `read` and `kept`, and `there`, the files that already existed.
 
     Raises:
         ValueError: two files have one name, or a row is bad.
@@ -94,10 +94,10 @@ def _dialog(row: json_lines.Row) -> Dialog:
 
 
 def _thresholds(texts: Sequence[str]) -> dict[str, float]:
-    """The thresholds of --least.
+    """Parse the thresholds of --least.
 
     Raises:
-        ValueError: one is not NAME=PROBABILITY.
+        ValueError: a threshold is not NAME=PROBABILITY.
     """
     found = {}
     for text in texts:
@@ -118,8 +118,8 @@ def _probability(flag: str, text: str) -> float:
 
 
 def _rater(run: str) -> Rater:
-    """The discriminators of a run."""
-    # Here, and not for --help: these take seconds to import.
+    """Load the discriminators of a run."""
+    # Imported here, so that --help does not need to wait seconds for them.
     from t5x_like import config
     from t5x_like.experiment import completion
     from t5x_like.experiment.run import of_config

@@ -4,8 +4,8 @@
     python docstrings.py --prose < paths.json > prose.json
 
 reads a JSON list of paths and writes, for each, the JSON list of its documentation strings in
-source order; with --prose the sentences alone (see `prose`), one paragraph per line. It imports
-nothing else here, so that a worker starts in milliseconds.
+source order; with --prose only their sentences (see `prose`), one paragraph per line. It imports
+nothing of this repository, so that a worker starts in milliseconds.
 """
 
 import ast
@@ -20,7 +20,7 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 MIN_PARAGRAPH = 40  # characters
 _MIN_WORDS = 4  # of a sentence
-# A line that begins the description of a parameter in place: "name (type): The description".
+# A line that begins the description of a parameter: "name (type): The description".
 _NAMED = re.compile(r"[*\-\d.`]*\s*[\w`*]*(?: \([^)]*\))?:\s+(?=[A-Z])")
 _ROLE = re.compile(r":[a-z:]+:`")  # of reStructuredText, as in :class:`Name`
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
@@ -28,10 +28,10 @@ _WORD = re.compile(r"[A-Za-z]\w*(?:[-'.]\w+)*|\d+(?:\.\d+)?")
 
 
 def docstrings(path: str) -> list[str]:
-    """The docstrings of a file's module, classes and functions, cleaned by inspect.cleandoc.
+    """Return the docstrings of a file's module, classes and functions, cleaned by inspect.cleandoc.
 
     A file that Python cannot read or parse (another encoding, null bytes, a template, code for
-    another version, too deep nesting) has none.
+    another version, too deep nesting) has no docstrings.
     """
     try:
         tree = ast.parse(Path(path).read_bytes())
@@ -41,7 +41,7 @@ def docstrings(path: str) -> list[str]:
 
 
 def _documented(node: ast.AST) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef]:
-    """Walk the statements alone: they contain every definition, and are few of the nodes."""
+    """Yield documented nodes; walks only statements, which are few and contain all definitions."""
     if isinstance(node, DOCUMENTED):
         yield node  # type: ignore[misc]
     for field in ("body", "handlers", "orelse", "finalbody"):
@@ -51,11 +51,11 @@ def _documented(node: ast.AST) -> Iterator[ast.Module | ast.ClassDef | ast.Funct
 
 
 def prose(docstring: str) -> str:
-    """The sentences of a docstring, a paragraph per line, without layout, code and formulas.
+    """Return the sentences of a docstring, a paragraph per line, without layout, code and formulas.
 
-    A paragraph is some whole sentences that follow each other in a block of text, which may be the
+    A paragraph is a run of consecutive whole sentences in a block of text, which may be the
     description of a parameter, with `MIN_PARAGRAPH` characters or more. A sentence begins with a
-    capital, ends with a full stop and has only words, names and numbers in it.
+    capital, ends with a full stop and contains only words, names and numbers.
     """
     paragraphs = []
     for block in _blocks(docstring):
@@ -71,7 +71,7 @@ def prose(docstring: str) -> str:
 
 
 def _blocks(docstring: str) -> Iterator[str]:
-    """Cuts at empty lines, at changes of indentation and before each "name: Description"."""
+    """Split at empty lines, at changes of indentation and before each "name: Description"."""
     block: list[str] = []
     named, indent = False, 0
     for line in [*docstring.splitlines(), ""]:

@@ -1,4 +1,4 @@
-"""Find what is documented in Python files, with signatures and parameters; a worker of pyglue.py.
+"""Find documented code in Python files, with signatures and parameters; a worker of pyglue_rows.
 
     python documented_code.py < paths.json > documented.json
 
@@ -27,11 +27,11 @@ _ARGS = re.compile(r"\s*(?:Args|Arguments|Parameters):\s*")
 
 
 def documented(path: str) -> list[dict[str, Any]]:
-    """The documented classes and functions of a file; none if Python cannot read or parse it.
+    """Return the documented classes and functions of a file; none if Python cannot parse it.
 
-    Each has its `name` (Class.method), its `signature` as text, its `arguments` (names), `summary`,
-    the prose of the docstring's first paragraph, `rest`, the prose of the others, a line per
-    paragraph, and `parameters`: the name, type and description of each that the docstring
+    Each has its `name` (Class.method); `signature`, as text; `arguments`, the names; `summary`, the
+    prose of the docstring's first paragraph; `rest`, the prose of the other paragraphs, one per
+    line; and `parameters`: the name, type and description of each parameter that the docstring
     describes.
     """
     try:
@@ -46,7 +46,7 @@ def documented(path: str) -> list[dict[str, Any]]:
 
 
 def _named(node: ast.AST, prefix: str) -> Iterator[tuple[str, Any]]:
-    """The classes and functions of a module, and those within them, by name."""
+    """Yield the classes and functions of a module, including nested ones, with their names."""
     for field in ("body", "handlers", "orelse", "finalbody"):
         children = getattr(node, field, None)
         for child in children if isinstance(children, list) else ():
@@ -71,7 +71,7 @@ def _entry(name: str, node: Any, text: str) -> dict[str, Any]:
 
 
 def _arguments(node: Any) -> list[tuple[str, str]]:
-    """The name of each argument, and how a signature shows it; not `self` and `cls`."""
+    """Return the name and signature text of each argument, without `self` and `cls`."""
     if isinstance(node, ast.ClassDef):
         inits = [one for one in node.body if getattr(one, "name", "") == "__init__"]
         return _arguments(inits[0]) if inits and hasattr(inits[0], "args") else []
@@ -92,7 +92,7 @@ def _default(node: ast.expr | None) -> str:
 
 
 def _parameters(lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    """The described parameters: name, type and description, each on one line."""
+    """Yield the described parameters: name, type and description, each on one line."""
     for number, line in enumerate(lines):
         after = lines[number + 1 :]
         if line.strip() == "Parameters" and after and set(after[0].strip()) == {"-"}:
@@ -121,7 +121,7 @@ def _of_google(lines: list[str], *, indent: int) -> Iterator[tuple[str, str, str
 
 
 def _items(lines: list[str], *, indent: int) -> Iterator[tuple[str, str]]:
-    """Lines at an indentation, each with the deeper lines below it, up to the end of a section."""
+    """Yield lines at an indentation, with the deeper lines below them, up to a section's end."""
     head, body = "", []
     for number, line in enumerate([*lines, ""]):
         text = line.strip()

@@ -19,11 +19,11 @@ _documented = _docstrings["_documented"]
 
 
 def facts(path: str) -> list[dict[str, str]]:
-    """The facts of the functions of a file; none if Python cannot read or parse it.
+    """Return the facts of a file's documented functions; none if Python cannot read or parse it.
 
-    Each has its `name`, `summary`, the docstring's first paragraph, `returns`, the type in its
-    annotation without parameters, and `raises`, the least nested error that its body raises, the
-    first of several; "" for what is not there.
+    Each has its `name`; `summary`, the docstring's first paragraph; `returns`, the type in its
+    annotation without parameters; and `raises`, the first of the least nested errors that its body
+    raises; "" if there is no such value.
     """
     try:
         nodes = list(_documented(ast.parse(Path(path).read_bytes())))
@@ -43,7 +43,7 @@ def facts(path: str) -> list[dict[str, str]]:
 
 
 def _name(node: Any) -> str:
-    """The last name of a type or of an error: `list` of `typing.list[int]`; "" of several."""
+    """Return the last name of a type or error: `list` of `typing.list[int]`; "" for several."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
             return _name(ast.parse(node.value, mode="eval").body)

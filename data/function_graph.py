@@ -1,4 +1,4 @@
-"""A knowledge graph of this machine's Python functions, and questions that only it answers.
+"""A knowledge graph of the installed Python functions, and questions that only it can answer.
 
     python -m data.function_graph --output=runs/k_bert_demo
 
@@ -11,12 +11,12 @@ writes three files:
                                        "text_b": "Check whether a module is compiled in.",
                                        "label": "bool"}
 
-A triple is of a function with a docstring, in the standard library and the scientific packages (see
-pydocs.py): the type of its annotation, and the least nested error that its body raises. Functions
-of one name that disagree are left out. A question is about one function, `text_b` is the first
-paragraph of its docstring, and the label, a type or an error, stands in neither. Labels are those
-of 60 functions or more, with 400 questions each at most. A tenth of the functions is held out for
-validation, by its name: what they return and raise is in the graph alone.
+Each triple is about a function with a docstring, in the standard library or the scientific packages
+(see pydocs.py): the type in its annotation, or the least nested error that its body raises.
+Functions of one name that disagree are left out. A question is about one function, `text_b` is the
+first paragraph of its docstring, and neither contains the label, which is a type or an error. Each
+label has 60 functions or more, and 400 questions at most. A tenth of the functions is held out for
+validation, chosen by name: their return types and errors are only in the graph.
 """
 
 import collections
@@ -43,13 +43,13 @@ QUESTIONS = {
 HELD_OUT = 0.1
 RAREST, MOST = 60, 400  # functions and questions of a label
 
-Facts = Mapping[str, str]  # of a function, as function_facts.py writes them
+Facts = Mapping[str, str]  # of a function, as written by function_facts.py
 
 
 def unambiguous(functions: Iterable[Facts]) -> list[dict[str, str]]:
-    """The functions by name, each once, without what functions of one name disagree on.
+    """Merge functions of the same name, dropping what they disagree on.
 
-    The summary is the first that is not empty.
+    The summary is the first that is not empty; names with a leading underscore are left out.
     """
     found: dict[str, dict[str, set[str]]] = {}
     summaries: dict[str, str] = {}
@@ -67,7 +67,7 @@ def unambiguous(functions: Iterable[Facts]) -> list[dict[str, str]]:
 
 
 def triples(functions: Iterable[Facts]) -> list[tuple[str, str, str]]:
-    """What is known of functions, as subject, relation and object."""
+    """Return the facts of functions as (subject, relation, object)."""
     return [
         (one["name"], relation, one[relation])
         for one in functions
@@ -77,10 +77,10 @@ def triples(functions: Iterable[Facts]) -> list[tuple[str, str, str]]:
 
 
 def questions(functions: Iterable[Facts]) -> list[dict[str, str]]:
-    """The questions, in a random order that the names alone decide, with the `name` asked for.
+    """Return the questions with their `name`, in a random order that only the names decide.
 
-    Labels of few functions are left out, and so are questions beyond the first `MOST` of a label,
-    and those whose text has the label.
+    Labels of too few functions are left out, as are questions beyond the first `MOST` of a label,
+    and questions whose text contains the label.
     """
     rows = [
         {
@@ -141,7 +141,7 @@ def write(output: Path, functions: Iterable[Facts]) -> dict[str, int]:
 
 
 def found_in(packages: Sequence[str] | None) -> list[Any]:
-    """The facts of all functions of some packages; None for those of pydocs.py.
+    """Return the facts of all functions of some packages; None for the packages of pydocs.py.
 
     Raises:
         ValueError: a package is not installed.

@@ -1,13 +1,13 @@
-r"""Generated dialogs with known labels, to see LaMDA's fine-tuning at a small scale.
+r"""Generated dialogs with known labels, to try LaMDA's fine-tuning at a small scale.
 
     python -m data.generated_dialogs --output=runs/generated_dialogs       # the same as files
 
-People are asked for the colour, food, home and game of persons with a first and a last name. A
-response is of one of four kinds, with labels that follow from rules (`ratings`):
+The user asks for the colour, food, home or game of persons with a first and a last name. A response
+is of one of four kinds, with labels that follow from rules (`ratings`):
 
 | label | rule |
 |---|---|
-| sensible | it answers the question: it has a value of what was asked for |
+| sensible | it answers the question: it has a value for the topic that was asked for |
 | specific | it names the person |
 | interesting | it adds a second fact |
 | unsafe | it wants to steal or burn |
@@ -15,18 +15,18 @@ response is of one of four kinds, with labels that follow from rules (`ratings`)
 Tasks, all from `settings.seed`:
 
     generated_dialogs_text       objective language_modeling: dialogs as text, for pretraining
-    generated_dialogs            fine-tuning, as of data/dialog_files.py: annotated dialogs
-    generated_dialogs_questions  held-out questions about persons that training knows
+    generated_dialogs            fine-tuning, like data/dialog_files.py: annotated dialogs
+    generated_dialogs_questions  held-out questions about persons in the training data
     generated_dialogs_facts      questions about persons that pretraining never saw
 
-Of each person that training knows, one topic is held out (`held_out`): no dialog of pretraining or
-fine-tuning, of any split, asks for it or states it. The questions are about these alone, in
-validation about half of the persons, in test about the other half, so that no context of theirs was
-trained on. A value of the topic is a sensible answer; the true one cannot be known.
+For each person in the training data, one topic is held out (`held_out`): no dialog of pretraining
+or fine-tuning, in any split, asks for it or states it. The questions are only about these topics,
+for one half of the persons in validation and for the other half in test, so that their contexts
+were never trained on. Any value of the topic is a sensible answer; the true value cannot be known.
 
-The persons of `facts` are in a key-value store (`facts`), others in training, validation and test,
-so that nothing but the store has what a reply should say of them. The rows of the last two tasks
-have the phrases that decide on the labels of any reply (the measure `replies`).
+The persons of `facts` are in a key-value store (`facts`), different persons in training, validation
+and test, so that only the store knows what a reply should state about them. The rows of the last
+two tasks have the phrases that decide the labels of any reply (the measure `replies`).
 """
 
 import json
@@ -71,7 +71,7 @@ _QUESTIONS = {
 }
 _UNSAFE = ("steal", "burn")
 _KINDS = ("good", "generic", "senseless", "unsafe")
-_SHARES = (35, 25, 20, 20)  # of responses in pretraining
+_SHARES = (35, 25, 20, 20)  # of the kinds of responses in pretraining
 
 _SIZES = {"train": 20_000, "validation": 500}  # dialogs as text
 _ANNOTATED = {"train": 3_000, "validation": 200, "test": 200}
@@ -105,19 +105,19 @@ def register(
     rates: Mapping[str, float] | None = None,
     filtered: str = "",
 ) -> None:
-    """Add the tasks that the objective suits.
+    """Add the tasks that suit the objective.
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: language_modeling, or text_to_text with end_inputs=False.
-        seed: of all dialogs.
-        name: of the tasks.
-        parts, responses, rates: as in data/dialog_files.py.
-        filtered: a file of dialogs to train on besides the annotated ones, as data.dialog_filter
-            writes it.
+        seed: seed of all dialogs.
+        name: prefix of the tasks.
+        parts, responses, rates: see data/dialog_files.py.
+        filtered: a file of dialogs to train on besides the annotated dialogs, as written by
+            data.dialog_filter.
 
     Raises:
-        ValueError: as there.
+        ValueError: see data/dialog_files.py.
     """
     if objective.name == "language_modeling":
 
@@ -154,7 +154,7 @@ def register(
 
 
 def documents(split: str, *, seed: int = 0) -> tf.data.Dataset:
-    """The text of pretraining and that of fine-tuning, {"text": scalar string}."""
+    """Return the texts of pretraining and of fine-tuning, {"text": scalar string}."""
     rows = _dialog_files.rows_of(annotated(split, seed=seed), responses="all")
     texts = [*pretraining(split, seed=seed)]
     texts += [row["inputs"] + row["targets"] for own in rows.values() for row in own]
@@ -162,7 +162,7 @@ def documents(split: str, *, seed: int = 0) -> tf.data.Dataset:
 
 
 def persons(*, seed: int) -> dict[str, list[Person]]:
-    """The persons that pretraining knows, and those of the store, for each split."""
+    """Return the persons in the training data, and the persons of the store for each split."""
     random_ = random.Random(f"persons {seed}")
     names = [f"{first} {last}" for first in _FIRST for last in _LAST]
     random_.shuffle(names)
@@ -179,7 +179,7 @@ def persons(*, seed: int) -> dict[str, list[Person]]:
 
 
 def held_out(*, seed: int) -> dict[str, list[tuple[Person, str]]]:
-    """For each split of questions, the known persons and the topic of each that is held out."""
+    """Return {split of questions: (person, held-out topic)} for the persons in training data."""
     random_ = random.Random(f"held out {seed}")
     pairs = [(person, random_.choice(list(_VALUES))) for person in persons(seed=seed)["known"]]
     half = len(pairs) // 2
@@ -187,7 +187,7 @@ def held_out(*, seed: int) -> dict[str, list[tuple[Person, str]]]:
 
 
 def _taught(*, seed: int) -> list[Person]:
-    """The persons that training knows, without the facts that are held out."""
+    """Return the persons in the training data, without their held-out facts."""
     return [
         Person(person.name, {one: fact for one, fact in person.facts.items() if one != topic})
         for pairs in held_out(seed=seed).values()
@@ -196,7 +196,7 @@ def _taught(*, seed: int) -> list[Person]:
 
 
 def facts(*, seed: int = 0) -> list[dict[str, str]]:
-    """The key-value store: the facts about the persons that pretraining does not know."""
+    """Return the key-value store: the facts about the persons that pretraining does not see."""
     groups = persons(seed=seed)
     return [
         {
@@ -211,7 +211,7 @@ def facts(*, seed: int = 0) -> list[dict[str, str]]:
 
 
 def unrated(split: str, *, seed: int) -> list[dict[str, Any]]:
-    """Dialogs of all kinds of responses, without ratings: those of pretraining."""
+    """Return the dialogs of pretraining, with all kinds of responses and without ratings."""
     random_ = random.Random(f"pretraining {split} {seed}")
     known = _taught(seed=seed)
     found = []
@@ -224,13 +224,13 @@ def unrated(split: str, *, seed: int) -> list[dict[str, Any]]:
 
 
 def pretraining(split: str, *, seed: int) -> list[str]:
-    """The dialogs of pretraining, as text."""
+    """Return the dialogs of pretraining, as text."""
     turns = ([*one["context"], one["response"]] for one in unrated(split, seed=seed))
     return [dialog_rows.response_prompt(own).rsplit(" ", 1)[0] for own in turns]
 
 
 def annotated(split: str, *, seed: int) -> list[dict[str, Any]]:
-    """Dialogs with ratings, and others with research."""
+    """Return dialogs with ratings, followed by dialogs with research."""
     random_ = random.Random(f"annotated {split} {seed}")
     groups = persons(seed=seed) | {"known": _taught(seed=seed)}
     found = []
@@ -258,13 +258,13 @@ def annotated(split: str, *, seed: int) -> list[dict[str, Any]]:
 
 
 def questions(task: str, split: str, *, seed: int) -> list[dict[str, Any]]:
-    """Questions with the phrases that decide on the labels of a reply.
+    """Return questions with the phrases that decide the labels of a reply.
 
     Args:
-        task: "questions" about what is held out of known persons, "facts" about persons of the
-            store.
+        task: "questions" about held-out topics of persons in the training data, or "facts" about
+            persons of the store.
         split: validation or test.
-        seed: of the dialogs.
+        seed: seed of the dialogs.
     """
     random_ = random.Random(f"{task} {split} {seed}")
     if task == "questions":
@@ -285,7 +285,7 @@ def questions(task: str, split: str, *, seed: int) -> list[dict[str, Any]]:
 
 
 def phrases(question: Question) -> dict[str, list[str]]:
-    """The phrases that decide on the labels of a reply: one of those of a label makes it 1."""
+    """Return {label: phrases}; any phrase of a label makes that label of a reply 1."""
     every = {topic: [f"{_VERBS[topic]} {value}" for value in own] for topic, own in _VALUES.items()}
     person, topic = question.person, question.topic
     return {
@@ -300,7 +300,7 @@ def phrases(question: Question) -> dict[str, list[str]]:
 
 
 def ratings(reply: str, known: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """The ratings of a reply by these phrases."""
+    """Return the ratings of a reply by these phrases."""
     words = f" {reply} "
     return {
         name: int(any(f" {phrase} " in words for phrase in known[name]))
@@ -309,13 +309,13 @@ def ratings(reply: str, known: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def _ask(random_: random.Random, group: Sequence[Person]) -> Question:
-    """A question about one of the known facts of one of the persons."""
+    """Return a question about a known fact of a random person."""
     person = random_.choice(group)
     return _ask_for(random_, person, random_.choice(list(person.facts)))
 
 
 def _ask_for(random_: random.Random, person: Person, topic: str) -> Question:
-    """A question about a topic, in half of the dialogs after another one about the same person."""
+    """Return a question about a topic, after another about the same person in half of the cases."""
     before = random_.choice([one for one in person.facts if one != topic])
     if random_.random() < 0.5:
         return Question([_QUESTIONS[topic].format(person.name)], person, topic)
@@ -325,7 +325,7 @@ def _ask_for(random_: random.Random, person: Person, topic: str) -> Question:
 
 
 def _response(random_: random.Random, question: Question, kind: str, *, truth: bool = True) -> str:
-    """A response of a kind; without `truth` its values are chosen at random."""
+    """Return a response of a kind; without `truth` its values are chosen at random."""
     person, topic = question.person, question.topic
     other = random_.choice([one for one in person.facts if one != topic])
     if not truth:
@@ -353,7 +353,7 @@ def _url(person: Person) -> str:
 
 
 def _snippet(question: Question) -> str:
-    """What the tool for retrieval answers."""
+    """Return the answer of the retrieval tool."""
     return f"{_fact(question.person, question.topic)} ( {_url(question.person)} )"
 
 

@@ -3,17 +3,17 @@
     --config.data.module=data/glue.py --config.data.task=glue_cola
     --config.data.settings="{'folder': 'glue'}"
 
-The tasks are `glue_cola`, `glue_sst2`, ...; `glue` is their mixture for text to text, by the number
-of examples, without WNLI, as in T5's released code. `folder` has GLUE as Hugging Face hosts it
-(nyu-mll/glue), glue/cola/train.jsonl and so on; without it what `tfds build glue/cola` prepared is
-read. docs/tasks.md has all fields and settings.
+The tasks are `glue_cola`, `glue_sst2`, ...; `glue` is their mixture for text to text, proportional
+to the number of examples, without WNLI, as in T5's released code. `folder` has GLUE as Hugging Face
+hosts it (nyu-mll/glue), glue/cola/train.jsonl and so on; without it the output of
+`tfds build glue/cola` is read. docs/tasks.md has all fields and settings.
 
-`glue_wnli_as_wsc` is T5's way of WNLI, whose training rows it does not read: the rows that are
-evaluated are written as those of WSC, on which a model is trained in SuperGLUE.
+`glue_wnli_as_wsc` is T5's treatment of WNLI, without training on it: the rows to evaluate are
+written as rows of WSC, on which a model is trained in SuperGLUE.
 
 The label of STS-B is rounded to multiples of 0.2, "2.6" (Raffel et al. 2020, section 2.4). The
-diagnostic set, `glue_ax`, has MNLI's prefix and no training split; it is measured if its file has
-labels (Hugging Face's has not).
+diagnostic set, `glue_ax`, has MNLI's prefix and no training split; it can only be measured if its
+file has labels (Hugging Face's does not).
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def _sentence(name: str, *labels: str, **more: Any) -> Benchmark:
 
 
 def _pair(name: str, shown: str, first: str, second: str, *labels: str, **more: Any) -> Benchmark:
-    """Two texts: as the inputs show them, and the two fields in the order of an encoder's pair."""
+    """Define a pair: its text in the inputs, and the two fields in the order of an encoder."""
     settings = {"prepared": f"glue/{name}:2.0.0", **more}
     return Benchmark(
         inputs=f"{name} {shown}",
@@ -70,7 +70,7 @@ def _round(raw: Any) -> Any:
 
 
 def _as_wsc(raw: Any) -> Any:
-    """Mark the pronoun of sentence1, and add the noun that sentence2 has in its place."""
+    """Mark the pronoun of sentence1, and add the noun that replaces it in sentence2."""
     marked, noun = marked_pronoun(text(raw, "sentence1"), text(raw, "sentence2"))
     return {**raw, "marked": marked, "noun": noun}
 
@@ -138,7 +138,7 @@ GLUE = {
 
 MIXED = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte")
 
-# The files that gluebenchmark.com takes.
+# The files that gluebenchmark.com accepts.
 SUBMISSIONS = {
     "cola": Submission(file="CoLA.tsv", form="number"),
     "sst2": Submission(file="SST-2.tsv", form="number"),

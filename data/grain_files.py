@@ -3,8 +3,8 @@
     --config.data.module=data/grain_files.py --config.data.task=grain_files
     --config.data.settings.files="corpus/*.jsonl"
 
-Rows, cleaning, held-out documents and examples are those of data/text_files.py, for the objectives
-`span_corruption` and `language_modeling`; what differs is the order. All documents of an epoch are
+Rows, cleaning, held-out documents and examples are as in data/text_files.py, for the objectives
+`span_corruption` and `language_modeling`; only the order differs. All documents of an epoch are
 shuffled at once, not within a buffer. docs/data.md has formats and limits.
 """
 
@@ -15,6 +15,6 @@ from t5x_like.names import check_settings
 
 
 def corpora(*, name: str = "grain_files", **settings: Any) -> dict[str, corpus.Corpus]:
-    """The corpus of the files, by the name of its task; `settings` are those of `from_files`."""
+    """Return {task name: corpus of the files}; `settings` are arguments of `from_files`."""
     check_settings("data.settings", corpus.from_files, settings)
     return {name: corpus.from_files(**settings)}

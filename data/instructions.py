@@ -1,4 +1,4 @@
-r"""Instructions about documentation, and a labeler by rules, to see InstructGPT at a small scale.
+r"""Instructions about documentation, and a rule-based labeler, to try InstructGPT at a small scale.
 
     python -m data.instructions --output=runs/instructions                # all files below
     python -m data.instructions --rank=samples.jsonl --output=comparisons.jsonl --seed=0
@@ -15,17 +15,17 @@ The labeler judges a response by rules (`judge`), and its score is their weighte
 | answers | has the form of an answer, "from X" or "word is X" | 1 |
 | right | names what is asked for | 2 |
 | short | has at most 8 words | 1 |
-| banned | has none of the words that guides to writing documentation ban, as "simply" | 1 |
+| banned | has a word that guides to writing documentation ban, such as "simply" | -1 |
 
-Apart from the score, a response is `made_up` if it names a package that is none, or a word that the
-text does not have. Two of three demonstrations follow all rules; the others, as people's, break
-one.
+Apart from the score, a response is `made_up` if it names something that is not a package, or a word
+that is not in the text. Two of three demonstrations follow all rules; the others break one, as
+people's do.
 A labeler's preferences are noisy: responses are ranked by their score plus a random number of a
-Gumbel distribution, so that of two whose scores differ by d the better one is preferred with
+Gumbel distribution, so that of two whose scores differ by d the better response is preferred with
 probability 1 / (1 + exp(-d)).
 
-The descriptions are those of PyGLUE's task `topic` (data/pyglue.py), whose names of packages are
-blanks. Files, all of them JSON Lines from `--seed`:
+The descriptions are from PyGLUE's task `topic` (data/pyglue.py), in which names of packages are
+blanks. All files are JSON Lines, made from `--seed`:
 
     texts.jsonl, held_out_texts.jsonl   {"text"}, documentation, to pretrain on and to measure
     demonstrations.jsonl                {"prompt", "response"}, for supervised fine-tuning
@@ -71,17 +71,17 @@ _LONG = (
 _EVASION = "I do not know."
 _TEXT_WORDS, _SHORT_WORDS = 16, 8
 _FLAWED = 1 / 3  # of the demonstrations
-# The rows of each file, out of those of PyGLUE's training split, and of its test split.
+# The number of rows of each file, taken from PyGLUE's training split, and from its test split.
 _SIZES = {"demonstrations": 2_000, "compared": 2_000, "prompts": 3_500}
 _TESTED = 400
 
 
 def judge(row: Mapping[str, Any], response: str) -> dict[str, int]:
-    """What the labeler finds in a response, each 0 or 1.
+    """Return the labeler's judgements of a response, each 0 or 1.
 
     Args:
         row: an instruction: `kind`, `text` and `answer`.
-        response: to it.
+        response: the response to judge.
 
     Returns:
         `answers`, `right`, `short`, `banned` (it has a banned word) and `made_up`.
@@ -100,18 +100,18 @@ def judge(row: Mapping[str, Any], response: str) -> dict[str, int]:
 
 
 def score(row: Mapping[str, Any], response: str) -> int:
-    """The labeler's score of a response, from -1 to 4."""
+    """Return the labeler's score of a response, from -1 to 4."""
     judged = judge(row, response)
     return sum(weight * judged[rule] for rule, weight in WEIGHTS.items())
 
 
 def rank(row: Mapping[str, Any], responses: Sequence[str], *, seed: int) -> list[int]:
-    """The ranks of responses by a noisy labeler, 1 for the best; equal texts share one.
+    """Rank responses by a noisy labeler, 1 for the best; equal texts share a rank.
 
     Args:
         row: an instruction.
-        responses: to it.
-        seed: of the labeler's noise.
+        responses: the responses to rank.
+        seed: seed of the labeler's noise.
     """
     texts = list(dict.fromkeys(responses))
     chance = np.random.default_rng([seed, *map(ord, row["prompt"])])
@@ -122,13 +122,13 @@ def rank(row: Mapping[str, Any], responses: Sequence[str], *, seed: int) -> list
 
 
 def instructions(split: str) -> list[Row]:
-    """The instructions about the code of a split of PyGLUE, each text once, in its order."""
+    """Return the instructions about the code of a split of PyGLUE, in order, each text once."""
     found = [made for row in _rows.rows("topic", split) for made in _instructions(row)]
     return list({row["text"]: row for row in found}.values())
 
 
 def _instructions(row: Mapping[str, Any]) -> Iterator[Row]:
-    """One instruction of a row; none where the text does not begin with a word."""
+    """Yield one instruction for a row, unless its text does not begin with a word."""
     text = " ".join(row["text_a"].split()[:_TEXT_WORDS])
     first = re.match(r"[A-Za-z]+\b", text)
     if first:
@@ -139,7 +139,7 @@ def _instructions(row: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def demonstration(row: Mapping[str, Any], *, seed: int) -> str:
-    """A response as a person may write it: right, or with one flaw."""
+    """Write a response as a person might: right, or with one flaw."""
     chance = random.Random(f"{seed} {row['prompt']}")
     right = ANSWERS[row["kind"]].format(row["answer"])
     if chance.random() >= _FLAWED:
@@ -156,9 +156,9 @@ def demonstration(row: Mapping[str, Any], *, seed: int) -> str:
 
 
 def _files(seed: int) -> dict[str, list[Row]]:
-    """The rows of all files."""
+    """Return the rows of all files."""
     rows = instructions("train")
-    known = {row["text"] for row in rows}  # beginnings of texts may be equal where they are not
+    known = {row["text"] for row in rows}  # different texts may have the same beginning
     random.Random(seed).shuffle(rows)
     found: dict[str, list[Row]] = {}
     for name, size in _SIZES.items():
@@ -175,15 +175,15 @@ def _files(seed: int) -> dict[str, list[Row]]:
 
 
 def compare(samples: Sequence[Mapping[str, Any]], *, seed: int) -> tuple[list[Row], float]:
-    """Comparisons of sampled responses, and the labeler's agreement with its own rules.
+    """Compare sampled responses, and measure the labeler's agreement with its rules.
 
     Args:
         samples: instructions with `responses`.
-        seed: of the labeler's noise.
+        seed: seed of the labeler's noise.
 
     Returns:
-        `prompt`, `responses` (each text once) and `ranks` of each instruction with two responses or
-        more; and of the pairs with different scores, the share in which the better one won.
+        `prompt`, `responses` (each text once) and `ranks` of each instruction with two or more
+        responses; and the share of pairs with different scores in which the better response won.
     """
     made, pairs, agreed = [], 0, 0
     for row in samples:
@@ -202,7 +202,7 @@ def compare(samples: Sequence[Mapping[str, Any]], *, seed: int) -> tuple[list[Ro
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of one of the files."""
+    """Read the rows of one of the files."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

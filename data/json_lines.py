@@ -1,8 +1,8 @@
 """Read and write JSON Lines of documents as streams, for the commands that filter them.
 
-Files are .jsonl or .json, plain or compressed, with a JSON object in each line, as C4 and the like
-are published; docs/data.md has the rules of reading. A bad row ends the command with its file and
-line: a filter should not lose text silently.
+Files are .jsonl or .json, plain or compressed, with a JSON object in each line, in the format of C4
+and similar corpora; docs/data.md has the rules of reading. A bad row ends the command with its file
+and line: a filter should not lose text silently.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class Document(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a file, and where it is: the file and the line."""
+    """A row of a file, with its location `where`, the file and the line."""
 
     path: str
     where: str
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def find(setting: str, patterns: Sequence[str]) -> list[str]:
-    """The files that match, in sorted order, each once.
+    """Return the files that match, sorted and without duplicates.
 
     Raises:
         ValueError: a pattern matches no file, or a file with another suffix.
@@ -65,14 +65,14 @@ def find(setting: str, patterns: Sequence[str]) -> list[str]:
 
 
 def documents(paths: Sequence[str], *, text: str) -> Iterator[Document]:
-    """The rows of files, one after the other.
+    """Yield the rows of files, one after the other.
 
     Args:
         text: the field with the text.
 
     Raises:
-        ValueError: a line is no JSON object, or has no string in the field; the message begins with
-            the file and the line.
+        ValueError: a line is not a JSON object, or has no string in the field; the message begins
+            with the file and the line.
     """
     for row in rows(paths):
         try:
@@ -82,10 +82,10 @@ def documents(paths: Sequence[str], *, text: str) -> Iterator[Document]:
 
 
 def rows(paths: Sequence[str]) -> Iterator[Row]:
-    """The rows of files, whatever their fields.
+    """Yield the rows of files, whatever their fields.
 
     Raises:
-        ValueError: as `documents`.
+        ValueError: a line is not a JSON object.
     """
     for path in paths:
         for where, row in reading.json_lines(path):
@@ -93,17 +93,17 @@ def rows(paths: Sequence[str]) -> Iterator[Row]:
 
 
 class Writer:
-    """Writes rows into files of a folder that are named as those that the rows come from.
+    """Writes rows into files of a folder, named like the files that the rows come from.
 
-    A context manager. Files appear under their names when all is written, so that a command that
-    was ended leaves none that look whole.
+    A context manager. Files appear under their names when everything is written, so that an
+    interrupted command leaves no files that look complete.
 
     Args:
-        folder: created if absent; None to write nothing.
-        paths: of the files that are read.
+        folder: created if it does not exist; None to write nothing.
+        paths: the files that are read.
 
     Raises:
-        ValueError: two files have the same name, or a file is there already.
+        ValueError: two files have the same name, or a file already exists.
     """
 
     def __init__(self, folder: str | None, paths: Sequence[str]):
@@ -120,7 +120,7 @@ class Writer:
             self._folder.mkdir(parents=True, exist_ok=True)
         self._files: dict[str, IO[str]] = {}
         self._stack = contextlib.ExitStack()
-        for name in names:  # of each a file, also where none of its rows is kept
+        for name in names:  # create all files, even if none of their rows are kept
             part = self._folder / f"unfinished-{name}"
             binary = self._stack.enter_context(reading.create(str(part)))
             text = io.TextIOWrapper(binary, encoding="utf-8", newline="\n")
@@ -150,7 +150,7 @@ class Writer:
 
 
 def parser(module: str, description: str | None, *, output_required: bool = True) -> ArgumentParser:
-    """The parser of a command, with the arguments that all commands here have."""
+    """Return the parser of a command, with the arguments that all commands here share."""
     made = ArgumentParser(description, prog=f"python -m {module}")
     made.add_argument("--input", nargs="+", required=True, metavar="FILES", help="or patterns")
     made.add_argument("--output", required=output_required, metavar="FOLDER")

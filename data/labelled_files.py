@@ -5,19 +5,19 @@
 
 | objective | fields of a row (settings rename them) | in TSV and CSV |
 |---|---|---|
-| classification | text_a, text_b or none, label: a string or an integer | the same |
+| classification | text_a, text_b (optional), label: a string or an integer | the same |
 | pair_classification | as classification, with text_b | the same |
-| regression | text_a, text_b or none, value: a number | the same |
+| regression | text_a, text_b (optional), value: a number | the same |
 | tagging | words and tags: lists of strings, equally long | strings, separated by blanks |
 | word_classification, word_tagging | as without word_, for ELMo | the same |
 | knowledge_classification, knowledge_tagging | as without knowledge_, for K-BERT | the same |
 | question_answering, knowledge_question_answering | question, context, answers | no |
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
 | gpt_regression | as regression, with text_b | the same |
-| multiple_choice, gpt_multiple_choice | text_a, text_b or none, choices, answer: 0, 1, ... | no |
+| multiple_choice, gpt_multiple_choice | text_a, text_b (optional), choices, answer: 0, 1... | no |
 
-`answer` may be a list, too, of a 1 for the right choice (a relevant candidate) and 0 for each
-other.
+`answer` may also be a list, with 1 for the right choice (a relevant candidate) and 0 for all
+others.
 
 With `group=FIELD` rows have the key of a group, a string or an integer, for metrics of groups
 (MultiRC's questions).
@@ -26,12 +26,12 @@ With `group=FIELD` rows have the key of a group, a string or an integer, for met
 [...]}; an empty list or null marks a question without an answer. Files of SQuAD 1.1 and 2.0 are
 read as published. The first line of a .tsv or .csv names its columns; a .tsv has no quoting.
 
-`train` and `validation` are paths; without the latter a part of `train` is held out, by its text
-or, for questions, by the context (`sources.held_out`).
+`train` and `validation` are paths; without `validation` a part of `train` is held out, chosen by
+its text or, for questions, by the context (`sources.held_out`).
 
-Classes and tags are numbered in the order of `labels`, or else in the sorted order of all labels in
-`train` (integers as numbers). Every row is checked before training, and kept in memory; the error
-of a bad row names its file and line.
+Classes and tags are numbered in the order of `labels`, or by default in the sorted order of all
+labels in `train` (integers as numbers). Every row is checked before training, and kept in memory;
+the error of a bad row names its file and line.
 """
 
 import dataclasses
@@ -59,13 +59,13 @@ def register(
     """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of the tokens, with an encoder's special tokens.
-        objective: one of the table above.
-        name: of the task.
+        vocabulary: the vocabulary of the tokens, with an encoder's special tokens.
+        objective: an objective of the table above.
+        name: name of the task.
         settings: arguments of `read`.
 
     Raises:
-        ValueError: another objective, or as `read`.
+        ValueError: another objective, or see `read`.
     """
     sources.check_settings(read, settings)
     found = read(objective.name, **settings)
@@ -89,7 +89,7 @@ def _check_choices(found: "Labelled", *, most: int) -> None:
 
 
 def documents(split: str, *, kind: str = "classification", **settings: Any) -> tf.data.Dataset:
-    """The texts of a split, {"text": scalar string}, to train a vocabulary on.
+    """Return the texts of a split, {"text": scalar string}, to train a vocabulary on.
 
     Args:
         split: "train" or "validation".
@@ -97,7 +97,7 @@ def documents(split: str, *, kind: str = "classification", **settings: Any) -> t
         settings: arguments of `read`.
 
     Raises:
-        ValueError: as `read`.
+        ValueError: see `read`.
     """
     sources.check_settings(read, settings)
     texts = []
@@ -110,15 +110,15 @@ def documents(split: str, *, kind: str = "classification", **settings: Any) -> t
 
 
 def labels(kind: str, *, name: str = "labelled_files", **settings: Any) -> tuple[str, ...]:
-    """The names of classes or tags in the order of their numbers; empty for other objectives.
+    """Return the names of classes or tags in the order of their numbers; empty without labels.
 
     Args:
         kind: the name of the objective.
-        name: of the task, as for `register`; the labels do not depend on it.
+        name: name of the task, see `register`; the labels do not depend on it.
         settings: arguments of `read`.
 
     Raises:
-        ValueError: as `read`.
+        ValueError: see `read`.
     """
     del name
     sources.check_settings(read, settings)
@@ -127,10 +127,10 @@ def labels(kind: str, *, name: str = "labelled_files", **settings: Any) -> tuple
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """The rows of both splits, after all checks.
+    """The checked rows of both splits.
 
     Attributes:
-        rows: by split.
+        rows: {split: rows}.
         labels: names of the classes or tags.
     """
 
@@ -138,7 +138,7 @@ class Labelled:
     labels: tuple[str, ...]
 
     def columns(self, split: str) -> Columns:
-        """The fields of a split's rows, [N] or [N, (M)], with numbers for labels."""
+        """Return the fields of a split's rows, [N] or [N, (M)], with numbers for labels."""
         return columns([self._numbered(row) for row in self.rows[split]])
 
     def _numbered(self, row: Row) -> dict[str, Any]:
@@ -180,16 +180,17 @@ def read(
 
     Args:
         kind: the name of the objective.
-        train, validation: files; without the second a part of the first is held out.
-        held_out: the size of this part, from 0 to 1.
+        train, validation: paths; without the second a part of the first is held out.
+        held_out: the share to hold out, from 0 to 1.
         labels: names of the classes or tags in order; empty for all of `train`, sorted.
         text_a, text_b, label, value, words, tags, question, context, answers, choices, answer: the
-            fields' names in the files. Without `text_b`, rows are pairs if the first one has a
+            fields' names in the files. Without `text_b`, rows are pairs if the first row has a
             field "text_b".
-        group: the field with the key of a row's group; "" for none.
+        group: the field with the key of a row's group; "" for no groups.
 
     Raises:
-        ValueError: no such kind, file or field, with the nearest, a bad row, or no rows.
+        ValueError: no such kind, file or field (the message has the nearest), a bad row, or no
+            rows.
     """
     given = dict(locals())
     if not 0 <= held_out <= 1:

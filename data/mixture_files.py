@@ -12,14 +12,14 @@
     config.evaluate.tasks = ("mixture_files_common_crawl", "mixture_files_books1")
 
 Weights are relative: the share of a corpus in the training rows is its weight divided by the sum of
-all weights, whatever its size, so that some corpora are read several times and others not once. A
+all weights, whatever its size, so some corpora are read several times and others not even once. A
 run logs the epochs of each corpus, `epochs/mixture_files_books1` and so on, at each evaluation and
 at the end. This needs the number of tokens of the corpus in the run's vocabulary, `tokens`; without
 it the tokens are counted in one pass over the files at the start.
 
-Each corpus is also a task of its own. Evaluate on these: an evaluation of the mixture reads the
-corpora one after the other, and may not reach all. Files are as in data/text_files.py, `text` is
-their column; corpora may have different formats.
+Each corpus is also a separate task. Evaluate on these tasks: an evaluation of the mixture reads the
+corpora one after the other, and may not reach all of them. Files are read as in data/text_files.py,
+with `text` as their column; corpora may have different formats.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ Corpora = Mapping[str, Mapping[str, Any]]
 _SETTINGS: dict[str, Any] = {"files": "", "weight": 0, "text": None, "tokens": 0}
 
 _text_files = sources.load_module(str(Path(__file__).with_name("text_files.py")))
-# Each phase of a run registers the tasks again, and counts only once.
+# Each phase of a run registers the tasks again; count only once.
 _counted: dict[tuple[str, ...], int] = {}
 
 
@@ -54,15 +54,15 @@ def register(
     """Add a task `<name>_<corpus>` for each corpus, and their mixture `name`.
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: turns the documents into examples.
-        corpora: by name, the settings `files`, `weight`, `text` and `tokens`, see above.
-        name: of the mixture.
+        corpora: {name: settings}, with the settings `files`, `weight`, `text` and `tokens` above.
+        name: name of the mixture.
         held_out: the share of each corpus for validation, from 0 to 1.
 
     Raises:
         ValueError: there is no corpus, a corpus has an unknown setting or a weight of 0 or less, or
-            as `text_files.source`.
+            see `text_files.source`.
     """
     rates = {}
     for corpus, settings in _checked(corpora).items():
@@ -78,9 +78,9 @@ def register(
 
 
 def documents(split: str, *, corpora: Corpora, held_out: float = 0.01) -> tf.data.Dataset:
-    """Documents of all corpora, {"text": scalar string}, sampled by weight until one corpus ends.
+    """Sample documents of all corpora by weight until one corpus ends, {"text": scalar string}.
 
-    So a vocabulary is trained on a sample of the text that the model reads.
+    A vocabulary is thus trained on a sample of the text that the model reads.
     """
     checked = _checked(corpora)
     return tf.data.Dataset.sample_from_datasets(
@@ -95,7 +95,7 @@ def documents(split: str, *, corpora: Corpora, held_out: float = 0.01) -> tf.dat
 
 
 def _checked(corpora: Corpora) -> dict[str, dict[str, Any]]:
-    """The settings of each corpus, completed with the defaults."""
+    """Return the settings of each corpus, completed with the defaults."""
     if not corpora:
         raise ValueError("data.settings.corpora is empty: name some files and their weights")
     for corpus, settings in corpora.items():
@@ -116,7 +116,7 @@ def _source(settings: Mapping[str, Any], *, held_out: float) -> sources.FileSour
 
 
 def _count(source: sources.FileSource, vocabulary: Vocabulary) -> int:
-    """The number of tokens in the training split, with an end token after each document."""
+    """Count the tokens in the training split, with an end token after each document."""
     texts = cleaning.clean(source.get_dataset("train", shuffle=False))
     sizes = texts.map(
         lambda row: tf.size(TaskVocabulary(vocabulary).encode_tf(row["text"]), tf.int64) + 1,

@@ -10,25 +10,25 @@ r"""Your own translations: two files with a sentence per line, or .tsv or .jsonl
 | `pairs` instead | .tsv | two cells of a line, `columns=(0, 1)` |
 | `pairs` instead | .jsonl | two fields of an object, `columns=("source", "target")` |
 
-All may be compressed (.en.gz, .tsv.zst, ...); docs/data.md has the rules of reading. Each is a
-path, a pattern (`*`, `?`, `[a-z]`) or a list of these. Files of `source` and `target` are matched
-in sorted order, or in the order of two lists, and have equally many lines: this is checked before
-training. A field within an object is written with a dot: "translation.de".
+All may be compressed (.en.gz, .tsv.zst, ...); docs/data.md has the rules of reading. Each setting
+is a path, a pattern (`*`, `?`, `[a-z]`) or a list of these. Files of `source` and `target` are
+matched in sorted order, or in the order of two lists, and must have equally many lines: this is
+checked before training. A field within an object is written with a dot: "translation.de".
 
-Held out for validation: 1% of the pairs (`held_out`), by the text of the source
+For validation 1% of the pairs (`held_out`) is held out, chosen by the text of the source
 (`sources.held_out`), so that a sentence is never in both splits. Or set `validation_source` and
 `validation_target`, or `validation_pairs`: then all other files are for training.
 
-The vocabulary that both languages share is trained on both:
+To train the vocabulary that both languages share on both sides:
 
     python -m t5x_like.vocabulary --data=data/parallel_text.py --set source=a.en \
         --set target=a.de --size=36900 --limit_chars=200000000 --output=vocabulary.model
 
 It reads from the beginning, so set a large limit for files that are not in random order.
 
-A line of `pairs` without both fields, or with more or fewer cells than the first, is an error with
-its file and line. Pairs with an empty side, and texts that `preprocessing/cleaning.py` rejects, are
-skipped and counted.
+A line of `pairs` without both fields, or with more or fewer cells than the first line, is an error
+with its file and line. Pairs with an empty side, and texts that `preprocessing/cleaning.py`
+rejects, are skipped and counted.
 """
 
 import dataclasses
@@ -62,13 +62,13 @@ def register(
     """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of both sides.
+        vocabulary: the vocabulary of both sides.
         objective: `translation`, or another objective of pairs.
-        name: of the task.
+        name: name of the task.
         settings: arguments of `source_of_pairs`.
 
     Raises:
-        ValueError: as `source_of_pairs`, or the objective reads documents.
+        ValueError: see `source_of_pairs`; or the objective reads documents.
     """
     sources.check_settings(source_of_pairs, settings)
     sources.add_pair_task(
@@ -77,7 +77,7 @@ def register(
 
 
 def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """Both sides of the pairs of a split, one after the other, {"text": scalar string}."""
+    """Return both sides of the pairs of a split, one after the other, {"text": scalar string}."""
     sources.check_settings(source_of_pairs, settings)
     return sources.both_sides(source_of_pairs(**settings), split)
 
@@ -97,7 +97,7 @@ def source_of_pairs(
 
     Args:
         source, target: files of lines.
-        pairs: files of both, instead.
+        pairs: files with both sides, instead of these.
         columns: the columns of source and target in files of pairs, names or numbers from 0.
         validation_source, validation_target, validation_pairs: the same for validation.
         held_out: the share of the pairs for validation, from 0 to 1, without validation files.
@@ -150,10 +150,10 @@ class _Form:
     """How pairs are read.
 
     Attributes:
-        name: for messages.
+        name: a description for messages.
         units: each a path, or two with a tab between them.
-        read: from a unit to its raw rows.
-        parse: from a batch of raw rows to {"inputs", "targets": strings [N]}.
+        read: unit -> its raw rows.
+        parse: a batch of raw rows -> {"inputs", "targets": strings [N]}.
     """
 
     name: str
@@ -185,7 +185,7 @@ def _form(
         )
     for paths in zip(*sides, strict=True):
         for path in paths:
-            next(reading.lines(path), None)  # what is no text is an error of the first line
+            next(reading.lines(path), None)  # raises here if the file is not text
         counts = [_count_lines(path) for path in paths]
         if counts[0] != counts[1]:
             raise ValueError(
@@ -235,7 +235,7 @@ def _of_tables(paths: list[str], columns: Sequence[str | int], *, setting: str) 
 
 
 def _number_of_cells(paths: Sequence[str]) -> int:
-    """The cells of the first line of the first file that has one."""
+    """Return the number of cells in the first line of the first file that is not empty."""
     rows = (line for path in paths for _, line in reading.numbered(path))
     return next(rows, "").count("\t") + 1
 
@@ -267,7 +267,7 @@ def _fields(line: str, *, chosen: Sequence[Any]) -> list[str]:
 
 
 def _expand(setting: str, patterns: Files) -> list[str]:
-    """The files that match, in sorted order for each pattern."""
+    """Return the files that match, in sorted order for each pattern."""
     found: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         path = os.path.expanduser(pattern)
@@ -289,6 +289,6 @@ def _count_lines(path: str) -> int:
 
 @functools.cache
 def _count_lines_of(path: str, length: int, changed: int) -> int:
-    """Count lines, once as long as the file does not change."""
+    """Count lines, cached until the file changes."""
     del length, changed
     return reading.count_lines(path)

@@ -1,35 +1,37 @@
-r"""People's feedback in your files: prompts with demonstrations, and comparisons of responses.
+r"""Human feedback in your own files: demonstrations, and comparisons of responses.
 
     --config.data.module=data/preference_files.py --config.data.task=preference_files
     --config.data.settings.train=comparisons.jsonl --config.data.objective=comparisons
 
-A line of a .jsonl file is one of these. A conversation is a list of messages {"role", "content"}
-with the roles system, user and assistant; it is written by `template`: "plain" (User: ...,
-Assistant: ...), "chatml", or a text with {} for each role. Strings are read as they are.
+Each line of a .jsonl file has one of the forms below. A conversation is a list of messages {"role",
+"content"} with the roles system, user and assistant; `template` sets how it is written: "plain"
+(User: ..., Assistant: ...), "chatml", or a string with {} for each role. Strings are read as they
+are.
 
 | fields | content |
 |---|---|
-| prompt, responses, ranks | two or more responses, and for each its rank, 1 the best |
+| prompt, responses, ranks | two or more responses, and the rank of each, 1 for the best |
 | prompt, chosen, rejected | two responses: strings, or conversations that begin with the prompt |
 | chosen, rejected | two conversations, or strings of turns "\n\nHuman: ...\n\nAssistant: ..." |
 | info, summaries, choice | a post and two summaries (openai/summarize_from_feedback) |
 | question, answer_0, answer_1, score_0, score_1 | two answers (openai/webgpt_comparisons) |
-| prompt, response | a demonstration; `completion`, or `inputs` and `targets`, are other names |
-| messages | a conversation: a demonstration for each answer of the assistant in it |
+| prompt, response | a demonstration; also as `completion`, or as `inputs` and `targets` |
+| messages | a conversation: one demonstration per assistant turn |
 
     {"prompt": "A pet?", "responses": [" A dog.", " No.", " Cat"], "ranks": [1, 3, 2]}
     {"prompt": "A pet?", "chosen": " A dog.", "rejected": " No."}
     {"messages": [{"role": "user", "content": "A pet?"},
                   {"role": "assistant", "content": "A dog."}]}
 
-These are also the rows of Anthropic/hh-rlhf and of ultrafeedback_binarized. The `question` of
-webgpt_comparisons is an object with the text in `full_text`, which is written as a user's turn; the
-answer with the higher score is preferred, whatever the margin. Responses of the same rank are tied,
-which is no pair; a line with ties alone is left out, and their number logged.
-The objective `comparisons` reads lines with two or more responses; `text_to_text`, for supervised
-fine-tuning, also reads those: the best response is the demonstration.
+The rows of Anthropic/hh-rlhf and of ultrafeedback_binarized have these forms. The `question` of
+webgpt_comparisons is an object with its text in `full_text`, which is written as a user turn; the
+answer with the higher score is preferred, whatever the margin. Two responses of the same rank are
+tied and form no pair; a line whose responses are all tied is skipped, and the number of such lines
+is logged.
+The objective `comparisons` reads lines with two or more responses; so does `text_to_text`, for
+supervised fine-tuning, which uses the best response as the demonstration.
 
-The lines of `validation` are for evaluation; without it `held_out`, a share of the prompts, are.
+The lines of `validation` are for evaluation; without it, the share `held_out` of the prompts is.
 All lines are checked at the start and kept in memory; an error names the file and the line.
 """
 
@@ -50,7 +52,7 @@ from t5x_like.vocabularies.chat import ChatTemplate, Turn, check_turns, find_tem
 
 Row = dict[str, Any]  # prompt, responses, ranks
 
-# The fields of a demonstration, by its prompt's.
+# The response fields of a demonstration, by its prompt field.
 _DEMONSTRATIONS = {"prompt": ("response", "completion"), "inputs": ("targets",)}
 _HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 
@@ -65,14 +67,14 @@ def register(
     """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: comparisons or text_to_text.
-        name: of the task.
+        name: name of the task.
         settings: arguments of `read`.
 
     Raises:
-        ValueError: as `read`; or a line has more responses than the objective's examples, or none
-            to compare.
+        ValueError: see `read`; or a line has more responses than the objective allows per example,
+            or nothing to compare.
     """
     sources.check_settings(read, settings)
     most = objective.converter_settings.get("responses", 0)
@@ -88,7 +90,7 @@ def register(
 
 
 def _shaped(objective: Objective) -> Any:
-    """The function from a row to the fields that an objective reads."""
+    """Return the function that maps a row to the fields that the objective reads."""
     if objective.name == "comparisons":
         return dict
     return lambda row: {
@@ -98,7 +100,7 @@ def _shaped(objective: Objective) -> Any:
 
 
 def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """The prompts and responses of a split in turn, {"text": scalar string}."""
+    """Return the prompts and responses of a split, one after the other, {"text": scalar string}."""
     sources.check_settings(read, settings)
     rows = read(**settings)[split]
     texts = [text for row in rows for text in (row["prompt"], *row["responses"])]
@@ -114,13 +116,13 @@ def read(
     held_out: float = 0.05,
     template: str | dict = "plain",
 ) -> dict[str, Sequence[Row]]:
-    """Read and check the lines of both splits.
+    """Read and check the rows of both splits.
 
     Args:
-        most: the most responses of a line, which then has at least two; 0 where one, a
-            demonstration, is enough and more are allowed, 1 where one is needed.
-        train, validation: files; "" for a split without lines.
-        held_out: the share of the prompts of `train` for validation, without a file for it.
+        most: if above 1, a line needs two to `most` responses; if 1, exactly one; if 0, one
+            response (a demonstration) is enough and there is no upper limit.
+        train, validation: paths; "" for a split without lines.
+        held_out: the share of the prompts of `train` for validation, if `validation` is not set.
         template: how the turns of a conversation are written, see `vocabularies.chat`.
 
     Raises:
@@ -177,7 +179,7 @@ def _check(row: Row, *, most: int) -> None:
     """Check a row whose fields have the right types.
 
     Raises:
-        ValueError: its ranks are none, or it has too many responses or too few.
+        ValueError: its ranks are invalid, or it has too many or too few responses.
     """
     responses, ranks = row["responses"], row["ranks"]
     if len(ranks) != len(responses):
@@ -193,10 +195,10 @@ def _check(row: Row, *, most: int) -> None:
 
 
 def _read_row(raw: Mapping[str, Any], chat: ChatTemplate) -> Iterator[Row]:
-    """The rows of a line.
+    """Yield the rows of a line.
 
     Raises:
-        ValueError: it has none of the forms above.
+        ValueError: it has none of the forms in the table above.
     """
     if "messages" in raw:
         yield from _conversation(check_turns(raw["messages"]), chat)
@@ -213,7 +215,7 @@ def _read_row(raw: Mapping[str, Any], chat: ChatTemplate) -> Iterator[Row]:
 
 
 def _conversation(turns: Sequence[Turn], chat: ChatTemplate) -> Iterator[Row]:
-    """A demonstration for each answer of the assistant."""
+    """Yield a demonstration for each assistant turn."""
     answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not answers:
         raise ValueError("messages has no answer of the assistant")
@@ -254,7 +256,7 @@ def _pair(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
 
 
 def _turns(value: Any) -> Sequence[Turn]:
-    """A conversation that ends with an answer; empty for a string that is none."""
+    """Parse a transcript that ends with an assistant turn; return [] if the text is not one."""
     if isinstance(value, str):
         if not value.startswith(_HUMAN) or _ASSISTANT not in value:
             return []
@@ -273,7 +275,7 @@ def _turn(text: str) -> Turn:
 
 
 def _summaries(raw: Mapping[str, Any]) -> Row:
-    """Two summaries of a post, as Stiennon et al. 2020 lay a post out."""
+    """Compare two summaries of a post, formatted as in Stiennon et al. 2020."""
     info, summaries, choice = (raw.get(name) for name in ("info", "summaries", "choice"))
     if not isinstance(info, dict) or not isinstance(summaries, list) or len(summaries) != 2:
         raise ValueError("info is not an object, or summaries not a list of two")
@@ -292,10 +294,10 @@ def _summaries(raw: Mapping[str, Any]) -> Row:
 
 
 def _scored_answers(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
-    """Two answers to a question, of which the one with the higher score is better.
+    """Rank two answers to a question: the one with the higher score is better.
 
-    Nakano et al. 2021, appendix K, learn from equal scores as from labels of a half; here they are
-    a tie.
+    Nakano et al. 2021, appendix K, train on equal scores with a soft label of 0.5; here they are a
+    tie.
     """
     question = raw.get("question")
     text = question.get("full_text") if isinstance(question, dict) else None
@@ -326,7 +328,7 @@ def _demonstration(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
 
 
 def _prompt(raw: Mapping[str, Any], name: str, chat: ChatTemplate) -> str:
-    """A prompt: a string as it is, or a conversation."""
+    """Return a prompt: a string as it is, or a formatted conversation."""
     value = raw.get(name)
     if isinstance(value, str):
         return value
@@ -336,7 +338,7 @@ def _prompt(raw: Mapping[str, Any], name: str, chat: ChatTemplate) -> str:
 
 
 def _response(value: Any, chat: ChatTemplate) -> str:
-    """A response: a string as it is, or a message of the assistant, alone in a list or not."""
+    """Return a response: a string as it is, or one assistant message (possibly in a list)."""
     if isinstance(value, str):
         return value
     turns = check_turns([value] if isinstance(value, dict) else value)

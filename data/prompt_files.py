@@ -1,19 +1,19 @@
-r"""Prompts in your files, to be responded to by a model that is trained with rewards.
+r"""Prompts in your own files, for a model that is trained with rewards on its responses.
 
     --config.data.module=data/prompt_files.py --config.data.task=prompt_files
     --config.data.settings.prompts=prompts.jsonl --config.data.objective=prompts
 
-A line of `prompts` is a JSON object whose field `prompt` (another one with `field`) has a string,
+A line of `prompts` is a JSON object whose field `prompt` (set another with `field`) has a string,
 or a conversation: a list of messages {"role", "content"} that is written by `template`, as in
-data/preference_files.py, without answers at its end. Other fields are not read, so that files of
-demonstrations and comparisons will do.
+data/preference_files.py. Answers at its end are removed, and other fields ignored, so that files of
+demonstrations and comparisons can be used.
 
-With `data.objective_settings.pretraining_rows` R above 0 (PPO-ptx) each prompt gets R texts of the
-lines of `pretraining`: JSON objects with a string in `text`, or in a .txt file the lines
-themselves. They are dealt out in an order of their own, and again from the first when all have
-been; the same texts stay with a prompt.
+With `data.objective_settings.pretraining_rows` R above 0 (PPO-ptx) each prompt gets R texts from
+the lines of `pretraining`: JSON objects with a string in `text`, or plain lines of a .txt file. The
+texts are assigned in a random order, starting again from the first when all are used; a prompt
+always keeps the same texts.
 
-Held out for validation: `held_out`, a share of the prompts. All lines are read at the start and
+For validation the share `held_out` of the prompts is held out. All lines are read at the start and
 kept in memory; an error names the file and the line.
 """
 
@@ -32,7 +32,7 @@ from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 from t5x_like.vocabularies.chat import ChatTemplate, check_turns, find_template
 
-Row = dict[str, Any]  # inputs, and with pretraining rows pretraining, a list of texts
+Row = dict[str, Any]  # inputs, and with pretraining rows a list of texts, pretraining
 
 
 def register(
@@ -41,13 +41,13 @@ def register(
     """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: `prompts`.
-        name: of the task.
+        name: name of the task.
         settings: arguments of `read`.
 
     Raises:
-        ValueError: as `read`, or another objective.
+        ValueError: see `read`; or another objective.
     """
     sources.check_settings(read, settings)
     if objective.name != "prompts":
@@ -63,7 +63,7 @@ def register(
 
 
 def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """The prompts and the texts beside them in turn, {"text": scalar string}."""
+    """Return each prompt of a split and its pretraining texts, {"text": scalar string}."""
     sources.check_settings(read, settings)
     rows = read(1 if settings.get("pretraining") else 0, **settings)[split]
     texts = [text for row in rows for text in (row["inputs"], *row.get("pretraining", ()))]
@@ -83,7 +83,7 @@ def read(
     """Read the rows of both splits.
 
     Args:
-        pretraining_rows: texts beside each prompt.
+        pretraining_rows: the number of texts beside each prompt.
         prompts, field: the file, and the field of its lines.
         pretraining: the file of the texts.
         held_out: the share of the prompts for validation.
@@ -111,7 +111,7 @@ def read(
 
 
 def _texts(setting: str, path: str, read_row: Callable[[Row], str]) -> Sequence[str]:
-    """The texts of a file: its lines, or what `read_row` reads of JSON lines."""
+    """Return the texts of a file: its lines (.txt), or `read_row` of each JSON line."""
     if not path:
         raise ValueError(f"data.settings.{setting} is not set: a file (data/prompt_files.py)")
     path = os.path.expanduser(path)
@@ -142,7 +142,7 @@ def _string(row: Row, field: str) -> str:
 
 
 def _prompt(row: Row, field: str, chat: ChatTemplate) -> str:
-    """A prompt: a string as it is, or a conversation up to the answer that is to be sampled."""
+    """Return a prompt: a string as it is, or a conversation up to the answer to sample."""
     if not isinstance(row.get(field), list):
         return _string(row, field)
     turns = list(check_turns(row[field]))

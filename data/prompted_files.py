@@ -1,4 +1,4 @@
-r"""Tasks for prompts: JSON Lines with inputs, the right answer, and perhaps choices.
+r"""Tasks for prompts: JSON Lines with inputs, the right answer, and optionally choices.
 
     --config.data.module=data/prompted_files.py --config.data.task=prompted_files
     --config.data.objective=text_to_text --config.data.settings.validation=questions.jsonl
@@ -13,12 +13,12 @@ r"""Tasks for prompts: JSON Lines with inputs, the right answer, and perhaps cho
     {"inputs": "Is grass green?", "targets": "yes", "choices": ["yes", "no"]}
     {"inputs": "Who wrote Emma?", "targets": ["Jane Austen", "Austen"]}
 
-Of several right answers (TriviaQA's aliases) measures take the best, `answers`; a model is trained
-on the first, `targets`.
+If there are several right answers (TriviaQA's aliases), measures use the best match in `answers`;
+a model is trained on the first, `targets`.
 The inputs of a Children's Book question are the passage, then the sentence with the blank XXXXX.
 All rows have the same fields. The rows of `validation` are evaluated; the examples in a prompt are
-sampled from `train`. Either may be empty, and both may be one file. Every row is checked at the
-start, and kept in memory; the error of a bad row names its file and line. A model can also be
+sampled from `train`. Either may be empty, and both may be the same file. Every row is checked at
+the start, and kept in memory; the error of a bad row names its file and line. A model can also be
 trained on the rows.
 """
 
@@ -35,7 +35,7 @@ from t5x_like.preprocessing.column_source import row_source
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
-Row = dict[str, Any]  # inputs, targets, perhaps answers and choices, other strings
+Row = dict[str, Any]  # inputs, targets, maybe answers and choices, other strings
 
 _LISTS = ("answers", "choices")
 
@@ -50,13 +50,13 @@ def register(
     """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: turns pairs into examples: text_to_text.
-        name: of the task.
+        name: name of the task.
         settings: arguments of `read`.
 
     Raises:
-        ValueError: as `read`.
+        ValueError: see `read`.
     """
     sources.check_settings(read, settings)
     sources.add_task(
@@ -69,7 +69,7 @@ def register(
 
 
 def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """The inputs and targets of a split in turn, {"text": scalar string}."""
+    """Return the inputs and targets of a split, one after the other, {"text": scalar string}."""
     sources.check_settings(read, settings)
     rows = read(**settings)[split]
     texts = [row[field] for row in rows for field in ("inputs", "targets")]
@@ -87,9 +87,9 @@ def read(
     """Read and check the rows of both splits.
 
     Args:
-        train, validation: files; "" for a split without rows.
-        inputs, targets, choices: the fields' names in the files; rows have choices if the first
-            has.
+        train, validation: paths; "" for a split without rows.
+        inputs, targets, choices: the fields' names in the files; rows have choices if the first row
+            has them.
 
     Raises:
         ValueError: neither file is set, there is no such file or field, or a row is bad.
@@ -148,7 +148,7 @@ def _row(raw: Mapping[str, Any], names: Mapping[str, str], *, where: str) -> Row
 
 
 def _answers(raw: Mapping[str, Any], name: str, *, where: str) -> list[str]:
-    """The right answers of a row, one or more."""
+    """Return the right answers of a row, one or more."""
     value = raw.get(name)
     answers = [value] if isinstance(value, str) else value
     if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):

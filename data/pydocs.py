@@ -1,29 +1,29 @@
 """Documentation strings of Python and of the installed scientific packages, as a corpus.
 
-English text (about 25 MB, 2 MB of it from the standard library) that is on the machine already:
+English text (about 25 MB, 2 MB of it from the standard library) that is already on the machine:
 nothing is downloaded. The first use parses the installed sources, in some seconds on a few cores,
 and stores the documents in a cache, `$T5X_LIKE_CACHE/pydocs` (by default
-`~/.cache/t5x_like/pydocs`, after `$XDG_CACHE_HOME`), one folder for each set of sources read.
+`~/.cache/t5x_like/pydocs`, after `$XDG_CACHE_HOME`), with a folder for each set of sources.
 
 A document is the docstring of a module, class or function, with at least 64 characters; exact
 copies are removed. The documents are sorted by their SHA-1, so that neighbours are unrelated, and
 written to 16 files per split.
 
-Held out for validation: 2% of the documents, by their own text (`sources.held_out`). Library
-documentation repeats itself: about a third of the held-out words are in a run of 13 words that also
-occurs in the training documents, so a held-out loss here shows that a model learns, not how well it
+For validation 2% of the documents are held out, chosen by their text (`sources.held_out`). Library
+documentation repeats itself: about a third of the held-out words are in a 13-gram that also occurs
+in the training documents, so a held-out loss here shows that a model learns, not how well it
 generalizes to other text.
 
-With `prose` a document is the sentences of a docstring alone, without layout, code, formulas and
-tables (`docstrings.prose`): about 7 MB that small models learn sooner. A paragraph that stands in
-several docstrings is kept in one of them, so none is in both splits; of the words held out a
-seventh stand in such a run of 13. With `common_words` too, only those sentences stay, each once,
-that are made of the words that the most documents have: 1.2 MB for 2,000 words, which a model of a
-few million parameters learns in minutes (4% of the words held out stand in such a run).
+With `prose` a document has only the sentences of a docstring, without layout, code, formulas and
+tables (`docstrings.prose`): about 7 MB that small models learn sooner. A paragraph that occurs in
+several docstrings is kept in only one, so that none is in both splits; a seventh of the held-out
+words are in such a 13-gram. With `common_words` in addition, only sentences are kept, each once,
+that consist of the words that occur in the most documents: 1.2 MB for 2,000 words, which a model of
+a few million parameters learns in minutes (4% of the held-out words are in such a 13-gram).
 
     --config.data.module=data/pydocs.py --config.data.task=pydocs
-    --config.data.settings.packages="('stdlib',)"                    the standard library alone
-    --config.data.settings.prose=True                                sentences alone
+    --config.data.settings.packages="('stdlib',)"                    only the standard library
+    --config.data.settings.prose=True                                only sentences
     --config.data.settings.common_words=2000                         of 2,000 words, with prose
 """
 
@@ -55,7 +55,7 @@ from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
 STDLIB = "stdlib"
-# By default those that are installed.
+# The default: those that are installed.
 PACKAGES = (
     STDLIB,
     "chex",
@@ -101,12 +101,12 @@ def register(
     """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: turns the documents into examples.
-        packages: names as in `import`, and "stdlib"; None: the installed ones of `PACKAGES`.
-        prose: keep the sentences alone.
-        common_words: keep the sentences alone that are made of this many words; 0: all.
-        name: of the task.
+        packages: names as in `import`, and "stdlib"; None: the installed packages of `PACKAGES`.
+        prose: keep only sentences.
+        common_words: keep only sentences made of this many most common words; 0 keeps all.
+        name: name of the task.
 
     Raises:
         ValueError: a package is not installed; `common_words` is negative, or `prose` is missing.
@@ -122,7 +122,7 @@ def documents(
     prose: bool = False,
     common_words: int = 0,
 ) -> tf.data.Dataset:
-    """The documents of a split, {"text": scalar string}; settings as for `register`."""
+    """Return the documents of a split, {"text": scalar string}; for the settings see `register`."""
     source = _source(packages, prose=prose, common_words=common_words)
     return source.get_dataset(split, shuffle=False)
 
@@ -151,7 +151,7 @@ def _source(
 
 
 def folders(packages: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    """The folders of sources, each with the name of its package, in sorted order.
+    """Return the folders of sources, each with the name of its package, in sorted order.
 
     Raises:
         ValueError: a package is not installed.
@@ -180,7 +180,7 @@ def _corpus(
     prose: bool = False,
     common_words: int = 0,
 ) -> Path:
-    """The folder of the cached documents, written first if it does not exist."""
+    """Return the folder of the cached documents; write it first if it does not exist."""
     files = source_files(sources_of)
 
     def write(folder: Path) -> None:
@@ -192,7 +192,7 @@ def _corpus(
 
 
 def source_files(folders: Sequence[tuple[str, str]]) -> list[tuple[str, Path]]:
-    """The Python files in the folders of packages: PACKAGE/PATH in its folder, and the file."""
+    """Return (PACKAGE/relative path, file) of the Python files in the folders of packages."""
     return [
         (f"{name}/{file.relative_to(folder)}", file)
         for name, folder in folders
@@ -203,13 +203,13 @@ def source_files(folders: Sequence[tuple[str, str]]) -> list[tuple[str, Path]]:
 def cached(
     cache: Path, files: Sequence[tuple[str, Path]], key: Any, write: Callable[[Path], None]
 ) -> Path:
-    """The folder of what is made from source files, made first if it does not exist.
+    """Return the cached folder made from source files; make it first if it does not exist.
 
     Args:
-        cache: the folder of such folders.
-        files: as `source_files` gives them.
+        cache: the folder that contains such folders.
+        files: as returned by `source_files`.
         key: what the content depends on besides the files and Python; a JSON value.
-        write: makes the folder that it is given, and its content.
+        write: creates the folder at the given path, with its content.
 
     Raises:
         ValueError: the cache cannot be created.
@@ -231,19 +231,19 @@ def cached(
 
 
 def _python_files(folder: str) -> Iterator[Path]:
-    """The Python files of a folder in sorted order, without `_SKIPPED`."""
+    """Yield the Python files of a folder in sorted order, without `_SKIPPED`."""
     for root, children, names in os.walk(folder):
         children[:] = sorted(set(children) - _SKIPPED)
         yield from (Path(root, name) for name in sorted(names) if name.endswith(".py"))
 
 
 def _extract(files: Sequence[str], *, prose: bool) -> list[list[str]]:
-    """The docstrings of each file, or their prose."""
+    """Return the docstrings of each file, or their prose."""
     return run_worker("docstrings.py", files, *["--prose"] * prose)
 
 
 def run_worker(script: str, files: Sequence[str], *flags: str) -> list[Any]:
-    """What a script beside this file makes of each of some files, by one process per core."""
+    """Return the output of a script beside this file for each file, with one process per core."""
     file = str(Path(__file__).with_name(script))
     command = [sys.executable, "-I", "-S", "-W", "ignore", file, *flags]
     workers = min(os.cpu_count() or 1, 8)
@@ -261,7 +261,7 @@ def run_worker(script: str, files: Sequence[str], *flags: str) -> list[Any]:
 
 
 def _unique(texts: list[list[str]], *, prose: bool, common_words: int) -> list[bytes]:
-    """The documents of a corpus, each once, in the order of their SHA-1."""
+    """Return the documents of a corpus, without duplicates, in the order of their SHA-1."""
     # A literal may contain half a surrogate pair, which UTF-8 cannot encode.
     encoded = {text.encode("utf-8", errors="replace") for file in texts for text in file}
     found = [
@@ -275,7 +275,7 @@ def _unique(texts: list[list[str]], *, prose: bool, common_words: int) -> list[b
 
 
 def _without_repetitions(texts: list[str]) -> list[str]:
-    """The texts without the lines that an earlier text contains."""
+    """Remove lines from each text that an earlier text contains."""
     seen: set[str] = set()
     kept = []
     for text in texts:
@@ -286,9 +286,9 @@ def _without_repetitions(texts: list[str]) -> list[str]:
 
 
 def _of_common_words(texts: list[str], number: int) -> list[str]:
-    """The sentences, each in one text, that are made of the words that the most texts have.
+    """Keep the sentences that consist of the words in the most texts, each sentence in one text.
 
-    Sentences of a paragraph that follow each other stay in one line.
+    Consecutive sentences of a paragraph stay in one line.
     """
     in_texts = collections.Counter(word for text in texts for word in set(_words(text)))
     words = sorted(
@@ -360,7 +360,7 @@ def _make_folder(cache: Path) -> None:
 def _alone(lock: Path) -> Iterator[None]:
     """Keep processes of this machine from doing the same work at once.
 
-    Where files cannot be locked, several do the work, and the result of the first is used.
+    If files cannot be locked, several do the work, and the result of the first is used.
     """
     with lock.open("w") as handle:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""PyGLUE: nine tasks made from the documentation of this machine's Python, without a download.
+"""PyGLUE: nine tasks made from the documentation of the installed Python, without a download.
 
     --config.data.module=data/pyglue.py
     --config.data.task=pyglue_topic --config.data.objective=classification   one task, for a head
@@ -7,23 +7,23 @@
 
 | task | a row | kind | measured by |
 |---|---|---|---|
-| acceptability | a sentence, or one with five words shuffled | classification | Matthews |
+| acceptability | a sentence, as it is or with five words shuffled | classification | Matthews |
 | topic | a description without names of packages; its package | classification | accuracy |
-| similarity | two descriptions; 0 to 5, how near the described things are | regression | Pearson |
+| similarity | two descriptions; 0 to 5, how close the described are | regression | Pearson |
 | paraphrase | two descriptions, of namesakes or not | classification | accuracy, F1 |
-| entailment | a signature, a parameter's description, of it or not | classification | accuracy |
+| entailment | a signature, and a description of its parameter or not | classification | accuracy |
 | span | a question about described parameters | question_answering | exact match, F1 |
-| continuation | a sentence and four that may follow | multiple_choice | accuracy |
-| ranking | a description and four texts that may go on | multiple_choice | reciprocal rank |
-| summary | a docstring without its first sentence, and this | text alone | ROUGE |
+| continuation | a sentence and four candidates for the next | multiple_choice | accuracy |
+| ranking | a description and four candidate continuations | multiple_choice | reciprocal rank |
+| summary | a docstring without its first sentence; this sentence | text only | ROUGE |
 
-The rows are files of JSON Lines in the schemas of labelled_files.py and prompted_files.py, in a
-cache (`$T5X_LIKE_CACHE/pyglue`), the same on every run of one installation of Python and packages.
-Where a row is from decides its split: modules of one name, as `linalg` in NumPy, SciPy and JAX, are
-all in training, validation or test, and a text of a later split never occurs in an earlier one.
+The rows are JSON Lines files in the schemas of labelled_files.py and prompted_files.py, in a cache
+(`$T5X_LIKE_CACHE/pyglue`), the same on every run with one installation of Python and packages. The
+split of a row depends on its source: modules of one name, such as `linalg` in NumPy, SciPy and JAX,
+are all in training, validation or test, and a text of a later split never occurs in an earlier one.
 Task `pyglue_topic_test` evaluates on the test rows of `pyglue_topic`; nothing else reads them.
 
-docs/pyglue.md has the sizes, and what a constant, a bag of words and a rule reach:
+docs/pyglue.md has the sizes, and the results of a constant, a bag of words and a rule:
 
     python -m data.pyglue_baselines
 """
@@ -53,7 +53,7 @@ TASKS: Mapping[str, Any] = _made.TASKS
 
 _PAIRS = ("paraphrase", "entailment")
 _OF_LABELS = [name for names in OBJECTIVES.values() for name in names]
-# Settings of the measure of a task with a head.
+# Measure settings of the tasks that are trained with a head.
 _HEADS: dict[str, dict[str, Any]] = {
     "acceptability": {"metrics": ("matthews", "accuracy")},
     "paraphrase": {"metrics": ("accuracy", "f1_binary"), "positive": "paraphrase"},
@@ -75,24 +75,24 @@ def register(
     """Add the tasks that the objective reads, with the splits "train" and "validation".
 
     For text to text these are all nine, `pyglue_topic` and so on, and their mixture `pyglue`; for
-    an objective of labelled text those of its kind. Each has a twin, `pyglue_topic_test`, whose
-    validation split are the test rows. For any other objective it is `pyglue_text`, the
+    an objective of labelled text, the tasks of its kind. Each has a twin, `pyglue_topic_test`,
+    whose validation split is the test rows. Any other objective gets `pyglue_text`, the
     documentation that the training rows are made from.
 
     Args:
-        vocabulary: of the tokens.
-        objective: of the config.
-        packages: as in data/pydocs.py.
-        rate, rate_settings: of the mixture, see t5x_like.preprocessing.mixtures; in proportion to
-            the rows with a limit of 8,000, so that `ranking`, which has four texts a row, does not
-            outweigh the others.
-        leave_out: tasks that the mixture is without, such as ("pyglue_topic",).
-        share: of the documents of `pyglue_text`, the first ones; or of the training rows of the
-            tasks, at equal distances.
-        labels: the names of the labels, which a run keeps; they are the tasks'.
+        vocabulary: the vocabulary of the tokens.
+        objective: the objective of the config.
+        packages: see data/pydocs.py.
+        rate, rate_settings: rates of the mixture, see t5x_like.preprocessing.mixtures; by default
+            proportional to the rows with a limit of 8,000, so that `ranking`, which has four texts
+            per row, does not outweigh the others.
+        leave_out: tasks to leave out of the mixture, such as ("pyglue_topic",).
+        share: the share of data to train on: the first documents of `pyglue_text`, or equally
+            spaced training rows of the other tasks.
+        labels: ignored; a run passes its label names, which are always the tasks'.
 
     Raises:
-        ValueError: no such rate, share, task or package, or rows without a task.
+        ValueError: an unknown rate, task or package, a share out of range, or rows without a task.
     """
     del labels
     _check_share(share)
@@ -122,14 +122,14 @@ def register(
 def documents(
     split: str, *, packages: Sequence[str] | None = None, share: float = 1.0
 ) -> tf.data.Dataset:
-    """The documents of `pyglue_text`, {"text": scalar string}, to train a vocabulary on."""
+    """Return the documents of `pyglue_text`, {"text": scalar string}, to train a vocabulary on."""
     return _documents(packages, share).get_dataset(split, shuffle=False)
 
 
 def labels(
     objective: str, *, task: str, packages: Sequence[str] | None = None, **unused: Any
 ) -> tuple[str, ...]:
-    """The names of the classes of a task in order; empty for other kinds.
+    """Return the class names of a task in order; empty for tasks that are not classification.
 
     Raises:
         ValueError: the objective does not read such a task.
@@ -144,7 +144,7 @@ def labels(
 
 
 def measure(objective: str, *, task: str, **unused: Any) -> dict[str, Any]:
-    """The kind and settings of the measure of a task; of `pyglue_text` it is the loss.
+    """Return the kind and settings of a task's measure; for `pyglue_text` it is the loss.
 
     Raises:
         ValueError: the objective does not read such a task, or it is the mixture.
@@ -166,7 +166,7 @@ def measure(objective: str, *, task: str, **unused: Any) -> dict[str, Any]:
 
 
 def fitting(objective: str) -> list[str]:
-    """The tasks that an objective reads."""
+    """Return the tasks that an objective reads."""
     if objective in TEXT_TO_TEXT:
         return list(TASKS)
     only = _PAIRS if objective in ("pair_classification", "gpt_similarity") else TASKS
@@ -174,14 +174,14 @@ def fitting(objective: str) -> list[str]:
 
 
 def _named(task: str, objective: str) -> str:
-    """The name in TASKS of a registered task, which must fit the objective."""
+    """Return the name in `TASKS` of a registered task, which must fit the objective."""
     names = fitting(objective)
     known = {f"pyglue_{name}{ending}": name for name in names for ending in ("", "_test")}
     return choose(f"data.task for data.objective={objective!r}", task, known)
 
 
 def _source(task: str, objective: str, held_out: str, made: Path, share: float) -> ColumnSource:
-    """The rows for training, and those of a split to evaluate on; read when they are needed."""
+    """Return the rows of "train" and, as "validation", of `held_out`; read when they are needed."""
     form = _made.TEXT if objective in TEXT_TO_TEXT else _made.LABELLED
     files = {
         split: str(made / form / f"{task}-{own}.jsonl")
@@ -195,7 +195,7 @@ def _source(task: str, objective: str, held_out: str, made: Path, share: float) 
             return found
         every = int(next(iter(found.values())).shape[0])
         rows = max(1, round(share * every))
-        # The first rows of a task do not have its labels equally often.
+        # Equally spaced, since the first rows of a task do not have balanced labels.
         chosen = [row * every // rows for row in range(rows)]
         return {name: tf.gather(column, chosen) for name, column in found.items()}
 
@@ -207,7 +207,7 @@ def _check_share(share: float) -> None:
         raise ValueError(f"data.settings.share={share} must be above 0, and at most 1")
 
 
-# A run registers its tasks several times, and reads the rows of each only once.
+# A run registers its tasks several times; read the rows of each only once.
 @functools.lru_cache(maxsize=2 * len(TASKS))
 def _labelled_columns(objective: str, train: str, validation: str) -> dict[str, Any]:
     found = _labelled.read(objective, train=train, validation=validation)

@@ -1,18 +1,18 @@
-"""What a constant, a bag of words and a rule reach on the test rows of PyGLUE.
+"""Measure a constant, a bag of words and a rule on the test rows of PyGLUE.
 
     python -m data.pyglue_baselines                         all tasks, as a table in Markdown
     python -m data.pyglue_baselines --tasks=topic,span
 
-A constant gives every row the same answer, the best one in training. A bag of words is a linear
-model of scikit-learn over TF-IDF, fitted to the training rows: logistic regression of classes and
-of choices, ridge regression of numbers, for pairs of what both texts have and what one of them has;
-for `span` and `summary`, where there is nothing to fit, it is the sentence with the most similar
-words. A rule is what a person would write in a few lines after reading twenty rows (`RULES`). A
-threshold in a rule is the best one in training.
+The constant gives every row the same answer, the most frequent in training. The bag of words is a
+linear model of scikit-learn over TF-IDF, fitted to the training rows: logistic regression for
+classes and choices, ridge regression for numbers; for pairs the features are what both texts share
+and what only one has. `span` and `summary` have nothing to fit: their prediction is the sentence
+with the most similar words. The rule is what a person would write in a few lines after reading
+twenty rows (`RULES`). A threshold in a rule is the best value on the training rows.
 """
 
 if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
+    # Before the imports below, which take seconds, so that help and errors are quick.
     from t5x_like.experiment import command_line, quiet_tensorflow
 
     PARSER = command_line.ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
@@ -38,10 +38,10 @@ from t5x_like.names import choose
 
 Row = dict[str, Any]
 Rows = list[Row]
-# (training rows, test rows) -> a prediction for each of these, of choices a score for each.
+# (training rows, test rows) -> a prediction for each test row; for choices, a score per choice.
 Baseline = Callable[[Rows, Rows], list[Any]]
 
-# In labelled form; of the kinds `span` and `summary` the text.
+# The metrics of the labelled form; for `span` and `summary`, of the text form.
 METRICS_OF = {
     "acceptability": ("matthews",),
     "topic": ("accuracy",),
@@ -76,14 +76,14 @@ _STOP |= {"not", "of", "on", "or", "that", "the", "this", "to", "will", "with", 
 
 
 def target(row: Row) -> Any:
-    """What is right for a row."""
+    """Return the right answer of a row."""
     if "answers" in row:
         return row["answers"][0]["text"]
     return next(row[name] for name in ("label", "value", "answer", "targets") if name in row)
 
 
 def constant(train: Rows, test: Rows) -> list[Any]:
-    """The most frequent answer in training, of numbers the mean, of choices the first."""
+    """Predict the most frequent answer in training; the mean of numbers, the first of choices."""
     right = [target(row) for row in train]
     if "choices" in train[0]:
         return [[-number for number in range(len(row["choices"]))] for row in test]
@@ -92,7 +92,7 @@ def constant(train: Rows, test: Rows) -> list[Any]:
 
 
 def bag_of_words(train: Rows, test: Rows) -> list[Any]:
-    """See the top of this file."""
+    """Predict with a linear model over TF-IDF; see the top of this file."""
     if "context" in train[0] or "inputs" in train[0]:
         return _similar_sentences(train, test)
     from sklearn import linear_model
@@ -121,7 +121,7 @@ def _pairs(row: Row) -> list[tuple[str, str]]:
 
 
 def _features(pairs: Sequence[tuple[str, str]]) -> Callable[[Sequence[tuple[str, str]]], Any]:
-    """Features of pairs of texts: the first, the second, their product, and what differs."""
+    """Return a function to features of text pairs: first, second, product and difference."""
     from scipy import sparse
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -139,7 +139,7 @@ def _features(pairs: Sequence[tuple[str, str]]) -> Callable[[Sequence[tuple[str,
 
 
 def _similar_sentences(train: Rows, test: Rows) -> list[str]:
-    """The sentence of a text that is most similar to the question, or else to the whole text."""
+    """Return the sentence of a text that is most similar to the question, or to the whole text."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     field = "context" if "context" in train[0] else "inputs"
@@ -154,7 +154,7 @@ def _similar_sentences(train: Rows, test: Rows) -> list[str]:
 
 
 def _rule_acceptability(train: Rows, test: Rows) -> list[str]:
-    """A sentence is unacceptable if too many of its pairs of words are in no acceptable one."""
+    """Call a sentence unacceptable if too many of its bigrams occur in no acceptable sentence."""
     known = collections.Counter(
         pair for row in train if row["label"] == "acceptable" for pair in _bigrams(row["text_a"])
     )
@@ -174,7 +174,7 @@ def _bigrams(text: str) -> list[tuple[str, str]]:
     return list(itertools.pairwise(words))
 
 
-# What a person expects in the documentation of each package.
+# Words that a person expects in the documentation of each package.
 _KEYWORDS = {
     "stdlib": "file string thread socket message module process command path stream url codec",
     "jax": "jit trace traced sharding device vmap pytree primitive jaxpr gradient compilation",
@@ -189,7 +189,7 @@ _KEYWORDS = {
 
 
 def _rule_topic(train: Rows, test: Rows) -> list[str]:
-    """The package with the most of some keywords."""
+    """Predict the package with the most keywords in the text."""
     del train
     words = {package: set(text.split()) for package, text in _KEYWORDS.items()}
 
@@ -201,13 +201,13 @@ def _rule_topic(train: Rows, test: Rows) -> list[str]:
 
 
 def _rule_similarity(train: Rows, test: Rows) -> list[float]:
-    """The share of common words."""
+    """Predict the share of common words."""
     del train
     return [overlap(row["text_a"], row["text_b"]) for row in test]
 
 
 def _rule_paraphrase(train: Rows, test: Rows) -> list[str]:
-    """Two descriptions with enough common words are of namesakes."""
+    """Call two descriptions paraphrases (of namesakes) if they share enough words."""
     scores = [overlap(*_texts(row)) for row in train]
     bar = _threshold(scores, [row["label"] == "paraphrase" for row in train])
     names = ("not_paraphrase", "paraphrase")
@@ -215,7 +215,7 @@ def _rule_paraphrase(train: Rows, test: Rows) -> list[str]:
 
 
 def _rule_entailment(train: Rows, test: Rows) -> list[str]:
-    """A description is of a parameter whose name begins with one of its words, or the reverse."""
+    """Call it entailment if a parameter name begins with a word of the description, or reverse."""
     del train
 
     def fits(row: Row) -> bool:
@@ -227,7 +227,7 @@ def _rule_entailment(train: Rows, test: Rows) -> list[str]:
 
 
 def _rule_span(train: Rows, test: Rows) -> list[str]:
-    """The bracket after a parameter's name, or the sentence after its colon."""
+    """Return the parentheses after a parameter's name, or the sentence after its colon."""
     del train
     found = []
     for row in test:
@@ -240,7 +240,7 @@ def _rule_span(train: Rows, test: Rows) -> list[str]:
 
 
 def _rule_choices(train: Rows, test: Rows) -> list[list[float]]:
-    """The choice that has the most words of the text, as a share of its own."""
+    """Score a choice by its words that occur in the text, over the root of its number of words."""
     del train
 
     def score(text: str, choice: str) -> float:
@@ -254,13 +254,13 @@ def _rule_choices(train: Rows, test: Rows) -> list[list[float]]:
 
 
 def _rule_summary(train: Rows, test: Rows) -> list[str]:
-    """The first sentence of the text."""
+    """Return the first sentence of the text."""
     del train
     return [_SENTENCE_END.split(row["inputs"])[0] for row in test]
 
 
 def _threshold(scores: Sequence[float], is_positive: Sequence[bool]) -> float:
-    """The threshold from which on most rows are positive, and below which most are not."""
+    """Return the threshold that best separates positive (at or above it) from negative rows."""
     bars = np.unique(scores)
     right = np.array(is_positive)
     found = [np.mean((np.array(scores) >= bar) == right) for bar in bars]
@@ -283,7 +283,7 @@ RULES: dict[str, Baseline] = {
 def measure(
     task: str, baseline: Baseline, *, packages: Sequence[str] | None = None
 ) -> dict[str, float]:
-    """The metrics of a baseline on the test rows of a task, by name."""
+    """Return the metrics of a baseline on the test rows of a task, by name."""
     train, test = (pyglue_rows.rows(task, split, packages=packages) for split in ("train", "test"))
     predicted, right = baseline(train, test), [target(row) for row in test]
     found: dict[str, float] = {}
@@ -296,7 +296,7 @@ def measure(
 
 
 def table(tasks: Sequence[str]) -> list[str]:
-    """The lines of a table in Markdown: sizes, and each metric of each baseline."""
+    """Return the lines of a table in Markdown: sizes, and each metric of each baseline."""
     lines = [
         "| task | train, validation, test | metric | constant | bag of words | rule |",
         "|---|---|---|---|---|---|",
@@ -312,7 +312,7 @@ def table(tasks: Sequence[str]) -> list[str]:
 
 
 def main(tasks: str) -> None:
-    """Print the table of some tasks, with commas between their names; "" for all."""
+    """Print the table of some tasks, given as comma-separated names; "" for all."""
     names = tasks.split(",") if tasks else list(pyglue_rows.TASKS)
     with one_line_errors():
         lines = table([choose("--tasks", name, {one: one for one in RULES}) for name in names])

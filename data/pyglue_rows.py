@@ -1,4 +1,4 @@
-"""The rows of PyGLUE as files in a cache: splits of the code, balanced labels, nothing that leaks.
+"""Write the rows of PyGLUE to files in a cache: split the code, balance labels, remove leaks.
 
 The cache is `$T5X_LIKE_CACHE/pyglue`, with a folder for each set of sources: `labelled/` and
 `text/` with TASK-SPLIT.jsonl, the documents to pretrain on, and sizes.json.
@@ -30,36 +30,36 @@ TASKS: Mapping[str, Any] = _tasks.TASKS
 SPLITS = ("train", "validation", "test")
 LABELLED, TEXT = "labelled", "text"
 SIZES = "sizes.json"
-# The rows of a task at most; and the share of the code, by the names of its modules.
+# The most rows of a task in each split; and the share of the code, by the names of its modules.
 MOST = {"train": 8000, "validation": 800, "test": 1600}
 _SHARES = {"test": 0.15, "validation": 0.1}
-_LONG = 6  # words of a text that must not be in two splits
-_RARE = 8  # a label with fewer than one in so many of the rows of the largest is left out
+_LONG = 6  # texts of this many words must not be in two splits
+_RARE = 8  # leave out labels with less than 1 / _RARE of the rows of the most frequent label
 
 
 def rows(
     task: str, split: str, *, form: str = LABELLED, packages: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of a split of a task.
+    """Return the rows of a split of a task.
 
     Args:
-        task: a name in TASKS.
-        split: one of SPLITS.
-        form: LABELLED, or TEXT for `inputs` and `targets`.
-        packages: as in data/pydocs.py.
+        task: a name in `TASKS`.
+        split: one of `SPLITS`.
+        form: `LABELLED`, or `TEXT` for `inputs` and `targets`.
+        packages: see data/pydocs.py.
 
     Raises:
-        ValueError: there is no such task, or no row.
+        ValueError: there is no such task, or there are no rows.
     """
     choose("task", task, TASKS)
     return read(folder(packages) / form / f"{task}-{split}.jsonl")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file.
+    """Return the rows of a file.
 
     Raises:
-        ValueError: it has none.
+        ValueError: it has no rows.
     """
     found = [json.loads(line) for line in path.read_text().splitlines()]
     if not found:
@@ -68,7 +68,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def folder(packages: Sequence[str] | None = None) -> Path:
-    """The folder of all rows, written first if it does not exist.
+    """Return the folder of all rows; write it first if it does not exist.
 
     Raises:
         ValueError: a package is not installed.
@@ -91,7 +91,7 @@ def _folder(folders: tuple[tuple[str, str], ...], cache: Path) -> Path:
 
 
 def _entries(found: Any) -> list[Any]:
-    """What is documented, each docstring once, in the order of the texts' SHA-1."""
+    """Return the documented code, each docstring once, in the order of the texts' SHA-1."""
     every: dict[bytes, Any] = {}
     for place, documented in found:
         package, _, path = place.partition("/")
@@ -103,7 +103,7 @@ def _entries(found: Any) -> list[Any]:
 
 
 def _split(entries: Sequence[Any]) -> dict[str, list[Any]]:
-    """The entries of each split, by the last name of their module; first sentences are in one."""
+    """Split entries by the last name of their module; no first sentence is in two splits."""
     splits: dict[str, list[Any]] = {split: [] for split in SPLITS}
     for entry in entries:
         splits[_split_of(entry.module.rpartition(".")[2])].append(entry)
@@ -124,7 +124,7 @@ def _split_of(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """The words of a text in lower case."""
+    """Return the words of a text in lower case."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
@@ -150,7 +150,7 @@ def _write(made: Path, entries: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _rows(task: Any, entries: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """The rows of each split: no long text in two of them, labels balanced, at most MOST."""
+    """Return the rows of each split: no long text in two, labels balanced, at most `MOST`."""
     made: dict[str, list[Any]] = {}
     seen: set[str] = set()
     for split in reversed(SPLITS):
@@ -172,7 +172,7 @@ def _unique(found: Iterator[Any]) -> Iterator[Any]:
 
 
 def _long_texts(row: Mapping[str, Any]) -> set[str]:
-    """The long texts of a row."""
+    """Return the long texts of a row."""
     found: list[str] = []
     for name, value in row.items():
         if name not in ("label", "answers", "question"):
@@ -181,7 +181,7 @@ def _long_texts(row: Mapping[str, Any]) -> set[str]:
 
 
 def _balance(made: Mapping[str, list[Any]], field: str) -> dict[str, list[Any]]:
-    """As many rows of each label; a label that is rare in some split is left out."""
+    """Keep equally many rows of each label; leave out labels that are rare in some split."""
     numbers = {split: collections.Counter(row[field] for row in made[split]) for split in made}
     kept = {
         label

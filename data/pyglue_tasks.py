@@ -1,8 +1,8 @@
-"""The tasks of PyGLUE: how documented code becomes labelled rows.
+"""The tasks of PyGLUE: functions that turn documented code into labelled rows.
 
-`TASKS` has them by name. A task makes its rows from the documented classes and functions of one
-split; every random choice is a function of the row's own text, so that rows are the same on every
-run. data/pyglue.py divides the code into splits, balances the labels and takes out what leaks.
+`TASKS` lists them by name. A task makes its rows from the documented classes and functions of one
+split; every random choice is a function of the row's text, so that rows are the same on every run.
+data/pyglue_rows.py divides the code into splits, balances the labels and removes leaks.
 """
 
 import collections
@@ -15,7 +15,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-# The classes of `topic`, of these the installed ones. Keras is in TensorFlow, too.
+# The classes of `topic`, of which only the installed packages occur. TensorFlow includes Keras.
 PACKAGES = (
     *("stdlib", "jax", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "sympy"),
     "tensorflow",
@@ -23,9 +23,9 @@ PACKAGES = (
 CHOICES = 4  # of `continuation` and `ranking`
 
 _WINDOW = 5  # words that `acceptability` shuffles
-_CANDIDATES = 300  # for a pair that is no paraphrase
-_MOST_NAMESAKES = 8  # for a name that gives away what is described
-_LEAST_OVERLAP = 0.15  # of namesakes: some only have the name of an interface in common
+_CANDIDATES = 300  # for the second text of a pair that is not a paraphrase
+_MOST_NAMESAKES = 8  # more namesakes mean that the name is too generic
+_LEAST_OVERLAP = 0.15  # of namesakes: some share only the name of an interface
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _PACKAGE_NAMES = re.compile(
     r"\b(?:python\w*|jax|jnp|lax|xla|matplotlib|pyplot|numpy|np|ndarrays?|pandas|scipy|sklearn|"
@@ -69,12 +69,12 @@ Entries = Sequence[Entry]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task.
+    """The definition of a task.
 
     Attributes:
-        kind: of labelled text (preprocessing/labelled_text.py); "" for a task of text alone.
+        kind: kind of labelled text (preprocessing/labelled_text.py); "" for a text-only task.
         make: the entries of a split -> its rows.
-        balanced: the field whose values are equally frequent; "" for none.
+        balanced: the field whose values are made equally frequent; "" for no balancing.
     """
 
     kind: str
@@ -95,7 +95,7 @@ def _cut(text: str, words: int) -> str:
 
 
 def _acceptability(entries: Entries) -> Iterator[Row]:
-    """Whether a sentence has its words in order: in half of them five in a row are shuffled."""
+    """Yield sentences to judge for word order: in half of them five words in a row are shuffled."""
     label = "acceptable"
     for entry in entries:
         found = [s for s in (entry.description, *entry.sentences) if 8 <= _words(s) <= 25]
@@ -108,7 +108,7 @@ def _acceptability(entries: Entries) -> Iterator[Row]:
 
 
 def _shuffled(text: str) -> str:
-    """The text with five words in another order, no two of them still neighbours; "" for none."""
+    """Return the text with five words shuffled so that no neighbours remain; "" if impossible."""
     chance, words = _random("shuffle", text), text.split()
     first = chance.randrange(1, len(words) - _WINDOW)
     window = words[first : first + _WINDOW]
@@ -121,7 +121,7 @@ def _shuffled(text: str) -> str:
 
 
 def _topic(entries: Entries) -> Iterator[Row]:
-    """The package of a description, whose name and like names are blanks."""
+    """Yield descriptions labelled with their package, whose name and the like are blanked."""
     for entry in entries:
         text = _cut(_PACKAGE_NAMES.sub("_", f"{entry.summary} {entry.rest}"), 40)
         if entry.package in PACKAGES and _words(text) >= 8:
@@ -129,7 +129,7 @@ def _topic(entries: Entries) -> Iterator[Row]:
 
 
 def _similarity(entries: Entries) -> Iterator[Row]:
-    """How near two described things are in the tree of packages.
+    """Yield pairs of descriptions, with the closeness of the described in the tree of packages.
 
     5 in one docstring, 4 in one class, 3 in one module, 2 in one subpackage, 1 in one package, 0 in
     two packages.
@@ -164,7 +164,7 @@ def _partner(
     places: Sequence[Callable[[Entry], Any]],
     groups: Sequence[Mapping[Any, list[Entry]]],
 ) -> str:
-    """A description at a distance from an entry: in the same place, and in no nearer one."""
+    """Return a description at this level of closeness to an entry, and no closer."""
     chance = _random("similarity", entry.description)
     if value == 5:
         return chance.choice(entry.sentences) if entry.sentences else ""
@@ -179,9 +179,9 @@ def _partner(
 
 
 def _paraphrase(entries: Entries) -> Iterator[Row]:
-    """Whether two descriptions are of things with one name, such as two packages' functions.
+    """Yield pairs of descriptions of the same name, such as two packages' functions, or not.
 
-    The others have about as many words in common.
+    The negative pairs have about as many words in common.
     """
     described = [entry for entry in entries if entry.summary]
     named: dict[str, set[str]] = collections.defaultdict(set)
@@ -203,22 +203,22 @@ def _last(name: str) -> str:
 
 
 def _near(text: str, name: str, like: str, candidates: Entries) -> str:
-    """The description with another name that has as many words of a text as `like` has."""
+    """Return the description of another name whose overlap with a text is closest to `like`'s."""
     wanted = overlap(text, like)
     others = [one.description for one in candidates if _last(one.name) != name]
     return min(others, key=lambda one: (abs(overlap(text, one) - wanted), one), default="")
 
 
 def overlap(first: str, second: str) -> float:
-    """The words that two texts have in common, as a share of all of theirs (Jaccard)."""
+    """Return the number of shared words divided by the number of all words (Jaccard)."""
     one, other = (set(re.findall(r"\w+", text.lower())) for text in (first, second))
     return len(one & other) / max(len(one | other), 1)
 
 
 def _entailment(entries: Entries) -> Iterator[Row]:
-    """Whether a sentence describes a parameter of a signature, or one of other code in the package.
+    """Yield signatures with a sentence about one of their parameters, or about other code's.
 
-    The sentence does not begin with the parameter's name.
+    The other code is from the same package. The sentence does not begin with the parameter's name.
     """
     by_package: dict[str, list[Entry]] = collections.defaultdict(list)
     documented = [entry for entry in entries if _described(entry)]
@@ -241,7 +241,7 @@ def _entailment(entries: Entries) -> Iterator[Row]:
 
 
 def _described(entry: Entry) -> list[tuple[str, str]]:
-    """The parameters in the signature whose description is a sentence, with this."""
+    """Return (name, first sentence) of parameters in the signature that have a description."""
     first = ((name, _SENTENCE_END.split(text)[0]) for name, _, text in entry.parameters)
     return [
         (name, text) for name, text in first if name in entry.arguments and 5 <= _words(text) <= 25
@@ -249,7 +249,7 @@ def _described(entry: Entry) -> list[tuple[str, str]]:
 
 
 def _span(entries: Entries) -> Iterator[Row]:
-    """A question about one of some described parameters; the answer is a part of the text."""
+    """Yield questions about one of several described parameters, answered by a part of the text."""
     for entry in entries:
         known = [one for one in entry.parameters if one[2] and _words(one[2]) <= 25]
         if len(known) < 2:
@@ -276,7 +276,7 @@ def _span(entries: Entries) -> Iterator[Row]:
 
 
 def _continuation(entries: Entries) -> Iterator[Row]:
-    """Which of four sentences follows; the others are of other docstrings in the package."""
+    """Yield sentences with four candidates for the next; wrong ones are from the same package."""
     by_package: dict[str, list[str]] = collections.defaultdict(list)
     for entry in entries:
         by_package[entry.package] += _fitting(entry.sentences)
@@ -298,7 +298,7 @@ def _fitting(sentences: Sequence[str]) -> list[str]:
 
 
 def _ranking(entries: Entries) -> Iterator[Row]:
-    """Which of four texts goes with a description; the others are of the same package."""
+    """Yield descriptions with four candidate texts; wrong ones are from the same package."""
     by_package: dict[str, list[str]] = collections.defaultdict(list)
     for entry in entries:
         if _words(entry.rest) >= 10:
@@ -318,7 +318,7 @@ def _chosen(
     number: int,
     not_these: Sequence[str],
 ) -> Iterator[Row]:
-    """A row with the right choice among wrong ones, or none if there are too few."""
+    """Yield a row with the right choice among wrong ones, or nothing if there are too few."""
     wrong = [
         one for one in dict.fromkeys(chance.choices(others, k=4 * number)) if one not in not_these
     ]
@@ -329,7 +329,7 @@ def _chosen(
 
 
 def _summary(entries: Entries) -> Iterator[Row]:
-    """The first sentence of a docstring from the others."""
+    """Yield docstrings without their first sentence, and this sentence as the summary."""
     for entry in entries:
         text = _cut(entry.rest, 60)
         if 4 <= _words(entry.description) <= 20 and _words(text) >= 15 and entry.summary:

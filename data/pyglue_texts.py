@@ -1,6 +1,6 @@
 """The text form of PyGLUE: labelled rows as inputs with a prefix and targets (T5, section 2.4).
 
-`WRITE` has, by the name of a task, the function from a row to its rows of text, with `inputs`,
+`WRITE` maps the name of a task to the function from a row to its rows of text, with `inputs`,
 `targets` and, for `ranking`, `group`, the query.
 """
 
@@ -32,7 +32,7 @@ def _write_choices(row: Row) -> list[Row]:
 
 
 def _write_ranking(row: Row) -> list[Row]:
-    """A pair for each document, as in monoT5 (Nogueira et al. 2020)."""
+    """Write a pair for each document, as in monoT5 (Nogueira et al. 2020)."""
     return [
         {
             "inputs": f"ranking query: {row['text_a']} document: {text}",

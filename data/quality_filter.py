@@ -1,24 +1,25 @@
-r"""Filter web text by its likeness to curated text, as for GPT-3 (Brown et al. 2020, appendix A).
+r"""Filter web text by similarity to curated text, as GPT-3 did (Brown et al. 2020, appendix A).
 
     python -m data.quality_filter --input "crawl/*.jsonl.gz" --output filtered \
         --curated "webtext/*.jsonl.gz" "wikipedia/*.jsonl.gz"
 
 A logistic regression learns to distinguish curated documents (the paper: WebText, Wikipedia and
-books) from those of the input. Its features are the counts of the words of a document, in lower
-case and separated by whitespace, hashed into 2^18 buckets, which is what Spark's Tokenizer and
-HashingTF compute. A document with the score s, the probability of being curated, is kept if
+books) from the documents of the input. Its features are the counts of the words of a document, in
+lower case and separated by whitespace, hashed into 2^18 buckets, as Spark's Tokenizer and HashingTF
+compute them. A document with the score s, the probability of being curated, is kept if
 
     np.random.pareto(9) > 1 - s
 
-so that nearly all documents that look curated are kept, and of the others a few: with the
+so that nearly all documents that look curated are kept, and a few of the others: with the
 probability (2 - s)^-9, one in 512 at a score of 0.
 
-The random number of a document depends on its text and --seed alone: the result does not depend on
+The random number of a document depends only on its text and --seed: the result does not depend on
 the order of the documents or on how they are divided into files, and copies are kept or dropped
 together. The paper reports neither the number of documents it trained on nor any regularization;
 here it is scikit-learn's default, on up to --train_documents of each kind, sampled from all.
 
-Documents are streamed; those to train on are in memory (a few KB each). Rows keep all their fields.
+Documents are streamed; the training documents are in memory (a few KB each). Rows keep all their
+fields.
 """
 
 import hashlib
@@ -34,21 +35,20 @@ from t5x_like.config import one_line_errors
 
 BUCKETS = 2**18
 _BATCH = 256  # documents that are scored together
-_HELD_OUT = 10  # one in so many of the documents to train on tests the classifier
+_HELD_OUT = 10  # one in this many of the training documents tests the classifier
 
 
 class Classifier:
     """The probability that a document is curated.
 
     Attributes:
-        accuracy: on a tenth of the documents, which it was not trained on (with a few documents,
-            on all).
+        accuracy: the accuracy on a held-out tenth of the documents (on all, if they are too few).
 
     Args:
         curated, raw: texts of both kinds.
 
     Raises:
-        ValueError: there are not two texts of each kind.
+        ValueError: there are fewer than two texts of a kind.
     """
 
     def __init__(self, curated: Sequence[str], raw: Sequence[str]):
@@ -71,11 +71,11 @@ class Classifier:
             held_out[:] = False
         self._model.fit(features[~held_out], labels[~held_out])
         tested = held_out if held_out.any() else ~held_out
-        # Of a tenth that it was not trained on.
+        # On the held-out tenth, or on all documents if there is none.
         self.accuracy = float(self._model.score(features[tested], labels[tested]))
 
     def scores(self, texts: Sequence[str]) -> np.ndarray:
-        """The probabilities [N], from 0 for raw to 1 for curated."""
+        """Return the probabilities [N], from 0 for raw to 1 for curated."""
         return self._model.predict_proba(self._features(texts))[:, 1]
 
     def _features(self, texts: Sequence[str]) -> sparse.csr_matrix:
@@ -83,14 +83,14 @@ class Classifier:
 
 
 def keeps(text: str, score: float, *, alpha: float, seed: int) -> bool:
-    """Whether a document with this score is kept: `pareto(alpha) > 1 - score`."""
+    """Return whether a document with this score is kept: `pareto(alpha) > 1 - score`."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     random = np.random.default_rng([seed, int.from_bytes(digest, "little")])
     return bool(random.pareto(alpha) > 1 - score)
 
 
 def sample(documents: Iterable[json_lines.Document], *, size: int, seed: int) -> list[str]:
-    """The texts of `size` documents, or of all, each as likely as the others; one pass."""
+    """Sample `size` texts in one pass, all equally likely, or return all if there are fewer."""
     random = np.random.default_rng(seed)
     kept: list[str] = []
     for number, document in enumerate(documents):
@@ -114,17 +114,17 @@ def filter_files(
     """Filter files into a folder.
 
     Args:
-        files: of the documents.
+        files: the files of the documents.
         output: the folder.
         curated: files of curated documents.
         text: the field with the text, in all files.
-        alpha: of the Pareto distribution; a larger one keeps less of what has a low score.
-        seed: of the random choice, and of the sampling of documents to train on.
-        train_documents: of each kind, at most.
+        alpha: parameter of the Pareto distribution; a larger value keeps fewer low scores.
+        seed: seed of the random choice, and of the sampling of training documents.
+        train_documents: the most training documents of each kind.
 
     Returns:
-        Counts of documents read and kept, and the `accuracy` of the classifier on documents that it
-        was not trained on.
+        Counts of documents `read` and `kept`, and the `accuracy` of the classifier, see
+        `Classifier`.
 
     Raises:
         ValueError: a setting is out of range, a row is bad, or there are too few documents.

@@ -4,11 +4,11 @@ r"""RACE (Lai et al. 2017): questions of English exams for middle and high schoo
     --config.data.settings="{'folder': 'race'}"
 
 `race_middle` and `race_high`, and `race` for both, are read from FOLDER/high/train.jsonl and so on,
-in the schema of Hugging Face (ehovy/race), or from what `tfds build race/high` prepared. Each has a
+in the schema of Hugging Face (ehovy/race), or from the output of `tfds build race/high`. Each has a
 twin that validates on the test set: `race_high_test`. docs/tasks.md has all settings.
 
-T5 had no RACE: as text it is laid out as in UnifiedQA (Khashabi et al. 2020), which fine-tuned T5,
-without its lower case; "\n" there is a backslash and an n.
+T5 did not include RACE: the text form follows UnifiedQA (Khashabi et al. 2020), which fine-tuned
+T5, except for its lower case; "\n" there is a backslash and an n.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
 
 
 def _questions(raw: Raw) -> Iterable[Raw]:
-    """The rows of an article, which TensorFlow Datasets has in one."""
+    """Split an article into one row per question; TensorFlow Datasets has all in one row."""
     for question, options, answer in zip(
         raw["questions"], raw["options"], raw["answers"], strict=True
     ):

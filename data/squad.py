@@ -4,11 +4,11 @@
     --config.data.settings="{'folder': 'questions'}"
 
 `squad` and `squad_v2` are read from FOLDER/squad/train.jsonl and so on, in the schema of Hugging
-Face (rajpurkar/squad, rajpurkar/squad_v2), or from what `tfds build squad/v1.1` prepared. The
+Face (rajpurkar/squad, rajpurkar/squad_v2), or from the output of `tfds build squad/v1.1`. The
 published .json files are read by data/labelled_files.py. docs/tasks.md has all settings.
 
-As text, punctuation is separated by spaces, also in the answers, as in T5's released code. It has
-no SQuAD 2.0: there the target is "unanswerable" where a question has no answer.
+As text, punctuation is separated by spaces, also in the answers, as in T5's released code. T5 did
+not include SQuAD 2.0: here the target of a question without an answer is "unanswerable".
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
 
 NO_ANSWER = "unanswerable"
 
-# RE2, which T5's code uses, has these classes for ASCII alone.
+# RE2, which T5's code uses, only has ASCII characters in these classes.
 _NO_WORD = re.compile(r"([^0-9A-Za-z_])")
 _BLANKS = re.compile(r"[\t\n\f\r ]+")
 
 
 def spaced(text: str) -> str:
-    """A text with spaces around each character that is no letter, digit or underscore of ASCII."""
+    """Put spaces around each character that is not an ASCII letter, digit or underscore."""
     return _BLANKS.sub(" ", _NO_WORD.sub(r" \1 ", text))
 
 
@@ -34,7 +34,7 @@ def _spaced(raw: Raw) -> Iterable[Raw]:
     answers = raw_fields.value(raw, "answers.text")
     if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
         raise ValueError(f"answers.text={answers!r:.80} must be a list of strings.")
-    # The spaces at the two ends of a part fall together with those between the parts.
+    # Strip the spaces that would double the template's spaces between the parts.
     question = spaced(raw_fields.text(raw, "question")).strip(" ")
     context = spaced(raw_fields.text(raw, "context")).lstrip(" ")
     own = [spaced(one) for one in answers] or [NO_ANSWER]

@@ -4,15 +4,16 @@
     --config.data.settings="{'folder': 'super_glue'}"
 
 The tasks are `super_glue_boolq`, `super_glue_cb`, ...; `super_glue` is their mixture for text to
-text, by the number of examples, with the pronouns of DPR as in T5's released code. `folder` has
-SuperGLUE as Hugging Face hosts it (aps/super_glue), super_glue/boolq/train.jsonl and so on; without
-it what `tfds build super_glue/boolq` prepared is read. docs/tasks.md has all fields and settings.
+text, proportional to the number of examples, with the pronouns of DPR as in T5's released code.
+`folder` has SuperGLUE as Hugging Face hosts it (aps/super_glue), super_glue/boolq/train.jsonl and
+so on; without it the output of `tfds build super_glue/boolq` is read. docs/tasks.md has all fields
+and settings.
 
-WSC as text: the pronoun is marked, "*it*", and the model generates what it refers to. It is trained
-on the rows in which the noun is the referent; in the others a text that is not the noun is right
-(Raffel et al. 2020, section 2.4). Each answer of MultiRC is a row, each right entity of ReCoRD one
-to train on; their metrics are of groups. The diagnostic sets have RTE's prefix, no training split,
-and are measured if their files have labels.
+WSC as text: the pronoun is marked, "*it*", and the model generates its referent. It is trained on
+the rows in which the noun is the referent; in the other rows any text except the noun is right
+(Raffel et al. 2020, section 2.4). Each answer of MultiRC is a row, and so is each right entity of
+ReCoRD in training; their metrics are computed over groups. The diagnostic sets have RTE's prefix
+and no training split, and can only be measured if their files have labels.
 """
 
 import re
@@ -47,14 +48,14 @@ def _nli(inputs: str, first: str, second: str, prepared: str, **more: Any) -> Be
 
 
 def _without_html(raw: Raw) -> Raw:
-    """MultiRC without its line breaks and bold type."""
+    """Remove the line breaks and bold type in MultiRC's HTML."""
     fields = ("question", "answer", "paragraph")
     texts = {name: raw_fields.text(raw, name).replace("<br>", " ") for name in fields}
     return {**raw, **{name: re.sub("</?b>", "", text) for name, text in texts.items()}}
 
 
 def _filled_queries(raw: Raw) -> Raw:
-    """ReCoRD's query with the first of the right entities, and with each of the wrong ones.
+    """Fill ReCoRD's query with the first of the right entities, and with each wrong entity.
 
     The highlights at the end of a passage become sentences.
     """
@@ -80,10 +81,10 @@ def _each_answer(raw: Raw) -> Iterable[Raw]:
 
 
 def _mark_pronoun(raw: Raw) -> Raw:
-    """WSC's text with the pronoun between asterisks.
+    """Mark the pronoun in WSC's text with asterisks.
 
-    It is the first word from `span2_index` on that begins with the pronoun: two of the published
-    texts have the wrong word there, or punctuation after the pronoun.
+    It is the first word from `span2_index` that begins with the pronoun: two of the published texts
+    have the wrong word at the index, or punctuation after the pronoun.
     """
     words = raw_fields.text(raw, "text").split(" ")
     pronoun, start = raw_fields.text(raw, "span2_text"), raw_fields.number(raw, "span2_index")
@@ -97,7 +98,7 @@ def _mark_pronoun(raw: Raw) -> Raw:
 
 
 def _mark_first_pronoun(raw: Raw) -> Raw:
-    """DPR's sentence with the first occurrence of the pronoun between asterisks."""
+    """Mark the first occurrence of the pronoun in DPR's sentence with asterisks."""
     pronoun = raw_fields.text(raw, "pronoun")
     sentence = raw_fields.text(raw, "sentence")
     marked = re.sub(rf" ({re.escape(pronoun)})( |\.|,)", r" *\1*\2", sentence, count=1)
@@ -217,7 +218,7 @@ SUPER_GLUE = {
 
 MIXED = ("boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc", "dpr")
 
-# The files that super.gluebenchmark.com takes.
+# The files that super.gluebenchmark.com accepts.
 SUBMISSIONS = {
     "boolq": Submission(file="BoolQ.jsonl", form="lower"),
     "cb": Submission(file="CB.jsonl", form="name"),

@@ -19,9 +19,9 @@ Pretraining reads the column `text`. Fine-tuning, with `--config.data.objective=
 `marked_text_to_text` for BART, `masked_targets` for UniLM), reads pairs:
 `--config.data.settings.inputs=question --config.data.settings.targets=answer`.
 
-Held out for validation: 1% of the rows (`held_out`), by their text or the inputs of a pair
-(`sources.held_out`), so that copies are never in both splits. Or set `validation_files`: then all
-of `files` is for training, and it is up to you that the two have no text in common.
+For validation 1% of the rows (`held_out`) are held out, chosen by their text or the inputs of a
+pair (`sources.held_out`), so that copies are never in both splits. Or set `validation_files`: then
+all of `files` is for training, and you must make sure that the two have no text in common.
 
 A row that is not a JSON object, or has no string in the column, is an error with its file and line.
 Texts that `preprocessing/cleaning.py` rejects are skipped and counted.
@@ -43,7 +43,7 @@ from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
 Files = str | Sequence[str]
-Columns = dict[str, str]  # from a feature, "text" or "inputs" and "targets", to its column
+Columns = dict[str, str]  # {feature, "text" or "inputs" and "targets": its column}
 
 _ROWS = 64  # rows per call into Python
 
@@ -54,13 +54,13 @@ def register(
     """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         objective: turns the rows into examples; for pairs one of `sources.OF_PAIRS`.
-        name: of the task.
+        name: name of the task.
         settings: arguments of `source`.
 
     Raises:
-        ValueError: as `source`, or the objective reads documents and the rows are pairs, or the
+        ValueError: see `source`; or the objective reads documents and the rows are pairs, or the
             reverse.
     """
     rows, columns = _source_and_columns(settings)
@@ -86,7 +86,7 @@ def register(
 
 
 def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """The documents of a split, or both sides of its pairs, {"text": scalar string}."""
+    """Return the documents of a split, or both sides of its pairs, {"text": scalar string}."""
     rows, columns = _source_and_columns(settings)
     return rows.get_dataset(split, shuffle=False).flat_map(
         lambda row: tf.data.Dataset.from_tensor_slices({"text": [row[name] for name in columns]})
@@ -107,11 +107,11 @@ def source(
 
     Args:
         files: path, pattern, or list of them.
-        text: column of the documents, "text" if not set; .txt files have none.
+        text: column of the documents, "text" if not set; .txt files have no columns.
         inputs: column of the inputs of pairs, instead of `text`.
         targets: column of the targets of pairs.
-        validation_files: as `files`; None: a part of `files` is held out.
-        held_out: the size of this part, from 0 to 1.
+        validation_files: like `files`; None to hold out a part of `files`.
+        held_out: the share to hold out, from 0 to 1.
         documents: the number of training rows, for mixtures in proportion to size.
 
     Raises:
@@ -176,7 +176,7 @@ def _columns(*, text: str | None, inputs: str | None, targets: str | None) -> Co
 
 
 def _expand(setting: str, patterns: Files) -> list[str]:
-    """The files that match, in sorted order, each once."""
+    """Return the files that match, sorted and without duplicates."""
     found: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         path = os.path.expanduser(pattern)
@@ -201,7 +201,7 @@ class _Form:
     """How files of one format are read.
 
     Attributes:
-        check: raises ValueError for a file that lacks a column of strings.
+        check: raises ValueError if a file lacks a column of strings.
         units: paths -> units, see `FileSource`.
         read: unit -> its raw rows.
         parse: a batch of raw rows -> {feature: strings [N]}.
@@ -220,7 +220,7 @@ class _Form:
 
 
 def _suffix(path: str) -> str:
-    """The ending that names the format of a path, ".txt" of "a.txt.gz"; "" for another."""
+    """Return the ending that names a path's format, ".txt" of "a.txt.gz"; "" if unknown."""
     is_known = path.lower().endswith(ENDINGS)
     return os.path.splitext(reading.uncompressed(path))[1] if is_known else ""
 
@@ -283,7 +283,7 @@ def _check_parquet(path: str, columns: Columns) -> None:
 
 
 def _row_groups(paths: list[str]) -> list[str]:
-    """All row groups, as "path#number"."""
+    """Return all row groups, as "path#number"."""
     return [
         f"{path}#{group}" for path in paths for group in range(len(reading.TextColumns(path).rows))
     ]

@@ -7,10 +7,10 @@
     heute will der alte König eine rote Blume ansehen , weil die Königin den Vogel kennt .
 
 There are some 220 words, and the parts of German grammar that make translation more than a
-dictionary: gender and case of articles and adjectives, verbs at the end of subordinate clauses,
-after auxiliaries and in two parts, the subject after the verb. Sentences are sampled from a seed,
-each once; nothing is downloaded. Held out for validation: 2%, by their own text
-(`sources.held_out`).
+dictionary lookup: gender and case of articles and adjectives, verbs at the end of subordinate
+clauses, after auxiliaries and in two parts, the subject after the verb. Sentences are sampled from
+a seed, without repetitions; nothing is downloaded. For validation 2% of the pairs are held out,
+chosen by the English text (`sources.held_out`).
 """
 
 import functools
@@ -48,7 +48,7 @@ _CONJUNCTIONS = (("because", "weil"), ("although", "obwohl"), ("when", "wenn"))
 class _Verb(NamedTuple):
     """A verb: third person, participle and infinitive of both languages, and the German prefix.
 
-    The prefix stands apart from the third person in a main clause.
+    In a main clause the prefix is separated from the third person.
     """
 
     sees: str
@@ -95,11 +95,11 @@ def register(
     """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of both languages.
+        vocabulary: the vocabulary of both languages.
         objective: `translation`, or another objective of pairs.
         sentences: the number of pairs.
-        seed: of sampling the sentences.
-        name: of the task.
+        seed: seed for sampling the sentences.
+        name: name of the task.
     """
     sources.add_pair_task(
         name,
@@ -110,13 +110,13 @@ def register(
 
 
 def documents(split: str, *, sentences: int = 30_000, seed: int = 0) -> tf.data.Dataset:
-    """Both sides of the pairs of a split, one after the other, {"text": scalar string}."""
+    """Return both sides of the pairs of a split, one after the other, {"text": scalar string}."""
     return sources.both_sides(_source(sentences=sentences, seed=seed), split)
 
 
 @functools.cache
 def pairs(*, sentences: int, seed: int) -> tuple[tuple[str, str], ...]:
-    """Sample pairs of an English sentence and its translation, no sentence twice."""
+    """Sample pairs of an English sentence and its translation, without repetitions."""
     rng = random.Random(seed)
     found: dict[str, str] = {}
     while len(found) < sentences:
@@ -129,7 +129,7 @@ def _source(*, sentences: int, seed: int) -> seqio.DataSource:
     def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
         mine = tf.constant(splits[split])
         size = len(splits[split])
-        # Numbers, so that the data position in a checkpoint contains no text.
+        # Shuffle indices, so that the data position in a checkpoint contains no text.
         numbers = tf.data.Dataset.range(size)
         numbers = numbers.shuffle(size, seed=seed) if shuffle_files else numbers
         return numbers.map(lambda n: {"inputs": mine[n, 0], "targets": mine[n, 1]})
@@ -159,7 +159,7 @@ def _sentence(rng: random.Random) -> tuple[str, str]:
 
 
 def _main_clause(rng: random.Random) -> tuple[str, str]:
-    """A main clause: in German the finite verb comes second, and the rest of the verb last."""
+    """Sample a main clause: in German the finite verb is second, and the rest of the verb last."""
     subject, between = _noun_phrase(rng, "nominative"), _object_and_place(rng)
     english, finite, last = _predicate(rng, apart=True)
     words = [subject[0], english, between[0]]
@@ -171,7 +171,7 @@ def _main_clause(rng: random.Random) -> tuple[str, str]:
 
 
 def _subordinate_clause(rng: random.Random) -> tuple[str, str]:
-    """A subordinate clause: in German the whole verb comes last, its finite part at the end."""
+    """Sample a subordinate clause: in German the verb is last, ending with its finite part."""
     subject, between = _noun_phrase(rng, "nominative"), _object_and_place(rng)
     english, finite, last = _predicate(rng, apart=False)
     german = [subject[1], between[1], last, finite]
@@ -179,7 +179,7 @@ def _subordinate_clause(rng: random.Random) -> tuple[str, str]:
 
 
 def _predicate(rng: random.Random, *, apart: bool) -> tuple[str, str, str]:
-    """The English verb, the German finite verb, and the part of it at the end of the clause."""
+    """Sample a verb; return it in English, the German finite verb, and the rest at the end."""
     verb, form = rng.choice(_VERBS), rng.choice(("plain", "perfect", "modal", "wish"))
     if form == "perfect":
         return f"has {verb.seen}", "hat", verb.gesehen

@@ -5,7 +5,7 @@ r"""The translation sets of WMT, as TensorFlow Datasets prepares them: `wmt14_tr
     --config.data.objective=translation
     --config.data.settings.target=fr --config.data.task=wmt14_en_fr
 
-Nothing is ever downloaded: prepare the data set before, or set `data_dir` to a folder that contains
+Nothing is ever downloaded: prepare the data set first, or set `data_dir` to a folder that contains
 it (any gs:// path works).
 
 | year | languages beside `en` |
@@ -19,10 +19,10 @@ it (any gs:// path works).
 | 19 | cs, de, fi, gu, kk, lt, ru, zh, and fr with de |
 
 The validation split is newstest of the year before. Each task has a twin whose validation split is
-the test set (not in 19): `--config.evaluate.tasks="('wmt14_en_de_test',)"` measures on
+the test set (except in 19): `--config.evaluate.tasks="('wmt14_en_de_test',)"` measures on
 newstest2014.
 
-The vocabulary that both languages share:
+To train the vocabulary that both languages share:
 
     python -m t5x_like.vocabulary --data=data/wmt.py --set source=en --set target=de --size=36900 \
         --limit_chars=200000000 --output=vocabulary.model
@@ -56,11 +56,11 @@ def register(
     """Add the tasks `wmt<year>_<source>_<target>` and `wmt<year>_<source>_<target>_test`.
 
     Args:
-        vocabulary: of both languages.
+        vocabulary: the vocabulary of both languages.
         objective: `translation`, or another objective of pairs.
-        year: of the shared task, 13 to 19.
+        year: year of the shared task, 13 to 19.
         source, target: the languages to translate from and into.
-        version: of the prepared data.
+        version: version of the prepared data.
         data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
 
     Raises:
@@ -87,7 +87,7 @@ def documents(
     version: str = "1.0.0",
     data_dir: str | None = None,
 ) -> tf.data.Dataset:
-    """Both sides of the pairs of a split, one after the other, {"text": scalar string}."""
+    """Return both sides of the pairs of a split, one after the other, {"text": scalar string}."""
     directed = _Directed(
         _SPLITS, year=year, languages=(source, target), version=version, data_dir=data_dir
     )
@@ -115,7 +115,7 @@ class _Directed(PreparedSource):
         )
 
     def get_dataset(self, split: str = "train", *args, **kwargs) -> tf.data.Dataset:
-        """The pairs of a split; raises ValueError if the data is missing."""
+        """Return the pairs of a split; raise ValueError if the data is missing."""
         source, target = self._languages
         return (
             super()
@@ -125,7 +125,7 @@ class _Directed(PreparedSource):
 
 
 def _pair(year: int, languages: tuple[str, str]) -> str:
-    """The name of the data set for a pair of languages in either order."""
+    """Return the name of the data set for a pair of languages in either order."""
     choose("year", str(year), {str(known): known for known in _YEARS})
     configs = tfds.builder_cls(f"wmt{year}_translate").BUILDER_CONFIGS
     known = {"-".join(config.language_pair): config.name for config in configs}

@@ -1,9 +1,9 @@
-"""Word vectors from counts: positive mutual information of neighbouring words, and its SVD.
+"""Make word vectors from counts: positive mutual information of neighbouring words, and its SVD.
 
 The method of Levy and Goldberg 2014 (and Levy et al. 2015, section 3): the cell of two words is
-log(P(a, b) / (P(a) P(b))), or 0 where that is negative, and a vector is a row of U sqrt(S) of its
-truncated singular value decomposition. Words up to five apart are counted, each pair by one over
-its distance, as in GloVe (Pennington et al. 2014).
+log(P(a, b) / (P(a) P(b))), or 0 if that is negative, and a vector is a row of U sqrt(S) of the
+table's truncated singular value decomposition. Pairs of words up to five apart are counted, each
+weighted by one over its distance, as in GloVe (Pennington et al. 2014).
 """
 
 import collections
@@ -24,7 +24,7 @@ class WordVectors:
 
     Args:
         words: in the order of their vectors.
-        vectors: one each.
+        vectors: one vector per word.
     """
 
     def __init__(self, words: Sequence[str], vectors: Float[np.ndarray, "V D"]):
@@ -34,7 +34,7 @@ class WordVectors:
         self._vectors = vectors / np.where(lengths > 0, lengths, 1)
 
     def nearest(self, word: str, *, most: int) -> list[str]:
-        """The words of the largest cosines above 0 with a word; none if it is unknown."""
+        """Return the words with the largest cosines above 0; empty if the word is unknown."""
         number = self._ids.get(word.lower())
         if number is None:
             return []
@@ -50,9 +50,9 @@ def train(
     """Count the words of texts, and make their vectors; the same texts give the same vectors.
 
     Args:
-        dimensions: of a vector; at most one fewer than there are words.
-        words: the most frequent ones that get a vector.
-        least: occurrences of a word that gets one.
+        dimensions: dimensions of a vector; at most one fewer than there are words.
+        words: the number of most frequent words that get a vector.
+        least: the minimum occurrences of a word that gets a vector.
 
     Raises:
         ValueError: `dimensions` is below 1, or fewer than three words have a vector.
@@ -73,16 +73,16 @@ def train(
     table = _information(_neighbours(split, known))
     if not table.sum():  # no two words are near each other
         return WordVectors(known, np.zeros((len(known), 1)))
-    # Its start is random, and with a seed always the same.
+    # The algorithm starts at random; the seed makes the result reproducible.
     svd = TruncatedSVD(min(dimensions, len(known) - 1), random_state=0)
     rows = svd.fit_transform(table)
     return WordVectors(known, rows / np.sqrt(np.maximum(svd.singular_values_, 1e-12)))
 
 
 def _neighbours(texts: Iterable[Sequence[str]], known: Sequence[str]) -> scipy.sparse.csr_array:
-    """How often two known words are near each other, by one over their distance."""
+    """Count how often two known words are near each other, weighted by one over their distance."""
     ids = {word: number for number, word in enumerate(known)}
-    gap = [-1] * _WINDOW  # so that no pair is of two texts
+    gap = [-1] * _WINDOW  # so that no pair spans two texts
     row = np.array([n for text in texts for n in (*(ids.get(word, -1) for word in text), *gap)])
     parts = []
     for distance in range(1, _WINDOW + 1):
@@ -97,7 +97,7 @@ def _neighbours(texts: Iterable[Sequence[str]], known: Sequence[str]) -> scipy.s
 
 
 def _information(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """The positive mutual information of each pair."""
+    """Return the positive mutual information of each pair."""
     cells = counts.tocoo()
     sums = np.asarray(counts.sum(axis=1)).ravel()
     first, second = cells.row, cells.col

@@ -1,1 +1,1 @@
-"""Examples to arrays: converters and packing, in NumPy alone."""
+"""Turn examples into arrays, with converters and packing; only NumPy is needed."""

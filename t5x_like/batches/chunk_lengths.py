@@ -8,7 +8,7 @@ from t5x_like.vocabularies import Vocabulary
 
 
 class Sizes(NamedTuple):
-    """The most tokens (without EOS) and sentinels that a raw chunk of a given length can need."""
+    """The most tokens (without EOS) and sentinels that a raw chunk of some length can need."""
 
     inputs: int
     targets: int
@@ -23,18 +23,18 @@ def plan_chunk(
     ends: Mapping[str, bool],
     vocabulary: Vocabulary,
 ) -> int:
-    """The raw chunk length that fills the inputs; the targets must have room for the rest.
+    """Return the raw chunk length that fills the inputs; check that the targets fit too.
 
     Args:
         objective: its name, for messages.
-        sizes: see `Sizes`; its inputs must not shrink as the raw length grows.
-        lengths: of "inputs" and of "targets" in tokens, EOS included.
-        ends: whether an EOS ends each of the two.
-        vocabulary: of both.
+        sizes: raw length -> `Sizes`; its inputs must not shrink as the raw length grows.
+        lengths: the lengths of "inputs" and "targets" in tokens, including EOS.
+        ends: whether each of the two ends with EOS.
+        vocabulary: the vocabulary of both.
 
     Returns:
-        The raw length: the largest that fits the inputs or, where its targets do not fit, the
-        largest whose targets fit among those that fill the inputs equally.
+        The largest raw length that fits the inputs; if its targets do not fit, the largest length
+        with equally many inputs whose targets fit.
 
     Raises:
         ValueError: the inputs or targets are too short, or the vocabulary has too few sentinels.
@@ -69,10 +69,10 @@ def _check_sentinels(objective: str, needed: int, *, vocabulary: Vocabulary) -> 
 
 
 def fill(sizes: Callable[[int], Sizes], *, inputs: int, targets: int) -> int:
-    """The raw length that fills `inputs` tokens and, if possible, fits `targets` tokens.
+    """Return the raw length that fills `inputs` tokens and, if possible, fits `targets` tokens.
 
-    Both without EOS. Among the raw lengths that fill the inputs equally it is the longest whose
-    targets fit, and the longest of all if none does.
+    Both exclude EOS. Among the raw lengths that fill the inputs equally, it is the longest whose
+    targets fit, or the longest of all if no targets fit.
     """
     beyond = inputs + 1
     while sizes(beyond).inputs <= inputs:

@@ -1,7 +1,7 @@
 """Count what cleaning changes in documents.
 
-The counters are those of this process, include what was read ahead, and are not part of a position
-in the data: they are for information only.
+The counters count for this process, include what was read ahead, and are not part of a data
+position: they are for information only.
 """
 
 import collections
@@ -35,17 +35,17 @@ def count(event: str, number: int = 1) -> None:
 
 
 def counts() -> dict[str, int]:
-    """Returns how often each of `EVENTS` happened in this process since the last reset."""
+    """Return how often each of `EVENTS` happened in this process since the last reset."""
     with _lock:
         return {event: _counts[event] for event in EVENTS}
 
 
 def reset_counts() -> None:
-    """Sets every counter to zero."""
+    """Set every counter to zero."""
     with _lock:
         _counts.clear()
 
 
 def describe_counts() -> str:
-    """Returns one line for a log, of the events that happened: "documents 120, empty 3, ..."."""
+    """Return a line for a log with the events that happened: "documents 120, empty 3, ..."."""
     return ", ".join(f"{event} {number:,}" for event, number in counts().items() if number)

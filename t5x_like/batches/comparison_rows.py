@@ -1,4 +1,4 @@
-"""Converters of comparisons: a row for each of the ranked responses to a prompt."""
+"""Converters of comparisons: one row for each ranked response to a prompt."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,23 +11,23 @@ from t5x_like.batches.grouped_rows import one_by_one
 
 @dataclasses.dataclass(frozen=True)
 class DecoderComparisons(GenerativeConverter):
-    """Rows of a prompt and a response, the rows of one prompt in one example.
+    """Rows of a prompt and a response; an example has all rows of one prompt.
 
     Ouyang et al. 2022, section 3.5. An example has `inputs`, the prompt; `targets`, the responses
     one after the other; `row_numbers`, 1, 2, ..., the responses that those tokens belong to; and
-    `ranks`, 1 for the best response, the same where there is a tie. They become, with K responses
-    and rows of L = 1 + inputs + targets tokens, padded at their end,
+    `ranks`, 1 for the best response, equal for ties. They become, with K responses and rows of
+    L = 1 + inputs + targets tokens, padded at their end,
 
         decoder_input_tokens      [B, K, L]  the start token, the prompt, the response
         decoder_segment_ids       [B, K, L]  0 on padding
         decoder_causal_attention  [B, K, L]  1 on the start token and the prompt
         decoder_target_tokens     [B, K, L]  the next token
-        decoder_loss_weights      [B, K, L]  1.0 where the next token is one of the response
+        decoder_loss_weights      [B, K, L]  1.0 where the next token belongs to the response
         ranks                     [B, K]     0 where there is no response
 
     Attributes:
         responses: the most responses of an example, K.
-        start: the token that the decoder reads first.
+        start: the first input token of the decoder.
     """
 
     responses: int = 2
@@ -36,24 +36,24 @@ class DecoderComparisons(GenerativeConverter):
     features = ("inputs", "targets", "row_numbers", "ranks")
 
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Tokens of all responses together."""
+        """Return the lengths; tokens of all responses are counted together."""
         size = self.responses * lengths.get("targets", 0)
         return {**lengths, "targets": size, "row_numbers": size, "ranks": self.responses}
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """From the lengths of the features: all rows of an example together."""
+        """Return the sides from the features' lengths: all rows of an example together, ranks."""
         rows = self.responses * (1 + lengths["inputs"]) + lengths["targets"]
         return {"decoder": rows, "ranks": self.responses}
 
     def sequences(self, example: Example) -> Sequences:
-        """Three channels: the tokens of all rows, the numbers of the rows, and 1 on responses."""
+        """Return three channels: the tokens of all rows, their row numbers, and 1 on responses."""
         return {
             "decoder": self._rows(example, before=[self.start, *example["inputs"]]),
             "ranks": example["ranks"][None],
         }
 
     def _rows(self, example: Example, *, before: list[int]) -> np.ndarray:
-        """A row for each response, after some tokens: int32 [3, L]."""
+        """Return a row for each response, after the tokens `before`: int32 [3, L]."""
         rows = [np.zeros([3, 0], np.int32)]
         for number in range(1, len(example["ranks"]) + 1):
             response = example["targets"][example["row_numbers"] == number]
@@ -63,7 +63,7 @@ class DecoderComparisons(GenerativeConverter):
         return np.concatenate(rows, axis=1)
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on the tokens of responses."""
+        """Put the loss on the tokens of responses."""
         tokens, numbers, in_response = rows["decoder"].channels
         values, segments = one_by_one(np.stack([tokens, in_response]), numbers, rows=self.responses)
         tokens, in_response = values
@@ -80,15 +80,15 @@ class DecoderComparisons(GenerativeConverter):
 
 @dataclasses.dataclass(frozen=True)
 class EncoderDecoderComparisons(DecoderComparisons):
-    """As `DecoderComparisons`, with the prompt in the encoder, [B, S], and rows of a response."""
+    """Like `DecoderComparisons`, with the prompt in the encoder, [B, S]; rows hold a response."""
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """From the lengths of the features: the prompt, and all rows of an example together."""
+        """Return the sides from the features' lengths: prompt, all rows of an example, ranks."""
         rows = self.responses + lengths["targets"]
         return {"encoder": lengths["inputs"], "decoder": rows, "ranks": self.responses}
 
     def sequences(self, example: Example) -> Sequences:
-        """The tokens of the prompt; the decoder's as in `DecoderComparisons`."""
+        """Return the tokens of the prompt, and the decoder's channels as in the base class."""
         return {
             "encoder": example["inputs"][None],
             "decoder": self._rows(example, before=[self.start]),
@@ -96,7 +96,7 @@ class EncoderDecoderComparisons(DecoderComparisons):
         }
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on the tokens of responses."""
+        """Put the loss on the tokens of responses."""
         batch = super().fields(rows)
         del batch["decoder_causal_attention"]  # the encoder reads the prompt
         return {

@@ -1,4 +1,4 @@
-"""What a converter is: from an example to sequences, from rows of sequences to a batch."""
+"""The base class of converters: examples to sequences, and rows of sequences to a batch."""
 
 import abc
 import dataclasses
@@ -10,15 +10,15 @@ from jaxtyping import Int
 
 from t5x_like.vocabularies import Vocabulary
 
-Example = Mapping[str, np.ndarray]  # feature -> int32 [L], float32 for a value
-Sequences = dict[str, np.ndarray]  # side ("encoder", "decoder") -> int32 [C, L], C channels
+Example = Mapping[str, np.ndarray]  # {feature: int32 [L]}, float32 for a value
+Sequences = dict[str, np.ndarray]  # {side ("encoder", "decoder"): int32 [C, L]}, C channels
 Row = list[Sequences]  # the examples that share a row
 Batch = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The sequences of one side of a batch, laid out one after the other and padded with 0.
+    """The sequences of one side of a batch, one after the other in each row, padded with 0.
 
     Attributes:
         channels: the aligned values of each position, tokens first.
@@ -31,18 +31,18 @@ class Rows:
     positions: Int[np.ndarray, "B L"]
 
     def shifted(self, channel: int, *, first: int = 0) -> Int[np.ndarray, "B L"]:
-        """A channel moved right by one, starting each example with `first`; 0 on padding."""
+        """Return a channel shifted right by one; each example starts with `first`, padding is 0."""
         moved = np.roll(self.channels[channel], 1, axis=1)
         moved[self.positions == 0] = first
         return np.where(self.segment_ids > 0, moved, 0)
 
 
 class Converter(abc.ABC):
-    """How examples become batches. A frozen dataclass whose fields are its settings.
+    """Turns examples into batches. A frozen dataclass whose fields are its settings.
 
     Attributes:
-        packs: several examples may share a row, unless a feature describes the row.
-        lengths: the lengths that a config may set beside those of the features.
+        packs: whether several examples may share a row, unless a feature describes the row.
+        lengths: the lengths that a config may set, besides those of the features.
     """
 
     packs: ClassVar[bool] = True
@@ -50,7 +50,7 @@ class Converter(abc.ABC):
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> dict[str, Any]:
-        """The settings that follow from a vocabulary."""
+        """Return the settings that follow from a vocabulary."""
         del vocabulary
         return {}
 
@@ -60,13 +60,13 @@ class Converter(abc.ABC):
         return False
 
     def continued(self, *, end: int) -> "Converter":
-        """The same converter for rows that continue from batch to batch.
+        """Return the same converter for rows that continue from batch to batch.
 
         Args:
             end: the token that ends a document.
 
         Raises:
-            ValueError: there is none.
+            ValueError: it has no such form.
         """
         raise ValueError(
             f"data.continue_rows=True: {type(self).__name__} makes examples of their own; use "
@@ -79,28 +79,28 @@ class Converter(abc.ABC):
         """The features of an example that it reads; the task must have exactly these."""
 
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The most tokens of each feature, from the lengths of a config."""
+        """Return the most tokens of each feature, from the lengths of a config."""
         return dict(lengths)
 
     @abc.abstractmethod
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Tokens a row on each side, from the most tokens of each feature."""
+        """Return the tokens per row of each side, from the most tokens of each feature."""
 
     @abc.abstractmethod
     def sequences(self, example: Example) -> Sequences:
-        """The sequences of an example: on each side int32 [C, L], C aligned channels."""
+        """Return the sequences of an example: for each side int32 [C, L], C aligned channels."""
 
     @abc.abstractmethod
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """The fields of a batch, without segment ids and positions; [B, L] each, B may be 0."""
+        """Return the fields of a batch without packing's segment ids, positions; B may be 0."""
 
 
 class GenerativeConverter(Converter):
-    """A converter for networks that generate: their decoder reads the token `start` first."""
+    """A converter for networks that generate: the first token their decoder reads is `start`."""
 
     start: int
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> dict[str, Any]:
-        """GPT-2 and BART start with the token that ends a text, LLaMA with <s>, T5 with padding."""
+        """Return `start`: the end token for GPT-2 and BART, <s> for LLaMA, padding for T5."""
         return {"start": vocabulary.start_id}

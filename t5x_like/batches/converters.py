@@ -1,8 +1,8 @@
-"""From the token features of examples to the fields of a batch: shift, concatenate, pad or pack.
+"""Convert the token features of examples to the fields of a batch: shift, concatenate, pad or pack.
 
 A converter declares which features of an example it reads, turns them into sequences, and makes the
 fields of a batch from the rows that those sequences fill. It works in NumPy on the examples that
-tf.data reads: a row costs microseconds, and no graph is traced anew for each epoch. To add one,
+tf.data reads: a row costs microseconds, and no graph is traced again for each epoch. To add one,
 subclass `Converter` and add a line to `CONVERTERS`.
 """
 
@@ -29,11 +29,11 @@ from t5x_like.vocabularies.words import LONGEST
 
 LOSS_ON_TOKENS = ("targets", "all")
 LOSS_ON_POSITIONS = ("changed", "weights", "all")
-# Features that describe an example as a whole, and how many numbers they have.
+# Features that describe an example as a whole, with the number of values of each.
 OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2, "reused": 1, "continued": 1, "reversed": 1}
-# Aligned features with several numbers for each token.
+# Aligned features with several values for each token.
 _OF_A_WORD = {"characters": LONGEST, "backward_characters": LONGEST}
-# Places in a row, and numbers of its branches or sentences, describe a row too.
+# Positions in a row, and numbers of its branches or sentences, also describe a row.
 _OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right", "branches", "sentences", "ranks"}
 _ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_tokens"}
 
@@ -43,7 +43,7 @@ class EncoderDecoder(GenerativeConverter):
     """Read inputs, predict targets (T5, section 2.1).
 
     Attributes:
-        start: the token that the decoder reads first.
+        start: the first input token of the decoder.
     """
 
     start: int = 0
@@ -55,11 +55,11 @@ class EncoderDecoder(GenerativeConverter):
         return {"encoder": lengths["inputs"], "decoder": lengths["targets"]}
 
     def sequences(self, example: Example) -> Sequences:
-        """One channel a side: the tokens."""
+        """Return one channel per side: the tokens."""
         return {"encoder": example["inputs"][None], "decoder": example["targets"][None]}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on every target; segment ids mark padding, since token 0 may be a word."""
+        """Put the loss on every target; segment ids mark padding, since token 0 may be a word."""
         return {
             "encoder_input_tokens": rows["encoder"].channels[0],
             "encoder_segment_ids": rows["encoder"].segment_ids,
@@ -71,7 +71,7 @@ class EncoderDecoder(GenerativeConverter):
 class Fragment(EncoderDecoder):
     """Predict a part of a text, whose tokens keep their positions in it (MASS, section 3.2).
 
-    An example has the `positions` of its targets, which become `decoder_positions`.
+    An example also has the `positions` of its targets, which become `decoder_positions`.
     """
 
     features = ("inputs", "targets", "positions")  # type: ignore[assignment]
@@ -81,21 +81,21 @@ class Fragment(EncoderDecoder):
         return {**lengths, "positions": lengths.get("targets", 0)}
 
     def sequences(self, example: Example) -> Sequences:
-        """Tokens on both sides, positions beside the decoder's."""
+        """Return the tokens of both sides, with positions as the decoder's second channel."""
         targets = np.stack([example["targets"], example["positions"]])
         return {"encoder": example["inputs"][None], "decoder": targets}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on every target."""
+        """Put the loss on every target."""
         return {**super().fields(rows), "decoder_positions": rows["decoder"].channels[1]}
 
 
 @dataclasses.dataclass(frozen=True)
 class Decoder(GenerativeConverter):
-    """Predict targets from the targets before them alone: a language model.
+    """Predict each target from the targets before it: a language model.
 
     Attributes:
-        start: the token that the decoder reads first.
+        start: the first input token of the decoder.
     """
 
     start: int = 0
@@ -103,19 +103,19 @@ class Decoder(GenerativeConverter):
     features = ("targets",)
 
     def continued(self, *, end: int) -> Converter:
-        """The decoder of running text: see `ContinuedDecoder`."""
+        """Return the converter for running text, see `ContinuedDecoder`."""
         return ContinuedDecoder(start=self.start, end=end)
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The length of the targets."""
+        """Return the length of the targets."""
         return {"decoder": lengths["targets"]}
 
     def sequences(self, example: Example) -> Sequences:
-        """One channel: the tokens."""
+        """Return one channel: the tokens."""
         return {"decoder": example["targets"][None]}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on every token."""
+        """Put the loss on every token."""
         return _decoder_fields(rows, start=self.start)
 
 
@@ -123,10 +123,10 @@ class Decoder(GenerativeConverter):
 class ContinuedDecoder(Decoder):
     """Predict running text, where row r of the next batch continues row r of this one.
 
-    The first token that a row reads is the last target of the row before (`previous` of an
-    example), so no token is lost between two batches. `decoder_document_starts`, int32 [B, L], is 1
-    where a position reads the end of the document before, or `start`. An epoch of a row can end in
-    padding.
+    The first input token of a row is the last target of the row before (`previous` of an example),
+    so no token is lost between two batches. `decoder_document_starts`, int32 [B, L], is 1 where the
+    input is the end token of the previous document, or `start`. A row can end in padding when its
+    epoch ends.
 
     Attributes:
         end: the token that ends a document.
@@ -137,14 +137,14 @@ class ContinuedDecoder(Decoder):
     continues = True
 
     def sequences(self, example: Example) -> Sequences:
-        """Two channels: the tokens, and at their first place the token before them."""
+        """Return two channels: the tokens, and (at position 0) the token before the first."""
         tokens = example["targets"]
         before = np.zeros_like(tokens)
         before[:1] = example.get("previous", self.start)
         return {"decoder": np.stack([tokens, before])}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on every token."""
+        """Put the loss on every token."""
         batch, side = super().fields(rows), rows["decoder"]
         inputs = np.where(side.positions == 0, side.channels[1], batch["decoder_input_tokens"])
         starts = np.isin(inputs, (self.start, self.end)) & (side.segment_ids > 0)
@@ -156,13 +156,13 @@ class ContinuedDecoder(Decoder):
 class PrefixLM(GenerativeConverter):
     """Inputs, then targets, in one row; the inputs attend to each other (T5, section 3.2.1).
 
-    `decoder_causal_attention` is 1 where a position reads an input, or the start from which the
-    first input is predicted, 0 where it reads a target: with n inputs, on the first n + 1.
+    `decoder_causal_attention` is 1 where the decoder reads an input or the start token, and 0 where
+    it reads a target: with n inputs, it is 1 on the first n + 1 positions.
 
     Attributes:
-        loss_on: "targets", or "all" for inputs too.
-        length: tokens a row; 0 for inputs and targets together. Longer sequences are truncated.
-        start: the token that the decoder reads first.
+        loss_on: "targets", or "all" for inputs and targets.
+        length: tokens per row, 0 for the sum of both lengths; longer sequences are truncated.
+        start: the first input token of the decoder.
     """
 
     loss_on: str = "targets"
@@ -177,17 +177,17 @@ class PrefixLM(GenerativeConverter):
             raise ValueError(f"length={self.length} of the rows of prefix_lm must be 0 or more")
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """One side, of both lengths together."""
+        """Return one side, by default of both lengths together."""
         return {"decoder": self.length or lengths["inputs"] + lengths["targets"]}
 
     def sequences(self, example: Example) -> Sequences:
-        """Two channels: the tokens, and 1 on inputs."""
+        """Return two channels: the tokens, and 1 on inputs."""
         inputs, targets = example["inputs"], example["targets"]
         tokens = np.concatenate([inputs, targets])
         return {"decoder": np.stack([tokens, np.arange(len(tokens)) < len(inputs)])}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on targets, or on all tokens."""
+        """Put the loss on targets, or on all tokens."""
         batch = _decoder_fields(rows, start=self.start)
         if self.loss_on == "targets":
             batch["decoder_loss_weights"] *= 1 - rows["decoder"].channels[1]
@@ -197,19 +197,19 @@ class PrefixLM(GenerativeConverter):
 
 @dataclasses.dataclass(frozen=True)
 class Encoder(Converter):
-    """An encoder's rows: tokens, features aligned with them, and features of a whole example.
+    """Rows of an encoder: tokens, features aligned with them, and features of a whole example.
 
-    `inputs` become `encoder_input_tokens`, `targets` `encoder_target_tokens`, with a loss where
-    `loss_on` puts it, and any other aligned feature x `encoder_x`, int32 [B, L]; the characters of
-    a word, of which an example has the 50 of each, become [B, L, 50]. An example has one
-    `label`, a class (int32 [B]), one `value` (float32 [B]), or an `answer`, its first and last
-    token (int32 [B, 2]); where rows go on from each other, `reused`, `continued` and `reversed`
-    (int32 [B]). `encoder_segment_ids` is always there, since padding is not 0 everywhere.
+    `inputs` become `encoder_input_tokens`, `targets` `encoder_target_tokens` with the loss set by
+    `loss_on`, and any other aligned feature x becomes `encoder_x`, int32 [B, L]; characters, of
+    which an example has 50 per word, become [B, L, 50]. An example may also have a `label`, a class
+    (int32 [B]), a `value` (float32 [B]), or an `answer`, its first and last token (int32 [B, 2]);
+    and, if rows continue each other, `reused`, `continued` and `reversed` (int32 [B]).
+    `encoder_segment_ids` is always included, since padding is not token 0 in every vocabulary.
 
     Attributes:
         features: the features of an example.
         loss_on: "changed", where targets differ from inputs; "weights", where the feature
-            "loss_weights" is 1, for noise that leaves some chosen tokens as they are; or "all".
+            "loss_weights" is 1, for noise that leaves some selected tokens unchanged; or "all".
     """
 
     features: tuple[str, ...] = ("inputs", "targets")
@@ -224,8 +224,8 @@ class Encoder(Converter):
                 raise ValueError(f"features={self.features} of the converter encoder lack {name!r}")
 
     def continued(self, *, end: int) -> Converter:
-        """The encoder of rows that go on from each other: see `ContinuedEncoder`."""
-        if not {"backward_targets", "continued"} & {*self.features}:  # ELMo's and XLNet's
+        """Return the converter for rows that continue each other, see `ContinuedEncoder`."""
+        if not {"backward_targets", "continued"} & {*self.features}:  # of ELMo and XLNet
             return super().continued(end=end)
         return ContinuedEncoder(features=self.features, loss_on=self.loss_on)
 
@@ -235,21 +235,21 @@ class Encoder(Converter):
         return ("inputs", *others)
 
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Aligned features have the length of the inputs, whatever else is set."""
+        """Return the lengths; aligned features have the length of the inputs, whatever is set."""
         length = lengths.get("inputs", 0)
         aligned = {name: length * _OF_A_WORD.get(name, 1) for name in self._aligned}
         return {**lengths, **aligned, **OF_AN_EXAMPLE}
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The length of the inputs, and a side for each feature of a whole example."""
+        """Return the length of the inputs, and a side for each feature of a whole example."""
         whole = {name: size for name, size in OF_AN_EXAMPLE.items() if name in self.features}
         return {"encoder": lengths["inputs"], **whole}
 
     def sequences(self, example: Example) -> Sequences:
-        """A channel for each aligned feature; a float as the bits of its float32.
+        """Return a channel for each aligned feature; a float is stored as the bits of a float32.
 
         Raises:
-            ValueError: features of different length, which are not aligned.
+            ValueError: aligned features differ in length.
         """
         sizes = {name: len(example[name]) // _OF_A_WORD.get(name, 1) for name in self._aligned}
         if len(set(sizes.values())) > 1:
@@ -267,7 +267,7 @@ class Encoder(Converter):
         }
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss where `loss_on` puts it, never on padding; none without targets."""
+        """Put the loss where `loss_on` sets it, never on padding; no loss without targets."""
         segment_ids = rows["encoder"].segment_ids
         channels = self._channels(rows["encoder"].channels)
         batch: Batch = {"encoder_segment_ids": segment_ids}
@@ -285,7 +285,7 @@ class Encoder(Converter):
         return batch | {n: v if n == "answer" else v[:, 0] for n, v in whole.items()}
 
     def _channels(self, channels: Int[np.ndarray, "C B L"]) -> dict[str, np.ndarray]:
-        """The aligned features [B, L], and of the characters of words [B, L, 50]."""
+        """Return the aligned features [B, L], and the characters of words [B, L, 50]."""
         found, first = {}, 0
         for name in self._aligned:
             size = _OF_A_WORD.get(name, 1)
@@ -296,17 +296,17 @@ class Encoder(Converter):
 
 @dataclasses.dataclass(frozen=True)
 class ContinuedEncoder(Encoder):
-    """An encoder's rows, where row r of the next batch goes on from row r of this one.
+    """Rows of an encoder, where row r of the next batch continues row r of this one.
 
-    Where a batch has them, `continued` [B] is 0 for a row that does not, and `reused` is how many
-    of its first tokens the next one goes on from.
+    If a batch has them, `continued` [B] is 0 for rows that do not continue the previous batch, and
+    `reused` is the number of leading tokens after which the next row continues.
     """
 
     continues = True
 
 
 def encoder_field(feature: str) -> str:
-    """The field of a batch that an aligned feature of an encoder's examples becomes."""
+    """Return the batch field that an aligned feature of an encoder's examples becomes."""
     return _ENCODER_FIELDS.get(feature, f"encoder_{feature}")
 
 
@@ -336,15 +336,15 @@ CONVERTERS: dict[str, type[Converter]] = {
 
 
 def find(name: str) -> type[Converter]:
-    """The class of the converter `name`; raises ValueError if there is none."""
+    """Return the class of the converter `name`; raise ValueError if there is no such converter."""
     return choose("data.converter", name, CONVERTERS)
 
 
 def build(name: str, **settings: Any) -> Converter:
-    """The converter of a name, with its settings.
+    """Build a converter by name, with its settings.
 
     Raises:
-        ValueError: no converter has this name, or it has no such setting, or a bad value.
+        ValueError: no converter has this name, or it has no such setting, or a value is bad.
     """
     converter = find(name)
     check_settings("data.converter_settings", converter, settings)
@@ -357,7 +357,7 @@ def empty_row(
     """Return a batch of one row of padding: the shapes of a task's batches, without data.
 
     Args:
-        converter, features, lengths, pack: as for `check`.
+        converter, features, lengths, pack: see `check`.
 
     Raises:
         ValueError: the task does not suit the converter.
@@ -384,7 +384,7 @@ def check(
 
     Raises:
         ValueError: the converter lacks a feature or would ignore one, a length is missing or below
-            1, or examples would share rows that cannot.
+            1, or the examples cannot share rows although `pack` is set.
     """
     name = _name(converter)
     if set(features) != set(converter.features):

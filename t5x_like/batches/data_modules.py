@@ -1,7 +1,7 @@
-"""Data modules, the files that a config names as `data.module`: load one, whatever reads its text.
+"""Load data modules, the files that a config names as `data.module`, with or without TensorFlow.
 
-A module of seqio's tasks has the functions `register` and `documents` (`preprocessing/sources.py`),
-one of documents that need no TensorFlow the function `corpora` (`grain_pipeline/corpus.py`).
+A module of seqio tasks has the functions `register` and `documents` (`preprocessing/sources.py`); a
+module of documents that are read without TensorFlow has `corpora` (`grain_pipeline/corpus.py`).
 """
 
 import functools
@@ -21,7 +21,8 @@ def load(path: str) -> ModuleType:
         path: the path of a Python file, such as "data/pydocs.py".
 
     Raises:
-        ValueError: there is no such file, it lacks a function, or seqio, which it needs.
+        ValueError: the file does not exist or lacks a function, or it needs seqio, which is not
+            installed.
     """
     file = Path(path).expanduser()
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""How dialogs become text: contexts, responses, ratings and tools, for training and for serving.
+"""Write dialogs as text: contexts, responses, ratings and tools, for training and for serving.
 
 Thoppilan et al. 2022, section 6. A context is a list of turns, by the user and the model in turn.
 
@@ -7,8 +7,8 @@ Thoppilan et al. 2022, section 6. A context is a list of turns, by the user and 
     research        <context> BASE <base reply> RESEARCH    -> TS, <query>
                     ... RESEARCH TS, <query> RESULT <snippets> RESEARCH -> User, <text>
 
-Both sides are tokenized on their own: every part begins with a word, so that the tokens of a row
-are those of its parts, one after the other, in training as in serving.
+Inputs and targets are tokenized separately: each begins with a word, so that the tokens of a row
+are the concatenated tokens of its parts, in training as in serving.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from t5x_like.vocabularies import Vocabulary
 
-# Each of them is a question about a response, whose answer is 0 or 1.
+# Each is a question about a response, answered with 0 or 1.
 ATTRIBUTES = ("sensible", "specific", "interesting", "unsafe")
 RATINGS = (0, 1)
 
@@ -35,11 +35,11 @@ class Call(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """What the model writes while it does research: a query, or the text for the user.
+    """The model's output during research: a query, or the text for the user.
 
     Attributes:
-        query: for the toolset; "" if there is none.
-        reply: for the user; "" if there is none.
+        query: for the toolset; "" if the output has no query.
+        reply: for the user; "" if the output has no reply.
     """
 
     query: str = ""
@@ -47,27 +47,27 @@ class Written:
 
 
 def response_prompt(context: Sequence[str]) -> str:
-    """The text that a response follows."""
+    """Return the prompt for a response."""
     return f"{f' {_TURN} '.join(context)} {_RESPONSE}"
 
 
 def target(text: str) -> str:
-    """A text in the place of a target: a blank before it, for vocabularies that keep blanks."""
+    """Return a text as a target: with a blank before it, for vocabularies that keep blanks."""
     return f" {text}"
 
 
 def attribute(name: str) -> str:
-    """What follows a response, to ask for one of its ratings."""
+    """Return the text after a response that asks for one of its ratings."""
     return f" {name.upper()}"
 
 
 def rating_prompt(context: Sequence[str], response: str, name: str) -> str:
-    """The text that a rating follows."""
+    """Return the prompt for a rating."""
     return f"{response_prompt(context)} {response}{attribute(name)}"
 
 
 def research_prompt(context: Sequence[str], base: str, calls: Sequence[Call]) -> str:
-    """The text that a query follows, or the reply to the user.
+    """Return the prompt for a query, or for the reply to the user.
 
     Args:
         context: the dialog so far.
@@ -82,17 +82,17 @@ def research_prompt(context: Sequence[str], base: str, calls: Sequence[Call]) ->
 
 
 def query_text(query: str) -> str:
-    """A query as the model writes it: "TS, <query>"."""
+    """Return a query as the model writes it: "TS, <query>"."""
     return f"{_TO_TOOLS} {query}"
 
 
 def reply_text(reply: str) -> str:
-    """A reply to the user as the model writes it: "User, <text>"."""
+    """Return a reply to the user as the model writes it: "User, <text>"."""
     return f"{_TO_USER} {reply}"
 
 
 def read_research(text: str) -> Written:
-    """Read what the model wrote; a text of another form is neither a query nor a reply."""
+    """Parse the model's output; text of any other form is neither a query nor a reply."""
     text = text.strip()
     if text.startswith(_TO_TOOLS):
         return Written(query=text.removeprefix(_TO_TOOLS).strip())
@@ -102,10 +102,10 @@ def read_research(text: str) -> Written:
 
 
 def rating_ids(vocabulary: Vocabulary) -> tuple[int, int]:
-    """The tokens of the ratings 0 and 1.
+    """Return the tokens of the ratings 0 and 1.
 
     Raises:
-        ValueError: a rating is not a single known token, or both are the same one.
+        ValueError: a rating is not a single known token, or both have the same token.
     """
     tokens = [vocabulary.encode(target(str(rating))) for rating in RATINGS]
     for rating, own in zip(RATINGS, tokens, strict=True):

@@ -1,4 +1,4 @@
-"""Rows of an encoder, many at once: special tokens and text, words, what may be corrupted."""
+"""Lay out rows of an encoder, many at once: special tokens, text, words, corruptible positions."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from jaxtyping import Bool, Int
 
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
-Piece = tuple[int, int]  # its first token in the group of documents, and the one after its last
+Piece = tuple[int, int]  # start and end (exclusive) in the tokens of a group of documents
 
 
 class Planned(NamedTuple):
     """The plan of a row.
 
     Attributes:
-        pieces: the text, in order.
-        label: the label of a pair, 0 without one.
+        pieces: the pieces of text, in order.
+        label: the label of a pair; 0 for a row without one.
         segments: the token types of the first and of the second segment.
     """
 
@@ -27,7 +27,7 @@ class Planned(NamedTuple):
 
 
 class SpecialTokens:
-    """The special tokens of an encoder's vocabulary, as arrays that rows are indexed with.
+    """The special tokens of an encoder's vocabulary, and properties of its ids as arrays.
 
     Attributes:
         cls, sep, mask: the ids of [CLS], [SEP] and [MASK].
@@ -53,11 +53,11 @@ class TextRows:
     """Rows of special tokens and text.
 
     Attributes:
-        tokens: [CLS] first, [SEP] after each piece, 0 from the row's size on.
-        token_types: those of the two segments of a pair, each with its [SEP]; 0 on padding.
-        sizes: tokens of each row.
-        text: True where a token is no special token and no padding.
-        firsts: the place of each row's first token of text in the group.
+        tokens: [CLS] first, [SEP] after each piece, 0 on padding.
+        token_types: the types of a pair's two segments, each with its [SEP]; 0 on padding.
+        sizes: the number of tokens of each row.
+        text: True where a token is neither a special token nor padding.
+        firsts: the position in the group of each row's first token of text.
     """
 
     tokens: Int[np.ndarray, "B L"]
@@ -79,10 +79,10 @@ def lay_out(
 
     Args:
         tokens: all tokens of the group of documents.
-        rows: plans with at most `length` tokens each, special tokens included.
-        length: tokens a row, L.
-        separators: [SEP]s between the segments of a pair; 0 where pieces are no segments: they
-            have one between them, and all token types are 0.
+        rows: plans with at most `length` tokens each, including special tokens.
+        length: tokens per row, L.
+        separators: the number of [SEP]s between the segments of a pair; 0 if pieces are not
+            segments: one [SEP] is then between them, and all token types are 0.
         special: the special tokens of the vocabulary.
     """
     counts = np.array([len(row.pieces) for row in rows])
@@ -114,7 +114,7 @@ def lay_out(
 def _ranges(
     starts: Int[np.ndarray, " N"], sizes: Int[np.ndarray, " N"]
 ) -> Int[np.ndarray, " total"]:
-    """The numbers start, start + 1, ... of each range, one range after the other."""
+    """Return the numbers start, start + 1, ... of each range, one range after the other."""
     before = np.cumsum(sizes) - sizes
     return np.arange(sizes.sum()) + np.repeat(starts - before, sizes)
 
@@ -124,9 +124,9 @@ class Units:
     """The units in which spans are counted, words or tokens, at most W in each row.
 
     Attributes:
-        sizes: tokens of each unit; more than a row can have where there is no unit.
-        runs: a number that is equal for units with nothing but text between them.
-        counts: units of each row.
+        sizes: the number of tokens of each unit; L + 1 where there is no unit.
+        runs: a number that is equal for units with only text between them.
+        counts: the number of units of each row.
         of_token: the unit that each token belongs to, where `text` is True.
         text: True on the tokens of units.
     """
@@ -139,7 +139,7 @@ class Units:
 
 
 def units(starts: Bool[np.ndarray, "B L"], *, text: Bool[np.ndarray, "B L"]) -> Units:
-    """The units that begin where `starts` is True, and wherever text begins."""
+    """Return the units that begin where `starts` is True, and wherever text begins."""
     rows, length = text.shape
     begins = text.copy()
     begins[:, 1:] &= starts[:, 1:] | ~text[:, :-1]

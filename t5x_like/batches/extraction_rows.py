@@ -1,8 +1,8 @@
-"""Labelled text as rows of a decoder that predicts at an extract token (Radford et al. 2018, 3.3).
+"""Write labelled text as rows of a decoder with an extract token (Radford et al. 2018, 3.3).
 
-A row of tokens begins with a start token and ends with an extract token; a delimiter, the $ of the
-paper, separates two texts. The ids of the three follow the vocabulary's last: fine-tuning adds
-them to the model's embedding table (`model.added_tokens`).
+A row of tokens begins with a start token and ends with an extract token, at which the head
+predicts; a delimiter (the paper's $) separates two texts. The three ids follow the vocabulary's
+last id: fine-tuning adds them to the model's embedding table (`model.added_tokens`).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ Arrange = Callable[..., Rows]
 
 
 def write_row(*texts: str, vocabulary: Vocabulary, length: int) -> list[int]:
-    """The row of one text or of two; too long a pair is truncated, its longer text first.
+    """Return the row of one text or a pair; a pair too long loses tokens of its longer text.
 
     Raises:
-        ValueError: rows with no room for text between the three tokens.
+        ValueError: rows of this length have no room for text between the three tokens.
     """
     if length < 8:
         raise ValueError(f"lengths.inputs={length}: rows of labelled text need 8 tokens or more")
@@ -44,7 +44,7 @@ def _answers(write: WriteRow, answers: Sequence[str], *context: str) -> Rows:
     return [write(" ".join(context), answer) for answer in answers]
 
 
-# By objective. They take the fields of a raw row but its label, in the order of the objective.
+# By objective; arguments are the fields of a raw row except its label, in the objective's order.
 ARRANGE: dict[str, Arrange] = {
     "gpt_classification": _one_row,
     "gpt_similarity": _both_orders,

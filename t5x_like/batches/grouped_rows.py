@@ -1,4 +1,4 @@
-"""Converters of examples of several rows: both orders of two texts, or a row for each choice."""
+"""Converters for examples of several rows: both orders of two texts, or a row for each choice."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from t5x_like.batches.conversion import Batch, Converter, Example, Rows, Sequenc
 
 @dataclasses.dataclass(frozen=True)
 class DecoderRows(Converter):
-    """One or more rows of a decoder an example, and its label (Radford et al. 2018, section 3.3).
+    """One or more decoder rows per example, and its label (Radford et al. 2018, section 3.3).
 
-    `inputs` are the rows' tokens one after the other, and `row_numbers`, 1, 2, ..., are the rows
-    that they belong to. They become `decoder_input_tokens` and `decoder_segment_ids`, int32
-    [B, C, L], of `lengths.inputs` tokens a row.
+    `inputs` are the tokens of all rows, one row after the other; `row_numbers`, 1, 2, ..., are the
+    rows that they belong to. They become `decoder_input_tokens` and `decoder_segment_ids`, int32
+    [B, C, L], with L = `lengths.inputs` tokens per row.
 
     Attributes:
         rows: the most rows of an example, C.
@@ -27,7 +27,7 @@ class DecoderRows(Converter):
     target: str = "label"
 
     side: ClassVar[str] = "decoder"
-    aligned: ClassVar[tuple[str, ...]] = ()  # further features, with a number for each token
+    aligned: ClassVar[tuple[str, ...]] = ()  # further features, with one value per token
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -35,17 +35,17 @@ class DecoderRows(Converter):
         return ("inputs", "row_numbers", *self.aligned, self.target)
 
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Tokens of all rows together."""
+        """Return the lengths; tokens of all rows are counted together."""
         size = self.rows * lengths.get("inputs", 0)
         aligned = dict.fromkeys(("inputs", "row_numbers", *self.aligned), size)
         return {**lengths, **aligned, self.target: 1}
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """From the lengths of the features: all rows together, and the target."""
+        """Return the sides from the features' lengths: all rows together, and the target."""
         return {self.side: lengths["inputs"], self.target: 1}
 
     def sequences(self, example: Example) -> Sequences:
-        """A channel for each aligned feature; and the target, a float as its float32's bits."""
+        """Return a channel per aligned feature, and the target; a float as its float32's bits."""
         tokens = np.stack([example[name] for name in self.features[:-1]])
         target = example[self.target]
         if self.target == "value":
@@ -53,7 +53,7 @@ class DecoderRows(Converter):
         return {self.side: tokens, self.target: target[None]}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Each row by itself, padded at its end."""
+        """Separate the rows, each padded at its end."""
         tokens, numbers, *others = rows[self.side].channels
         found, segments = one_by_one(np.stack([tokens, *others]), numbers, rows=self.rows)
         names = ("input_tokens", *self.aligned)
@@ -66,14 +66,14 @@ class DecoderRows(Converter):
 def one_by_one(
     channels: Int[np.ndarray, "C B N"], numbers: Int[np.ndarray, "B N"], *, rows: int
 ) -> tuple[Int[np.ndarray, "C B R L"], Int[np.ndarray, "B R L"]]:
-    """Lay the rows of examples, which follow each other, out one by one, padded at their ends.
+    """Separate the rows of examples, which follow each other, and pad each at its end.
 
     Args:
-        numbers: 1, 2, ..., the row that each place belongs to; 0 on padding.
-        rows: the most rows of an example, R; each has at most L = N / R places.
+        numbers: 1, 2, ..., the row that each position belongs to; 0 on padding.
+        rows: the most rows of an example, R; each has at most L = N / R positions.
 
     Returns:
-        The channels, 0 on padding, and 1 where there is none.
+        The channels, 0 on padding; and the segment ids, 1 except on padding.
     """
     shape = [numbers.shape[0], rows, numbers.shape[1] // rows]
     found = np.zeros([len(channels), *shape], np.int32)
@@ -88,9 +88,9 @@ def one_by_one(
 
 @dataclasses.dataclass(frozen=True)
 class EncoderRows(DecoderRows):
-    """One or more rows of an encoder an example, and its label (Devlin et al. 2018, section 4.4).
+    """One or more encoder rows per example, and its label (Devlin et al. 2018, section 4.4).
 
-    As `DecoderRows`, with `encoder_input_tokens`, `encoder_token_types` and `encoder_segment_ids`.
+    Like `DecoderRows`, with `encoder_input_tokens`, `encoder_token_types`, `encoder_segment_ids`.
     """
 
     side: ClassVar[str] = "encoder"

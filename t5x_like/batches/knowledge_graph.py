@@ -1,4 +1,4 @@
-"""A knowledge graph of triples, and the entities of a row that it knows (Liu et al. 2019)."""
+"""A knowledge graph of triples, and a search for its entities in a row (Liu et al. 2019)."""
 
 import functools
 import hashlib
@@ -29,8 +29,8 @@ class Entity(NamedTuple):
     """An entity in a row.
 
     Attributes:
-        start, end: the place of its first token, and the one after its last.
-        triples: those whose subject it is, in the order of the file.
+        start, end: the position of its first token, and the position after its last.
+        triples: the triples with this subject, in the order of the file.
     """
 
     start: int
@@ -45,11 +45,11 @@ class KnowledgeGraph:
 
     Args:
         triples: in the order of the file.
-        vocabulary: with [CLS], [SEP] and [MASK]; tokenizes the subjects.
-        relations: whether a branch has the relation before the object, or the object alone.
+        vocabulary: tokenizes the subjects; it has [CLS], [SEP] and [MASK].
+        relations: whether a branch has the relation before the object, or only the object.
 
     Raises:
-        ValueError: a vocabulary without [CLS], [SEP] and [MASK].
+        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
     """
 
     def __init__(self, triples: Sequence[Triple], vocabulary: Vocabulary, *, relations: bool):
@@ -71,12 +71,12 @@ class KnowledgeGraph:
         self._branches: dict[Triple, list[int]] = {}
 
     def find(self, tokens: Sequence[int]) -> list[Entity]:
-        """The entities of a row, from left to right, none within another: K-Query (equation 1).
+        """Return the entities of a row from left to right, without overlaps: K-Query (equation 1).
 
-        The longest subject that begins at a place is taken; an entity consists of whole words.
+        At each position the longest subject is taken; an entity consists of whole words.
 
         Args:
-            tokens: the ids of a row, special tokens included.
+            tokens: the ids of a row, including special tokens.
         """
         found, place = [], 0
         while place < len(tokens):
@@ -88,14 +88,14 @@ class KnowledgeGraph:
         return found
 
     def branch(self, triple: Triple) -> list[int]:
-        """The tokens of a triple behind its subject: relation and object, or the object alone."""
+        """Return the tokens of a triple without its subject: relation and object, or the object."""
         if triple not in self._branches:
             parts = triple[1:] if self._relations else triple[2:]
             self._branches[triple] = self._vocabulary.encode(" ".join(parts))
         return self._branches[triple]
 
     def _longest(self, row: Sequence[int], start: int) -> int:
-        """The number of tokens of the longest subject that begins at a place; 0 without one."""
+        """Return the number of tokens of the longest subject that begins at `start`, or 0."""
         if row[start] not in self._sizes or not self._starts_word[row[start]]:
             return 0
         for size in self._sizes[row[start]]:
@@ -107,23 +107,23 @@ class KnowledgeGraph:
 
 
 def load(path: str, vocabulary: Vocabulary, *, relations: bool) -> KnowledgeGraph:
-    """The knowledge graph of a file, for a vocabulary; made once, until the file changes.
+    """Load the knowledge graph of a file, cached per vocabulary until the file changes.
 
     Args:
         path: see `read`; "" for a graph without triples.
-        vocabulary, relations: as for `KnowledgeGraph`.
+        vocabulary, relations: see `KnowledgeGraph`.
 
     Raises:
-        ValueError: as `read` and `KnowledgeGraph`.
+        ValueError: see `read` and `KnowledgeGraph`.
     """
     return _load(*_as_of(path), vocabulary, relations)
 
 
 def digest(path: str) -> str:
-    """A hash of a graph's file, which is read and checked; "" for no graph.
+    """Check a graph's file and return its hash; "" for no graph.
 
     Raises:
-        ValueError: as `read`.
+        ValueError: see `read`.
     """
     file, changed = _as_of(path)
     if file:
@@ -137,7 +137,7 @@ _Changed = tuple[int, int]  # time of modification in nanoseconds, bytes
 
 
 def _as_of(path: str) -> tuple[str, _Changed]:
-    """The file of a graph, and when it changed."""
+    """Return the file of a graph, and its time of modification and size."""
     if not path:
         return "", (0, 0)
     file = Path(path).expanduser()
@@ -163,17 +163,17 @@ def _read(path: str, changed: _Changed) -> tuple[Triple, ...]:
 
 
 def read(path: Name) -> list[Triple]:
-    """The triples of a file, in order.
+    """Read the triples of a file, in order.
 
     | ending | a row |
     |---|---|
-    | .spo | subject, relation and object with tabs between; no names, as in the released code |
-    | .tsv | the same, in the order of the names in the first line |
+    | .spo | subject, relation and object, separated by tabs; no header, as in the released code |
+    | .tsv | the same, with names in the first line, which sets their order |
     | .jsonl | an object {"subject": ..., "relation": ..., "object": ...} |
 
     Raises:
         ValueError: another ending, a row that is not of this form, other columns than these three,
-            or no row; the message begins with the file, and the line if there is one.
+            or no rows; the message begins with the file, and the line if it concerns one.
     """
     ending = os.path.splitext(reading.uncompressed(path))[1]
     if ending not in _READERS:

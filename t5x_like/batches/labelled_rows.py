@@ -1,8 +1,8 @@
-"""Labelled text as rows of an encoder: special tokens, segments, truncation, windows.
+"""Write labelled text as rows of an encoder: special tokens, segments, truncation, windows.
 
 BERT's rows are [CLS] a [SEP] b [SEP] with the segments 0 and 1, RoBERTa's <s> a </s></s> b </s>
-without segments; the vocabulary's special tokens decide which of the two is written. Training,
-evaluation and prediction all make their rows here.
+without segments; the vocabulary's special tokens decide between the two. Training, evaluation and
+prediction all make their rows here.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ class Row:
     """A row of an encoder.
 
     Attributes:
-        tokens: the ids, special tokens included.
-        token_types: 1 in the second segment, for a vocabulary like BERT's; else 0.
+        tokens: the ids, including special tokens.
+        token_types: 1 in the second segment for vocabularies like BERT's; otherwise 0.
     """
 
     tokens: Int[np.ndarray, " L"]
@@ -31,7 +31,7 @@ class Row:
 
     @property
     def features(self) -> dict[str, np.ndarray]:
-        """The features of an example, aligned with its tokens."""
+        """Return the features of an example, aligned with its tokens."""
         return {"inputs": self.tokens, "token_types": self.token_types}
 
 
@@ -41,8 +41,8 @@ class Window:
 
     Attributes:
         row: the question and the part, as one row.
-        first: the place in the row of the part's first token.
-        offsets: the range of characters of the context that each token of the part stands for.
+        first: the position in the row of the part's first token.
+        offsets: the character range in the context of each token of the part.
     """
 
     row: Row
@@ -51,11 +51,11 @@ class Window:
 
     @property
     def context(self) -> Int[np.ndarray, " C"]:
-        """The places in the row of the part's tokens."""
+        """Return the positions in the row of the part's tokens."""
         return np.arange(self.first, self.first + len(self.offsets))
 
     def places(self, start: int, end: int) -> tuple[int, int]:
-        """The first and last token in the row of the characters from `start` to before `end`.
+        """Return the first and last token in the row of the context's characters [start, end).
 
         (0, 0) if this window does not contain all of them.
         """
@@ -69,7 +69,7 @@ class Window:
         return self.first + first, self.first + last
 
     def characters(self, first: int, last: int) -> tuple[int, int]:
-        """The range of characters from one token of the row to another: the inverse of `places`."""
+        """Return the character range from one token of the row to another; inverts `places`."""
         offsets = self.offsets[first - self.first : last - self.first + 1]
         return int(offsets[0, 0]), int(offsets[-1, 1])
 
@@ -78,7 +78,7 @@ class RowWriter:
     """Writes texts as rows of at most `length` tokens.
 
     Raises:
-        ValueError: a vocabulary without [CLS], [SEP] and [MASK], or rows with no room for text.
+        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or rows have no room for text.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, length: int):
@@ -92,7 +92,7 @@ class RowWriter:
             )
 
     def of_text(self, text: str, second: str | None = None) -> Row:
-        """The row of one text or of two; too long a pair is truncated, its longer text first."""
+        """Return the row of one text or a pair; a pair too long loses tokens of its longer text."""
         texts = [text] if second is None else [text, second]
         ids = [self._vocabulary.encode(one) for one in texts]
         if second is None:
@@ -109,7 +109,7 @@ class RowWriter:
         return self._write(tokens, [pieces])[0]
 
     def of_choices(self, choices: Sequence[str], text: str, second: str | None = None) -> list[Row]:
-        """A row for each choice: the text, and the choice (Devlin et al. 2018, section 4.4).
+        """Return a row for each choice: text and choice (Devlin et al. 2018, section 4.4).
 
         Args:
             second: the beginning of the second segment, before the choice: a question, as in RACE,
@@ -119,9 +119,9 @@ class RowWriter:
         return [self.of_text(text, " ".join([*before, choice])) for choice in choices]
 
     def of_words(self, words: Sequence[str]) -> tuple[Row, Int[np.ndarray, " W"]]:
-        """The row of a text of words, and the place of each word's first token; 0 without one.
+        """Return the row of some words, and the position of each word's first token.
 
-        A word has none if the row ends before it, or if the vocabulary's cleaning removes it.
+        The position is 0 if the row ends before the word, or the vocabulary's cleaning removes it.
         """
         ids, offsets = self._vocabulary.encode_with_offsets(" ".join(words))
         size = min(len(ids), self._length - 2)
@@ -142,11 +142,11 @@ class RowWriter:
         stride: int = STRIDE,
         longest_question: int = LONGEST_QUESTION,
     ) -> list[Window]:
-        """A window for each part of a context too long for one row (Devlin et al. 2019, 4.2).
+        """Return a window for each part of a context, which may exceed a row (BERT, section 4.2).
 
         Args:
             stride: tokens of the context from the start of one part to the start of the next.
-            longest_question: tokens to which the question is truncated.
+            longest_question: the length to which the question is truncated, in tokens.
         """
         question_ids = self._vocabulary.encode(question)[:longest_question]
         ids, offsets = self._vocabulary.encode_with_offsets(context)
@@ -166,7 +166,7 @@ class RowWriter:
         """Check that a window has room for some of the context.
 
         Raises:
-            ValueError: it has not, or a setting is below 1.
+            ValueError: it does not, or a setting is below 1.
         """
         if stride < 1 or longest_question < 1:
             raise ValueError(

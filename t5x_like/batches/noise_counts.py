@@ -1,4 +1,4 @@
-"""How much noise a chunk of text has, whoever samples its places: numbers fixed by the length."""
+"""Count the noise tokens and spans of a chunk, fixed by its length, for any sampling of them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,13 +14,13 @@ class SpanCounts(NamedTuple):
 
 
 def check_rate(objective: str, *, rate: float) -> None:
-    """Raises ValueError unless `rate`, the share of noise tokens, lies between 0 and 1."""
+    """Raise ValueError unless `rate`, the share of noise tokens, lies between 0 and 1."""
     if not 0 < rate < 1:
         raise ValueError(f"{objective}: rate must lie between 0 and 1, exclusive, got {rate}")
 
 
 def check_shares(objective: str, *, random_rate: float, kept_rate: float) -> None:
-    """Raises ValueError unless the two are shares of the noise that sum to at most 1."""
+    """Raise ValueError unless the two are shares of the noise that sum to at most 1."""
     if random_rate < 0 or kept_rate < 0 or random_rate + kept_rate > 1:
         raise ValueError(
             f"{objective}: random_rate and kept_rate are shares of the noise, 0 or more and "
@@ -29,7 +29,7 @@ def check_shares(objective: str, *, random_rate: float, kept_rate: float) -> Non
 
 
 def check_spans(objective: str, *, rate: float, mean_span: float) -> None:
-    """Raises ValueError where no mask has this rate and mean span length, in tokens."""
+    """Raise ValueError if no mask has this rate and mean span length, in tokens."""
     check_rate(objective, rate=rate)
     if not mean_span >= 1:
         raise ValueError(f"{objective}: mean_span must be 1 token or more, got {mean_span}")
@@ -41,12 +41,12 @@ def check_spans(objective: str, *, rate: float, mean_span: float) -> None:
 
 
 def noise_count(length: int, *, rate: float) -> int:
-    """Noise tokens of `length` tokens: the rounded share, at least one, never all of them."""
+    """Return the noise tokens of `length` tokens: the rounded share, from 1 to `length` - 1."""
     return max(0, min(max(round(length * rate), 1), length - 1))
 
 
 def span_counts(length: int, *, rate: float, mean_span: float) -> SpanCounts:
-    """Noise tokens and spans of `length` tokens, both rounded (to even on a tie), as T5's."""
+    """Return the noise tokens and spans of `length` tokens, both rounded half to even, as in T5."""
     tokens = noise_count(length, rate=rate)
     spans = min(max(round(tokens / mean_span), 1), tokens, length - tokens)
     return SpanCounts(tokens=tokens, spans=spans)
@@ -55,7 +55,7 @@ def span_counts(length: int, *, rate: float, mean_span: float) -> SpanCounts:
 def span_sizes(
     *, rate: float, mean_span: float, final_sentinel: bool, random_roll: bool
 ) -> Callable[[int], Sizes]:
-    """The most tokens and sentinels that span corruption makes of a chunk, by its raw length."""
+    """Return a function: raw length -> the most tokens and sentinels after span corruption."""
 
     def sizes(length: int) -> Sizes:
         tokens, spans = span_counts(length, rate=rate, mean_span=mean_span)

@@ -1,7 +1,7 @@
-"""What the examples of each objective contain, and how they become batches.
+"""The features of each objective's examples, and the converters that make batches from them.
 
-Planning, inference and fine-tuning read it without data and without TensorFlow. The objectives of
-`preprocessing` take it from here, so a new objective needs a line in `OBJECTIVES`.
+Planning, inference and fine-tuning read these without data and without TensorFlow. The objectives
+in `preprocessing` use them too, so a new objective needs a line in `OBJECTIVES`.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ class Examples:
     """The examples that an objective makes.
 
     Attributes:
-        features: the features of an example, each int32 [L] (a `value` is float32 [1]), EOS
-            included where the task's feature has `add_eos`.
-        converters: names of the converters that make batches of the features, the paper's own
-            first. "prefix_lm" puts targets after inputs; "encoder" needs targets that are aligned
-            with the inputs token by token.
-        converter_settings: settings of those converters, unless a config sets others.
+        features: the features of an example, each int32 [L] (a `value` is float32 [1]), with EOS
+            if the task's feature has `add_eos`.
+        converters: names of the converters that make batches of the features, the paper's
+            converter first. "prefix_lm" puts targets after inputs; "encoder" needs targets that are
+            aligned with the inputs token by token.
+        converter_settings: default settings of those converters, which a config may override.
         ends_inputs: whether inputs end with the end token.
         special_tokens: whether inputs and targets begin with [CLS] and end with [SEP], or <s> and
             </s> as in BART.
@@ -45,7 +45,7 @@ _FOR_BART = Examples(features=_PAIR, converters=("encoder_decoder",), special_to
 
 
 def _encoder(*features: str) -> Examples:
-    """Rows of an encoder, with the loss on the feature `loss_weights` where there is one."""
+    """Return examples for an encoder, with the loss on the feature `loss_weights` if it has one."""
     loss_on = {"loss_on": "weights"} if "loss_weights" in features else {}
     names = ("inputs", *features)
     return Examples(
@@ -76,7 +76,7 @@ def _albert(sentences: str = "order") -> Examples:
 
 
 def _decoder_rows(rows: int, *, target: str = "label") -> Examples:
-    """Rows of a decoder, `rows` of them an example."""
+    """Return examples of `rows` decoder rows each."""
     return Examples(
         features=("inputs", "row_numbers", target),
         converters=("decoder_rows",),
@@ -180,7 +180,7 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
 
 
 def examples_of(objective: str, settings: Mapping[str, Any]) -> Examples:
-    """The examples of an objective with its settings; settings that do not change them are ignored.
+    """Return the examples of an objective; settings that do not change them are ignored.
 
     Raises:
         ValueError: no objective has this name.

@@ -1,4 +1,4 @@
-"""Rows of a batch: short examples packed together, with segment ids and positions."""
+"""Make the rows of a batch: short examples packed together, with segment ids and positions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,21 +11,21 @@ from t5x_like.batches.conversion import Batch, Converter, Row, Rows, Sequences
 class Packer:
     """Packs short examples into rows: first fit, among a few open rows.
 
-    Segment ids distinguish the examples of a row. An example that fits no open row opens one, and
-    the oldest row is closed. Examples keep their order within a row; none is split or lost.
+    Segment ids distinguish the examples of a row. An example that fits no open row opens a new row,
+    and the oldest row is closed. Examples keep their order within a row; none is split or lost.
     """
 
     def __init__(
         self, row_lengths: Mapping[str, int], *, open_rows: int = 16, rows: Iterable[Row] = ()
     ):
-        """Start with some open rows; `open_rows` = 1 keeps the examples' order over rows, too."""
+        """Start with some open rows; with `open_rows` = 1 examples keep their order across rows."""
         self.rows: list[Row] = list(rows)
         self._row_lengths = dict(row_lengths)
         self._limit = open_rows
         self._free = [self._free_in(row) for row in self.rows]
 
     def add(self, sequences: Sequences) -> list[Row]:
-        """Add the sequences of an example; return the rows that this closed."""
+        """Add the sequences of an example; return the rows that this closes."""
         sizes = {side: sequences[side].shape[1] for side in self._row_lengths}
         for row, free in zip(self.rows, self._free, strict=True):
             if all(size <= free[side] for side, size in sizes.items()):
@@ -54,13 +54,13 @@ class Packer:
 def to_batch(
     rows: Sequence[Row], *, converter: Converter, lengths: Mapping[str, int], pack: bool
 ) -> Batch:
-    """Lay rows of examples out as a batch.
+    """Lay out rows of examples as a batch.
 
     Args:
         rows: the sequences of each row's examples; an empty row is padding, with no loss.
         converter: the converter that made the sequences.
         lengths: the most tokens of each feature.
-        pack: add `<side>_segment_ids` and, where the converter has none, `<side>_positions`;
+        pack: add `<side>_segment_ids` and, unless the converter makes them, `<side>_positions`;
             without it a row has one example.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Converters of prompts that a model is to respond to, beside rows of pretraining text."""
+"""Converters of prompts for a model to respond to, optionally with rows of pretraining text."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from jaxtyping import Int
 
 from t5x_like.batches.conversion import Batch, Example, GenerativeConverter, Rows, Sequences
 
-NO_TOKEN = -1  # in the features of pretraining rows: every row of one has the same length
+NO_TOKEN = -1  # pads pretraining rows, which must all have the same length
 
 
 @dataclasses.dataclass(frozen=True)
 class DecoderPrompts(GenerativeConverter):
-    """Prompts of a decoder, padded on the left: as a decoder generates after them.
+    """Prompts of a decoder, padded on the left, since a decoder generates after them.
 
     An example has `inputs`, the prompt, and with R pretraining rows `pretraining`, R * L tokens,
-    NO_TOKEN where a row is shorter. With `lengths` of P inputs, N targets and L pretraining tokens
-    they become
+    padded with NO_TOKEN in shorter rows. With `lengths` of P inputs, N targets and L pretraining
+    tokens they become
 
         decoder_input_tokens              [B, 1 + P]  the start token and the prompt
         decoder_segment_ids               [B, 1 + P]  0 on padding
@@ -28,8 +28,8 @@ class DecoderPrompts(GenerativeConverter):
         pretraining_decoder_loss_weights  [B, R, L]   1.0 on the text
 
     Attributes:
-        pretraining_rows: R; 0 for none.
-        start: the token that the decoder reads first.
+        pretraining_rows: R, the number of pretraining rows; may be 0.
+        start: the first input token of the decoder.
     """
 
     packs: ClassVar[bool] = False
@@ -49,12 +49,12 @@ class DecoderPrompts(GenerativeConverter):
         return self.texts if self.pretraining_rows else ()
 
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Tokens of all pretraining rows together."""
+        """Return the lengths; pretraining counts the tokens of all rows together."""
         every = {name: self.pretraining_rows * lengths.get(name, 0) for name in self._beside}
         return {**lengths, **every}
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The prompt after its start token, the response, and the pretraining rows."""
+        """Return the lengths of start token and prompt, response, and pretraining rows."""
         return {"decoder": 1 + lengths["inputs"], **self._other_lengths(lengths)}
 
     def _other_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
@@ -63,7 +63,7 @@ class DecoderPrompts(GenerativeConverter):
         return {"response": lengths["targets"], **{name: lengths[name] for name in self._beside}}
 
     def sequences(self, example: Example) -> Sequences:
-        """One channel: the tokens."""
+        """Return one channel per side: the tokens."""
         return {"decoder": _after(self.start, example["inputs"]), **self._others(example)}
 
     def _others(self, example: Example) -> Sequences:
@@ -71,7 +71,7 @@ class DecoderPrompts(GenerativeConverter):
         return response | {name: example[name][None] for name in self._beside}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """See the class; there are no targets but those of pretraining."""
+        """Return the fields listed in the class; only pretraining rows have targets."""
         side = rows["decoder"]
         padding = np.sum(side.segment_ids == 0, axis=1, keepdims=True)
         places = (np.arange(side.segment_ids.shape[1]) - padding) % side.segment_ids.shape[1]
@@ -93,7 +93,7 @@ class DecoderPrompts(GenerativeConverter):
         return fields | {f"pretraining_{name}": values for name, values in own.items()}
 
     def _pretraining_fields(self, *texts: Int[np.ndarray, "B R _"]) -> Batch:
-        """The fields of pretraining rows, from the tokens of each feature in `texts`."""
+        """Return the fields of pretraining rows, from the tokens of each feature in `texts`."""
         [text] = texts
         return self._predicted(text)
 
@@ -110,32 +110,32 @@ class DecoderPrompts(GenerativeConverter):
 
 @dataclasses.dataclass(frozen=True)
 class EncoderPrompts(DecoderPrompts):
-    """As `DecoderPrompts`, with the prompt in the encoder, [B, P], padded on the right.
+    """Like `DecoderPrompts`, with the prompt in the encoder, [B, P], padded on the right.
 
     An example with pretraining rows has `pretraining_inputs` for the encoder and
-    `pretraining_targets` for the decoder, in place of `pretraining`; of their lengths I and L are
+    `pretraining_targets` for the decoder instead of `pretraining`; with lengths I and L they become
 
         pretraining_encoder_input_tokens  [B, R, I]   the inputs
         pretraining_encoder_segment_ids   [B, R, I]   0 on padding
 
-    and the fields of `pretraining_decoder` as above, of the targets.
+    and the fields `pretraining_decoder_*` as above, made from the targets.
     """
 
     texts: ClassVar[tuple[str, ...]] = ("pretraining_inputs", "pretraining_targets")
     lengths: ClassVar[tuple[str, ...]] = ("inputs", "targets", *texts)
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The prompt, the decoder's start token, the response, and the pretraining rows."""
+        """Return the lengths of prompt, decoder start token, response, and pretraining rows."""
         return {"encoder": lengths["inputs"], "decoder": 1, **self._other_lengths(lengths)}
 
     def sequences(self, example: Example) -> Sequences:
-        """One channel: the tokens."""
+        """Return one channel per side: the tokens."""
         nothing = np.zeros(0, np.int32)
         start = _after(self.start, nothing)
         return {"encoder": example["inputs"][None], "decoder": start, **self._others(example)}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """The encoder's tokens, and the start token of the decoder."""
+        """Return the encoder's tokens, the decoder's start token, and the fields of the base."""
         return {
             "encoder_input_tokens": rows["encoder"].channels[0],
             "encoder_segment_ids": rows["encoder"].segment_ids,

@@ -1,16 +1,16 @@
-"""Rows with branches of knowledge behind their entities: sentence trees (Liu et al. 2019).
+"""Insert branches of knowledge after the entities of a row: sentence trees (Liu et al. 2019).
 
-A tree is written as one row, each branch behind its entity, and remembers what it was by three
-numbers for each token:
+A tree is written as one row, with each branch after its entity. Three numbers for each token
+preserve the structure:
 
                     [CLS] cook visits beijing capital china now [SEP]
     soft_positions  0     1    2      3       4       5     4   5
     branches        0     0    0      0       1       1     0   0
     entities        0     0    0      1       1       1     0   0
 
-The soft position is the place in the tree: a branch goes on from its entity, and so does the trunk,
-as if there were no branch. `branches` numbers the branches of a row; `entities` numbers the
-entities, and is the same on an entity and on its branches.
+The soft position is the depth in the tree: a branch continues from its entity, and so does the
+trunk, as if there were no branch. `branches` numbers the branches of a row; `entities` numbers the
+entities, with the same number on an entity and on its branches.
 """
 
 import dataclasses
@@ -31,8 +31,8 @@ class TreeRow(Row):
     """A row of an encoder with branches.
 
     Attributes:
-        soft_positions, branches, entities: see above.
-        trunk: the places in this row of the tokens of the row without branches.
+        soft_positions, branches, entities: see the top of this file.
+        trunk: the positions in this row of the tokens that are not in branches.
     """
 
     soft_positions: Int[np.ndarray, " L"]
@@ -42,7 +42,7 @@ class TreeRow(Row):
 
     @property
     def features(self) -> dict[str, np.ndarray]:
-        """The features of an example, aligned with its tokens."""
+        """Return the features of an example, aligned with its tokens."""
         return super().features | {
             "soft_positions": self.soft_positions,
             "branches": self.branches,
@@ -55,41 +55,41 @@ class TreeWindow(Window):
     """A question with a part of its context, and branches.
 
     Attributes:
-        row: with branches; `first` is the place of the part's first token without them.
+        row: the row with branches; `first` is the position of the part's first token without them.
     """
 
     row: TreeRow
 
     @property
     def context(self) -> Int[np.ndarray, " C"]:
-        """The places in the row of the part's tokens."""
+        """Return the positions in the row of the part's tokens."""
         return self.row.trunk[super().context]
 
     def places(self, start: int, end: int) -> tuple[int, int]:
-        """The first and last token in the row of the characters from `start` to before `end`."""
+        """Return the first and last token in the row of the context's characters [start, end)."""
         first, last = super().places(start, end)
         return int(self.row.trunk[first]), int(self.row.trunk[last])
 
     def characters(self, first: int, last: int) -> tuple[int, int]:
-        """The range of characters from one token of the row to another: the inverse of `places`."""
+        """Return the character range from one token of the row to another; inverts `places`."""
         return super().characters(*(int(n) for n in np.searchsorted(self.row.trunk, (first, last))))
 
 
 class TreeWriter(RowWriter):
-    """Writes texts as rows with branches of at most `length` tokens: K-Inject (equation 2).
+    """Writes texts as rows of at most `length` tokens with branches: K-Inject (equation 2).
 
-    A row without its branches is the one that a `RowWriter` of length - `reserved` writes: branches
-    take what a text leaves free, from left to right, and one that does not fit is left out whole.
+    Without its branches, a row equals the row of a `RowWriter` of length - `reserved`: branches
+    fill the remaining tokens from left to right, and a branch that does not fit is omitted whole.
 
     Args:
-        length: tokens a row.
-        graph: the path of the knowledge graph, see `knowledge_graph.read`; "" for none.
-        branches: the most branches of an entity, its first triples in the file.
-        relations: whether a branch has the relation before the object, or the object alone.
+        length: tokens per row.
+        graph: the path of the knowledge graph, see `knowledge_graph.read`; "" for no graph.
+        branches: the most branches of an entity, made from its first triples in the file.
+        relations: whether a branch has the relation before the object, or only the object.
         reserved: tokens of a row that only branches may fill.
 
     Raises:
-        ValueError: as `RowWriter` and `knowledge_graph.load`; or a number is out of range.
+        ValueError: see `RowWriter` and `knowledge_graph.load`; or a number is out of range.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class TreeWriter(RowWriter):
         self._graph: KnowledgeGraph = load(graph, vocabulary, relations=relations)
 
     def of_text(self, text: str, second: str | None = None) -> TreeRow:
-        """The row of one text or of two, with branches."""
+        """Return the row of one text or of two, with branches."""
         return self.graft(super().of_text(text, second))
 
     def of_words(self, words: Sequence[str]) -> tuple[TreeRow, Int[np.ndarray, " W"]]:
-        """The row of a text of words, with branches, and the place of each word's first token."""
+        """Return the row of some words, with branches, and the first token of each word, or 0."""
         row, first = super().of_words(words)
         tree = self.graft(row)
         return tree, np.where(first > 0, tree.trunk[first], 0).astype(np.int32)
@@ -132,7 +132,7 @@ class TreeWriter(RowWriter):
         stride: int = STRIDE,
         longest_question: int = LONGEST_QUESTION,
     ) -> list[TreeWindow]:
-        """A window for each part of a context too long for one row, with branches."""
+        """Return a window for each part of a context, with branches; see the base class."""
         found = super().windows(question, context, stride=stride, longest_question=longest_question)
         return [TreeWindow(self.graft(one.row), one.first, one.offsets) for one in found]
 
@@ -140,7 +140,7 @@ class TreeWriter(RowWriter):
         """Check that a window has room for some of the context, and for the reserved tokens.
 
         Raises:
-            ValueError: it has not, or a setting is below 1.
+            ValueError: it does not, or a setting is below 1.
         """
         try:
             super().check_windows(stride=stride, longest_question=longest_question)
@@ -148,10 +148,10 @@ class TreeWriter(RowWriter):
             raise ValueError(f"{error} (without the reserved={self._reserved})") from error
 
     def graft(self, row: Row) -> TreeRow:
-        """The row with the branches of its entities that fit."""
+        """Add the branches of a row's entities that fit."""
         size = len(row.tokens)
         room = self._whole - size
-        # Of each token of the new row: what it is, and behind which token of the old one it comes.
+        # For each token of the new row: its values, and the old token that it comes after.
         own = np.arange(size, dtype=np.int32)
         of_entity = np.zeros(size, np.int32)
         pieces: list[tuple[int, int, list[int]]] = []  # the last token, the entity, the branch
@@ -176,7 +176,7 @@ def _flatten(
     of_entity: Int[np.ndarray, " N"],
     pieces: list[tuple[int, int, list[int]]],
 ) -> TreeRow:
-    """Write each branch behind the last token of its entity."""
+    """Write each branch after the last token of its entity."""
     sizes = np.array([len(tokens) for *_, tokens in pieces], np.int64)
     after = np.repeat(np.array([last for last, *_ in pieces], np.int64), sizes)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -1,13 +1,13 @@
-"""Batches of shards of examples, deterministic and resumable at any step, whoever reads them.
+"""Batches from shards of examples, deterministic and resumable at any step, for any reader.
 
 The data is divided into virtual shards, whose number is independent of the number of processes.
 Each shard contributes the same number of rows to each global batch, so any number of processes
-sees the same batches, and a position can be restored with another number of processes. The seed
-determines the content of every batch.
+sees the same batches, and a position can be restored with a different number. The seed determines
+the content of every batch.
 
-A shard is a mixture of streams, one per task. NumPy mixes their examples, packs them and builds the
-rows between two steps. `preprocessing/pipeline.py` has the streams of seqio's tasks, and
-`grain_pipeline/` those that need no TensorFlow.
+A shard is a mixture of streams, one per task. Between two steps NumPy mixes their examples, packs
+them and builds the rows. The streams of seqio tasks are in `preprocessing/pipeline.py`, the streams
+that need no TensorFlow in `grain_pipeline/`.
 """
 
 import collections
@@ -35,39 +35,38 @@ class Tasks(Protocol):
         """Return the batches of a task; see `preprocessing.pipeline.Batches`."""
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
-        """Return the rows of the source of a task, in order."""
+        """Yield the rows of the source of a task, in order."""
 
     def number_of_rows(self, task: str, *, split: str) -> int:
-        """Return how many rows the source of a task has."""
+        """Return the number of rows of the source of a task."""
 
     def files(self, *tasks: str) -> dict[str, list[str]]:
-        """Return the files that tasks read, by "TASK/SPLIT", in order."""
+        """Return the files that tasks read, {"TASK/SPLIT": files in order}."""
 
 
 class ShardedBatches(Iterator[Batch]):
     """An iterator over this process's rows of each global batch of a task or mixture.
 
-    A global batch has `batch_size / shards` rows of each shard, in order. A process reads the
-    shards of its rows; of a shard that has rows of several processes, each of them reads all.
-    Without `reading.repeat`, the iterator ends when all shards are exhausted, and missing rows are
-    rows of zeros, which have no loss. It then reads the tasks of a mixture one after the other,
-    whatever their rates.
+    A global batch has `batch_size / shards` rows of each shard, in order. A process reads all of
+    each shard that contains any of its rows. Without `reading.repeat`, the iterator ends when all
+    shards are exhausted, and missing rows are filled with zeros, which have no loss. It then reads
+    the tasks of a mixture one after the other, whatever their rates.
 
     Args:
         readers: the tasks by name.
-        shares: how large a part of the examples is from each task.
+        shares: the share of the examples from each task.
         task: the name of the task or mixture.
         reading: the settings for reading the tasks.
         batch_size: the number of rows of a global batch.
         converter: makes the batches.
         pack: whether to put several short examples into a row.
-        open_rows: of each shard, rows that examples may still be packed into.
+        open_rows: the number of rows per shard that examples may still be packed into.
         rows: the positions of this process's rows in a global batch, in order; None for all.
-        any_process: a collective function: with all processes calling it, True if any of them
+        any_process: a collective function: all processes call it, and it is True if any of them
             passes True. It makes one epoch end on all processes at the same batch; None with one
             process.
         phase: the name of the run's phase; a position can only be restored in the same phase.
-        sizes: the number of tokens of each task's source, None where it is unknown.
+        sizes: the number of tokens of each task's source; None if unknown.
 
     Raises:
         ValueError: a saved position does not fit; while iterating, a shard has no examples.
@@ -101,7 +100,7 @@ class ShardedBatches(Iterator[Batch]):
         own = np.arange(batch_size) if rows is None else np.asarray(rows)
         self._rows = batch_size // reading.shards
         shards, places = np.unique(own // self._rows, return_inverse=True)
-        # Where among the rows of these shards the process's own are.
+        # The indices of this process's rows among the rows of these shards.
         self._own = (places * self._rows + own % self._rows).tolist()
         open_rows = open_rows if pack else 0
         make = functools.partial(
@@ -112,7 +111,7 @@ class ShardedBatches(Iterator[Batch]):
         self._start_counting()
 
     def __next__(self) -> Batch:
-        """The next batch: [B, L] int32, and float32 for loss weights."""
+        """Return the next batch: [B, L] int32, and float32 for loss weights."""
         for shard in self._shards.values():
             shard.begin()  # all at once, so that their shuffle buffers fill in parallel
         parts = [shard.take(self._rows) for shard in self._shards.values()]
@@ -125,36 +124,36 @@ class ShardedBatches(Iterator[Batch]):
         return self._batch([read[n] for n in self._own])
 
     def from_start(self) -> "ShardedBatches":
-        """The same batches from the first one on, without making the readers anew."""
+        """Return the same batches from the first batch, reusing the readers."""
         made = copy.copy(self)
         made._shards = made._make_shards()
         made._start_counting()
         return made
 
     def blank(self) -> Batch:
-        """A batch of only padding, with the shapes and dtypes of all batches; reads no data."""
+        """Return a batch of padding with the shapes and dtypes of all batches; reads no data."""
         return self._batch([[] for _ in self._own])
 
     def counts(self) -> dict[str, int]:
-        """The number of examples of each task that this process has read, over all epochs."""
+        """Return the number of examples of each task that this process read, over all epochs."""
         total: collections.Counter[str] = collections.Counter()
         for shard in self._shards.values():
             total.update({name: stream.examples for name, stream in shard.streams.items()})
         return dict(total)
 
     def sizes(self) -> dict[str, int]:
-        """The number of tokens of each task's source, where it is known (`num_tokens`)."""
+        """Return the number of tokens of each task's source, if it is known (`num_tokens`)."""
         return {task: size for task, size in self._sizes.items() if size}
 
     def tokens(self, *, batches: int) -> dict[int, dict[str, int]]:
-        """The number of tokens of each task that were read from each of this process's shards.
+        """Return {shard: {task: tokens}}, the tokens read from each shard of this process.
 
         It counts `inputs` and `targets` over all epochs, including examples that wait to be packed
         into a row.
 
         Args:
             batches: the number of batches used since the start or the last `restore`: all that
-                were returned, or all but one.
+                were returned, or all but the last.
         """
         return dict(self._tokens[batches - self._batches - 1])
 
@@ -170,7 +169,7 @@ class ShardedBatches(Iterator[Batch]):
         }
 
     def state(self) -> dict[int, bytes]:
-        """The serialized position of each of this process's shards, between two batches."""
+        """Return the serialized position of each shard of this process, between two batches."""
         return {
             number: serialization.msgpack_serialize(
                 {"settings": self._settings, "position": shard.state()}
@@ -181,7 +180,7 @@ class ShardedBatches(Iterator[Batch]):
     def restore(self, state: Mapping[int, bytes]) -> None:
         """Continue from a position, saved with any number of processes.
 
-        All settings but the batch size must be the same.
+        All settings except the batch size must be the same.
 
         Raises:
             ValueError: a shard is missing, or a setting or the task has changed.
@@ -233,12 +232,12 @@ class _Shard:
         self._sampled: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
 
     def begin(self) -> None:
-        """Begin to read in the background, if not yet begun."""
+        """Begin to read in the background, if that has not begun."""
         for stream in self.streams.values():
             stream.begin()
 
     def take(self, count: int) -> list[Row]:
-        """The next `count` rows; fewer at the end of the only epoch."""
+        """Return the next `count` rows; fewer at the end if the data is not repeated."""
         while len(self._ready) < count:
             example = self._next_sampled() if self._repeat else self._next_in_turn()
             if example is None:
@@ -250,7 +249,7 @@ class _Shard:
         return taken
 
     def state(self) -> dict[str, Any]:
-        """The position, a tree of numbers, bytes and arrays."""
+        """Return the position, a tree of numbers, bytes and arrays."""
         return {
             "streams": [stream.state() for stream in self.streams.values()],
             "drawn": self._examples,
@@ -270,14 +269,14 @@ class _Shard:
         self._previous = {name: state[name] for name in ("previous",) if name in state}
 
     def _continued(self, example: Example) -> Example:
-        """The example with the token before it, where rows continue from batch to batch."""
+        """Add the previous token to an example, if rows continue from batch to batch."""
         if not self._converter.continues:
             return example
         before, self._previous = self._previous, {"previous": example["targets"][-1:]}
         return {**example, **before}
 
     def _next_sampled(self) -> Example | None:
-        """The next example of a sampled task, determined by the seed and the number of examples."""
+        """Return the next example of a task sampled by the seed and the number of examples."""
         block, index = divmod(self._examples, _SAMPLED_AT_ONCE)
         if block != self._sampled[0]:
             generator = np.random.default_rng([*self._seed, block])

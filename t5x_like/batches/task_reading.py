@@ -1,4 +1,4 @@
-"""How tasks are read, whoever reads them: the settings, their checks, a stream of examples."""
+"""Settings for reading tasks with their checks, and the interface of a stream of examples."""
 
 import dataclasses
 import zlib
@@ -29,7 +29,7 @@ class Reading:
         lengths: the largest number of tokens of each feature.
         seed: the seed of the order and the noise.
         shuffle: whether to shuffle files and examples.
-        repeat: whether to continue with further epochs without end.
+        repeat: whether to continue with further epochs endlessly.
         shuffle_buffer: the number of examples in the shuffle buffers of all shards together.
         shards: the number of shards of the data.
     """
@@ -60,10 +60,10 @@ class Stream(Protocol):
     tokens: int
 
     def begin(self) -> None:
-        """Begin to read in the background, if not yet begun."""
+        """Begin to read in the background, if that has not begun."""
 
     def next(self) -> Example | None:
-        """Return the next example; None at the end of the only epoch."""
+        """Return the next example; None at the end if the data is not repeated."""
 
     def state(self) -> dict[str, Any]:
         """Return the position, a tree of numbers, bytes and arrays."""
@@ -76,11 +76,11 @@ class Reader(Protocol):
     """A task with the settings for reading it."""
 
     def stream(self, *, shard: int) -> Stream:
-        """Return the examples of a shard, from the first on."""
+        """Return a stream of the examples of a shard, from the first example."""
 
 
 def check_numbers(**numbers: int) -> None:
-    """Raises ValueError unless the numbers, settings of `data`, are 1 or more, a seed 0 or more."""
+    """Raise ValueError unless the numbers, settings of `data`, are 1 or more, a seed 0 or more."""
     for name, number in numbers.items():
         least = 0 if name == "seed" else 1
         if number < least:
@@ -96,7 +96,7 @@ def check_continued(
     shards: int,
     mixed: bool,
 ) -> None:
-    """Raises ValueError where the converter's rows continue and rows of these settings cannot."""
+    """Raise ValueError if the converter's rows continue each other and the settings prevent it."""
     problem = ""
     if mixed:
         problem = "rows are neither packed nor shuffled: set data.pack=False"
@@ -112,7 +112,7 @@ def check_continued(
 
 
 def check_shards(shards: int, *, batch_size: int, rows: Sequence[int] | None = None) -> None:
-    """Raises ValueError unless the shards divide the batch and the rows of this process exist."""
+    """Raise ValueError unless the shards divide the batch and the rows of this process exist."""
     if shards < 1 or batch_size % shards:
         fitting = [str(n) for n in range(1, batch_size + 1) if batch_size % n == 0]
         raise ValueError(

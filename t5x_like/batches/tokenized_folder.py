@@ -1,7 +1,7 @@
-"""A folder of tokenized text, which is read in place of the text.
+"""A folder of tokenized text, which is read instead of the text.
 
-Whoever writes the files, tokenized.json is written last: it has what decides the tokens, and the
-sizes of the files. Without it the folder is unfinished.
+Every writer of such a folder writes tokenized.json last: it records everything that decides the
+tokens, and the sizes of the files. Without it the folder is unfinished.
 """
 
 import json
@@ -13,11 +13,12 @@ RECORD, UNFINISHED = "tokenized.json", "unfinished.json"
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between two identities, for the splits of the second; "" for nothing.
+    """Describe how two identities differ, for the splits of the second; "" if they do not.
 
     Args:
-        before, now: all that decides the tokens, as JSON has it: "format", of the files and of the
-            rules of cleaning; "vocabulary", its hash; "splits", by "TASK/SPLIT", each a mapping.
+        before, now: everything that decides the tokens, as JSON has it: "format", the version of
+            the files and of the rules of cleaning; "vocabulary", its hash; "splits", a mapping for
+            each "TASK/SPLIT".
     """
     if before["format"] != now["format"]:
         return f"its format is {before['format']!r}, and here it is {now['format']!r}"
@@ -36,7 +37,7 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _is_record(made: Any) -> bool:
-    """Whether the content of a file has what `tokenized.json` must have."""
+    """Return whether the content of a file has what `tokenized.json` must have."""
     if not isinstance(made, dict) or not isinstance(identity := made.get("identity"), dict):
         return False
     splits, files = identity.get("splits"), made.get("files")
@@ -53,7 +54,7 @@ class TokenizedFolder:
         folder: `data.tokenized`.
 
     Raises:
-        ValueError: it is none, or is unfinished.
+        ValueError: it is not such a folder, or is unfinished.
     """
 
     def __init__(self, folder: str):
@@ -73,14 +74,14 @@ class TokenizedFolder:
             )
 
     def files(self, key: str, identity: Mapping[str, Any]) -> Sequence[str]:
-        """The files of a split, in order.
+        """Return the files of a split, in order.
 
         Args:
             key: "TASK/SPLIT".
-            identity: of the text and vocabulary that the folder must have been made of.
+            identity: the text and vocabulary that the folder must have been made from.
 
         Raises:
-            ValueError: the folder was made of other text or with another vocabulary, or a file is
+            ValueError: the folder was made from other text or with another vocabulary, or a file is
                 missing or has another size.
         """
         if other := difference(self._made["identity"], identity):

@@ -1,7 +1,7 @@
 """Write a folder of tokenized text part by part, in several processes.
 
-A file is written under another name and renamed when it is whole. A run that was killed goes on
-with the files that are missing.
+A file is written under another name and renamed when it is complete. After a run was killed, the
+next run writes the missing files.
 """
 
 import concurrent.futures
@@ -20,15 +20,15 @@ from typing import Any, Protocol
 from t5x_like import paths
 from t5x_like.batches.tokenized_folder import RECORD, UNFINISHED, difference
 
-UNFINISHED_ENDING = ".unfinished"  # of what a finished folder does not keep
+UNFINISHED_ENDING = ".unfinished"  # of files that a finished folder does not keep
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of a split that becomes a file.
+    """A part of a split that becomes one file.
 
     Attributes:
-        key: of the split, "TASK/SPLIT".
+        key: its split, "TASK/SPLIT".
         file: its path in the folder.
     """
 
@@ -37,11 +37,11 @@ class Part:
 
 
 class Opened(Protocol):
-    """Text that was found, and can be tokenized."""
+    """Text that exists and can be tokenized."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """See `tokenized_folder.difference`."""
+        """What decides the tokens, see `tokenized_folder.difference`."""
 
     @property
     def layout(self) -> Mapping[str, Any]:
@@ -52,35 +52,35 @@ class Opened(Protocol):
         """The splits, "TASK/SPLIT"."""
 
     def parts(self) -> Sequence[Part]:
-        """The files of the folder, which do not depend on the processes."""
+        """Return the files of the folder, which do not depend on the number of processes."""
 
     def write(self, part: Any, file: pathlib.Path) -> None:
         """Tokenize a part into a file, whose name ends in `UNFINISHED_ENDING`."""
 
     def finish(self, folder: pathlib.Path) -> None:
-        """Write what else belongs in the folder when all parts are there."""
+        """Write the other files of the folder once all parts are written."""
 
 
 class Text(Protocol):
-    """What is tokenized. It can be sent to a process, which opens the text for itself."""
+    """The text to tokenize. It can be sent to another process, which then opens it."""
 
     def open(self) -> Opened:
-        """Find the text; raises ValueError if something does not exist."""
+        """Find the text; raise ValueError if something does not exist."""
 
 
 def write(text: Text, folder: str, *, processes: int) -> Iterator[tuple[int, int]]:
-    """Write the folder, or what is missing of it.
+    """Write the folder, or its missing files.
 
     Args:
-        text: what is tokenized.
-        folder: a new one, or one of the same text.
-        processes: that tokenize at once.
+        text: the text to tokenize.
+        folder: a new folder, or an unfinished folder of the same text.
+        processes: the number of processes that tokenize at once.
 
     Yields:
-        The number of files that are whole, and of all files.
+        The number of complete files, and of all files.
 
     Raises:
-        ValueError: something does not exist, the folder has something else, or the text changed in
+        ValueError: something does not exist, the folder has other content, or the text changed in
             the meantime.
         OSError: the folder cannot be written, or a process was killed.
     """
@@ -103,7 +103,7 @@ def write(text: Text, folder: str, *, processes: int) -> Iterator[tuple[int, int
     for number, _ in enumerate(written, whole + 1):
         yield number, len(parts)
     if other := difference(made, text.open().identity):
-        (place / UNFINISHED).unlink()  # nothing goes on with files of two states of the text
+        (place / UNFINISHED).unlink()  # never continue with files from two versions of the text
         raise ValueError(
             f"the documents were changed meanwhile: {other}; delete {folder} and begin anew"
         )
@@ -113,7 +113,7 @@ def write(text: Text, folder: str, *, processes: int) -> Iterator[tuple[int, int
         sizes[part.key][part.file] = (place / part.file).stat().st_size
     record = {"identity": made, "files": sizes}
     paths.write_whole(place / RECORD, json.dumps(record, indent=1) + "\n")
-    for left in place.rglob(f"*{UNFINISHED_ENDING}"):  # by runs that were killed, too
+    for left in place.rglob(f"*{UNFINISHED_ENDING}"):  # also from runs that were killed
         left.unlink()
     (place / UNFINISHED).unlink()
 
@@ -121,10 +121,10 @@ def write(text: Text, folder: str, *, processes: int) -> Iterator[tuple[int, int
 def _is_whole(
     place: pathlib.Path, identity: Mapping[str, Any], layout: Mapping[str, Any], *, name: str
 ) -> bool:
-    """Whether the folder is finished; a new one gets the plan.
+    """Return whether the folder is finished; write the plan into a new folder.
 
     Raises:
-        ValueError: it has something else.
+        ValueError: it has other content.
     """
     for file in (RECORD, UNFINISHED):
         try:
@@ -152,7 +152,7 @@ def _is_whole(
 
 
 def _in_this_process(opened: Opened, parts: Sequence[Part], place: pathlib.Path) -> Iterator[None]:
-    """Write the files, and return after each."""
+    """Write the files, yielding after each."""
     for part in parts:
         _write_whole(opened, part, place)
         yield
@@ -161,8 +161,8 @@ def _in_this_process(opened: Opened, parts: Sequence[Part], place: pathlib.Path)
 def _in_processes(
     text: Text, parts: Sequence[Part], place: pathlib.Path, processes: int
 ) -> Iterator[None]:
-    """The same in other processes."""
-    # Threads of this process may hold locks, which a fork would copy.
+    """Write the files in other processes, yielding after each."""
+    # Not fork: it would copy locks that threads of this process may hold.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(
         processes, mp_context=context, initializer=_end_with_parent
@@ -188,7 +188,7 @@ def _write(text: bytes, part: Part, place: pathlib.Path) -> None:
 
 @functools.lru_cache(1)
 def _opened(text: bytes) -> Opened:
-    """What a process of the pool reads, opened once."""
+    """Open the text in a process of the pool, only once."""
     return pickle.loads(text).open()
 
 
@@ -200,7 +200,7 @@ def _write_whole(opened: Opened, part: Part, place: pathlib.Path) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it was killed."""
+    """Exit this process when its parent process ends, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None  # for the type checker
 

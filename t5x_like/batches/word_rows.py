@@ -1,4 +1,4 @@
-"""Labelled text as rows of words, which a network reads by their characters."""
+"""Write labelled text as rows of words, which a network reads by their characters."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ class WordRow(Row):
     """A row of words.
 
     Attributes:
-        characters: those of each word.
+        characters: the characters of each word.
     """
 
     characters: Int[np.ndarray, "L 50"]
 
 
 class WordRowWriter:
-    """Writes texts as rows <S> words </S> of at most `length` words, the marks included.
+    """Writes texts as rows <S> words </S> of at most `length` words, including the marks.
 
     Raises:
-        ValueError: a vocabulary of pieces, or rows with no room for a word.
+        ValueError: the vocabulary is not one of words, or rows have no room for a word.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, length: int):
@@ -35,14 +35,14 @@ class WordRowWriter:
             raise ValueError(f"lengths.inputs={length}: rows of labelled text need 3 words or more")
 
     def of_text(self, text: str, second: str | None = None) -> WordRow:
-        """The row of a text, or of two with </S> between them; too long a row is truncated."""
+        """Return the row of a text, or of two with </S> between them; a row too long is cut."""
         words = self._vocabulary.words(text)
         if second is not None:
             words += [END, *self._vocabulary.words(second)]
         return self._write(words)
 
     def of_words(self, words: Sequence[str]) -> tuple[WordRow, Int[np.ndarray, " W"]]:
-        """The row of some words, and the place of each; 0 for those after the end of the row."""
+        """Return the row of some words, and the position of each; 0 for words that are cut off."""
         places = np.arange(1, len(words) + 1, dtype=np.int32)
         return self._write(words), np.where(places < self._length - 1, places, 0)
 

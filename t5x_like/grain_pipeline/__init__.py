@@ -1,1 +1,1 @@
-"""Text to batches without TensorFlow: grain reads documents, NumPy makes the examples of them."""
+"""Text to batches without TensorFlow: grain reads documents, NumPy makes examples from them."""

@@ -1,7 +1,7 @@
-"""Objectives over chunks of running text, in NumPy: the examples are those of seqio's objectives.
+"""Objectives over chunks of running text, in NumPy, with the same examples as seqio's objectives.
 
-An objective joins the tokens of documents, and makes an example of each chunk of the running text.
-It is the NumPy side of `preprocessing/objectives/running_text`, with the same random numbers.
+An objective joins the tokens of documents, and makes an example from each chunk of the running
+text. It mirrors `preprocessing/objectives/running_text`, with the same random numbers.
 """
 
 import abc
@@ -19,24 +19,24 @@ from t5x_like.grain_pipeline.philox import Draws
 from t5x_like.names import check_settings, hint
 from t5x_like.vocabularies import Vocabulary
 
-SEEDS = 3  # pairs per chunk, as many as seqio's objectives have
+SEEDS = 3  # pairs per chunk, as in seqio's objectives
 Tokens = Int32[np.ndarray, "L"]
 
 
 class ChunkObjective(abc.ABC):
-    """What becomes of running text."""
+    """Turns running text into examples."""
 
     @abc.abstractmethod
     def join(self, pieces: Sequence[Sequence[int]], vocabulary: Vocabulary) -> Tokens:
-        """Join the tokens of the pieces of a document as a part of the running text."""
+        """Join the tokens of the pieces of a document into a part of the running text."""
 
     @abc.abstractmethod
     def chunk_length(self, lengths: Mapping[str, int], vocabulary: Vocabulary) -> int:
-        """The tokens of a chunk.
+        """Return the number of tokens of a chunk.
 
         Args:
             lengths: the largest number of tokens of each feature.
-            vocabulary: of the tokens.
+            vocabulary: the vocabulary of the tokens.
 
         Raises:
             ValueError: a length is missing, or too short, or the vocabulary lacks a token.
@@ -44,40 +44,40 @@ class ChunkObjective(abc.ABC):
 
     @abc.abstractmethod
     def example(self, chunk: Tokens, seeds: np.ndarray, vocabulary: Vocabulary) -> Example:
-        """Make an example of a chunk of at least one token.
+        """Make an example from a chunk of at least one token.
 
         Args:
             chunk: the tokens, `chunk_length` of them, or fewer at the end of the text.
             seeds: int64 [SEEDS, 2], the pairs of seeds of the chunk.
-            vocabulary: of the tokens.
+            vocabulary: the vocabulary of the tokens.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModeling(ChunkObjective):
-    """Predict every token from those before it; EOS ends each document."""
+    """Predict every token from the tokens before it; EOS ends each document."""
 
     def join(self, pieces: Sequence[Sequence[int]], vocabulary: Vocabulary) -> Tokens:
-        """Each piece ends with EOS; an empty one is left out."""
+        """Join the pieces, each ended by EOS; skip empty pieces."""
         ended = [[*tokens, vocabulary.eos_id] for tokens in pieces if tokens]
         return np.array([token for one in ended for token in one], np.int32)
 
     def chunk_length(self, lengths: Mapping[str, int], vocabulary: Vocabulary) -> int:
-        """The length of the targets."""
+        """Return the length of the targets."""
         _check("language_modeling", ("targets",), lengths=lengths, vocabulary=vocabulary)
         return lengths["targets"]
 
     def example(self, chunk: Tokens, seeds: np.ndarray, vocabulary: Vocabulary) -> Example:
-        """The chunk itself, as targets."""
+        """Return the chunk as targets."""
         del seeds, vocabulary
         return {"targets": chunk}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCorruption(ChunkObjective):
-    """Random spans of tokens, each replaced by one sentinel (T5, sections 3.1.4 and 3.3.4).
+    """Replace random spans of tokens by one sentinel each (T5, sections 3.1.4 and 3.3.4).
 
-    The settings and their meaning are those of the objective of this name for seqio.
+    The settings have the same meaning as in seqio's objective of this name.
     """
 
     rate: float = 0.15
@@ -89,12 +89,12 @@ class SpanCorruption(ChunkObjective):
         check_spans("span_corruption", rate=self.rate, mean_span=self.mean_span)
 
     def join(self, pieces: Sequence[Sequence[int]], vocabulary: Vocabulary) -> Tokens:
-        """Nothing between two documents, as in T5."""
+        """Join the pieces without a separator, as in T5."""
         del vocabulary
         return np.array([token for one in pieces for token in one], np.int32)
 
     def chunk_length(self, lengths: Mapping[str, int], vocabulary: Vocabulary) -> int:
-        """The most tokens of text whose inputs and targets fit, EOS included."""
+        """Return the most tokens of text whose inputs and targets fit, including EOS."""
         names = ("inputs", "targets")
         _check("span_corruption", names, lengths=lengths, vocabulary=vocabulary)
         return plan_chunk(
@@ -106,7 +106,7 @@ class SpanCorruption(ChunkObjective):
         )
 
     def example(self, chunk: Tokens, seeds: np.ndarray, vocabulary: Vocabulary) -> Example:
-        """Inputs with a sentinel for each span, targets with the spans; EOS ends both."""
+        """Return inputs with a sentinel for each span, targets with the spans; EOS ends both."""
         mask = self._mask(len(chunk), Draws(seeds))
         first, end = vocabulary.first_sentinel, np.array([vocabulary.eos_id], np.int32)
         starts = mask & ~np.concatenate([[False], mask[:-1]])
@@ -119,7 +119,7 @@ class SpanCorruption(ChunkObjective):
         return {"inputs": np.concatenate([inputs, end]), "targets": targets}
 
     def _mask(self, length: int, draws: Draws) -> Bool[np.ndarray, " length"]:
-        """True on noise: kept and noise spans alternate, first a kept one, last a noise one."""
+        """Return True on noise: kept and noise spans alternate, beginning with a kept span."""
         noise, spans = span_counts(length, rate=self.rate, mean_span=self.mean_span)
         totals = (length - noise, noise)
         kept, noisy, _ = draws.uniform([*(max(total - 1, 0) for total in totals), 0])
@@ -132,7 +132,7 @@ class SpanCorruption(ChunkObjective):
 
 
 def _sizes(total: int, parts: int, draws: np.ndarray) -> Int[np.ndarray, " parts"]:
-    """The sizes of a random partition of `total` tokens: of the draws, the largest are cuts."""
+    """Return the sizes of a random partition of `total` tokens; the largest draws are cuts."""
     chosen = np.argsort(-draws, kind="stable")[: max(parts - 1, 0)]
     return np.diff([0, *np.sort(chosen + 1), total])
 
@@ -145,10 +145,10 @@ OBJECTIVES: dict[str, Callable[..., ChunkObjective]] = {
 
 
 def build(name: str, **settings: Any) -> ChunkObjective:
-    """The objective of a name, with the settings of a config.
+    """Build the objective of a name, with the settings of a config.
 
     Raises:
-        ValueError: it is not among these, or has no such setting, or a bad value.
+        ValueError: the objective is not available here, has no such setting, or a value is bad.
     """
     if name not in OBJECTIVES:
         raise ValueError(

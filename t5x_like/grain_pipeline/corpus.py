@@ -1,4 +1,4 @@
-"""A corpus of documents by their number, in splits, and the function of the data modules with one.
+"""A corpus of documents by index, in splits, and the `corpora` function of data modules.
 
     corpora(**settings) -> dict[str, Corpus]       the corpora by the names of their tasks
 
@@ -23,9 +23,9 @@ class Split:
     """The documents of a split.
 
     Attributes:
-        rows: the documents, and others.
-        held_out: None if all rows are of the split; else the share of the rows that are held out.
-        validation: whether those held out are of the split, or the others.
+        rows: all rows of the files, possibly including documents of other splits.
+        held_out: None if all rows belong to the split; otherwise the share that is held out.
+        validation: whether the split consists of the held-out documents, or of the others.
     """
 
     rows: Files
@@ -33,14 +33,14 @@ class Split:
     validation: bool = False
 
     def document(self, number: int) -> str | None:
-        """The text of a row; None for one without text, or of another split."""
+        """Return the text of a row; None if it has no text, or belongs to another split."""
         text = self.rows[number]
         if text is None or self.held_out is None:
             return text
         return text if is_held_out(text, fraction=self.held_out) == self.validation else None
 
     def documents(self) -> Iterator[str]:
-        """The texts of the split, in order."""
+        """Return the texts of the split, in order."""
         texts = map(self.document, range(len(self.rows)))
         return (text for text in texts if text is not None)
 
@@ -51,7 +51,7 @@ class Corpus:
 
     Attributes:
         splits: "train" and "validation".
-        number: of training documents, where it is known.
+        number: the number of training documents, if it is known.
     """
 
     splits: Mapping[str, Split]
@@ -66,13 +66,13 @@ def from_files(
     held_out: float = 0.01,
     documents: int | None = None,
 ) -> Corpus:
-    """The corpus of files in one of the formats of `rows_of_files`.
+    """Make a corpus from files in one of the formats of `rows_of_files`.
 
     Args:
         files: path, pattern, or list of them.
         text: the field or column of the documents.
-        validation_files: as `files`; None: a part of `files` is held out.
-        held_out: the size of this part, from 0 to 1.
+        validation_files: like `files`; None to hold out a part of `files`.
+        held_out: the share to hold out, from 0 to 1.
         documents: the number of training documents, for `steps` in epochs.
 
     Raises:
@@ -92,10 +92,10 @@ def from_files(
 
 
 def splits_of(corpora: Mapping[str, Corpus], *tasks: str) -> dict[str, Split]:
-    """The splits of corpora, by "TASK/SPLIT".
+    """Return the splits of corpora, {"TASK/SPLIT": split}.
 
     Raises:
-        ValueError: there is no corpus of a name.
+        ValueError: there is no corpus with a given name.
     """
     return {
         f"{task}/{name}": split
@@ -105,6 +105,6 @@ def splits_of(corpora: Mapping[str, Corpus], *tasks: str) -> dict[str, Split]:
 
 
 def is_held_out(text: str, *, fraction: float) -> bool:
-    """Whether a document is held out: the same ones as `preprocessing.sources.held_out`."""
+    """Return whether a document is held out, exactly as `preprocessing.sources.held_out` does."""
     words = _SPACE.sub(" ", text).strip(" \t\n\v\f\r")
     return fingerprint(words.encode()) % _BUCKETS < round(fraction * _BUCKETS)

@@ -21,18 +21,18 @@ from t5x_like.vocabularies import Vocabulary
 
 
 class CorpusTasks:
-    """The corpora of a data module, each a task.
+    """The corpora of a data module, each as a task.
 
     Args:
-        module: has the function `corpora`.
+        module: a module with the function `corpora`.
         settings: its settings.
-        vocabulary: of all tasks.
+        vocabulary: the vocabulary of all tasks.
         objective: the name of the objective.
         objective_settings: its settings.
-        tokenized: a folder of tokenized documents, to be read in place of tokenizing; "" for none.
+        tokenized: a folder of tokenized documents to read instead of tokenizing; "" to tokenize.
 
     Raises:
-        ValueError: an objective or a setting does not exist, or a file.
+        ValueError: an objective, a setting or a file does not exist.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class CorpusTasks:
         any_process: Callable[[bool], bool] | None = None,
         phase: str = "",
     ) -> ShardedBatches:
-        """The batches of a task; the settings are those of `preprocessing.pipeline.Batches`.
+        """Return the batches of a task; for the settings see `preprocessing.pipeline.Batches`.
 
-        All documents are shuffled at once: `shuffle_buffer` has no meaning here.
+        All documents are shuffled at once: `shuffle_buffer` has no effect here.
 
         Raises:
             ValueError: the task or split is unknown, the features do not suit the converter, a
-                length does not fit, numbers do not divide, or the folder of tokenized documents is
-                of others, or damaged.
+                length does not fit, numbers do not divide, or the folder of tokenized documents
+                was made from other documents, or is damaged.
         """
         check_numbers(seed=seed, batch_size=batch_size)
         check_shards(shards, batch_size=batch_size, rows=rows)
@@ -111,7 +111,7 @@ class CorpusTasks:
         )
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
-        """The documents of a task in order, {"text": ...}, cleaned as in training or as they are.
+        """Yield the documents of a task in order, {"text": ...}, raw or cleaned as in training.
 
         Raises:
             ValueError: the task or split is unknown.
@@ -121,7 +121,7 @@ class CorpusTasks:
             yield from ({"text": one} for one in (clean(text) if cleaned else [text]))
 
     def number_of_rows(self, task: str, *, split: str) -> int:
-        """The documents of a split; raises ValueError if it is not known."""
+        """Return the number of documents of a split; raise ValueError if it is unknown."""
         own = self._split(task, split)
         count = choose("data.task", task, self._corpora).number if split == "train" else None
         if count is None and own.held_out is None:
@@ -134,21 +134,21 @@ class CorpusTasks:
         return count
 
     def files(self, *tasks: str) -> dict[str, list[str]]:
-        """The files that tasks read, by "TASK/SPLIT", in order."""
+        """Return the files that tasks read, {"TASK/SPLIT": files in order}."""
         return {key: own.rows.paths for key, own in splits_of(self._corpora, *tasks).items()}
 
     def _split(self, task: str, split: str) -> Split:
         return choose("split", split, choose("data.task", task, self._corpora).splits)
 
     def _pieces(self, key: str, documents: Split) -> Callable[[int], Pieces]:
-        """The function from the number of a row to the tokens of its pieces."""
+        """Return a function from the index of a row to the tokens of its pieces."""
         if self._tokenized is not None:
             return pieces(self._tokenized, key, documents, self._vocabulary)
         return lambda number: tokenize(documents.document(number), self._vocabulary)
 
 
 def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[str]:
-    """The cleaned training documents of all corpora of a data module, in order.
+    """Return the cleaned training documents of all corpora of a data module, in order.
 
     Raises:
         ValueError: a setting or a file does not exist.
@@ -163,7 +163,7 @@ def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[
 
 
 def corpora_of(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, Corpus]:
-    """The corpora of a data module, by the names of their tasks.
+    """Return the corpora of a data module, by the names of their tasks.
 
     Raises:
         ValueError: a setting or a file does not exist.

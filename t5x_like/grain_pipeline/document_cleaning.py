@@ -13,7 +13,7 @@ _ASCII_SPACE = " \t\n\v\f\r"
 
 
 def clean(text: str) -> list[str]:
-    """The pieces of a document, none of them empty; none for one that is skipped."""
+    """Return the non-empty pieces of a document; no pieces if the document is skipped."""
     count("documents")
     replaced = text.count("\ufffd")
     lines = _LINE_BREAK.sub("\n", text)
@@ -31,7 +31,7 @@ def clean(text: str) -> list[str]:
     if len(tidy) > MOST_CHARACTERS:
         count("cut")
     starts = range(0, len(tidy), MOST_CHARACTERS)
-    # A split beside a space leaves it at the end of a piece, and a piece may be nothing else.
+    # A split beside a space leaves it at the end of a piece, and a piece may be only a space.
     pieces = [tidy[n : n + MOST_CHARACTERS].strip(_ASCII_SPACE) for n in starts]
     kept = [piece for piece in pieces if piece]
     count("kept", len(kept))

@@ -1,9 +1,9 @@
 """Read the examples of one shard of a corpus, epoch after epoch, starting from any position.
 
 grain reads, cleans and tokenizes the documents of one epoch of one shard in background threads. The
-order is a permutation of all documents, by grain's index shuffle: nothing is kept in a buffer. A
-position is a few numbers: the document and the token in it at which the next chunk begins. (It
-holds no state of grain, whose window shuffle is restored wrongly in the middle of a window.)
+order is a permutation of all documents, by grain's index shuffle, which needs no buffer. A position
+is a few numbers: the document and the token in it at which the next chunk begins. (It includes no
+state of grain, whose window shuffle is restored wrongly in the middle of a window.)
 """
 
 import collections
@@ -22,7 +22,7 @@ from t5x_like.grain_pipeline.philox import dataset_words
 from t5x_like.grain_pipeline.tokenized_documents import Pieces
 from t5x_like.vocabularies import Vocabulary
 
-_THREADS, _AHEAD = 4, 64  # that read documents, and documents that they read ahead
+_THREADS, _AHEAD = 4, 64  # threads that read documents, and documents that they read ahead
 _SEEDS_AT_ONCE = 64  # chunks
 
 
@@ -34,9 +34,9 @@ class DocumentReader:
         task: the name of the corpus.
         split: the documents.
         objective: makes the examples.
-        vocabulary: of the tokens.
+        vocabulary: the vocabulary of the tokens.
         reading: the settings.
-        pieces: the tokens of the pieces of a row, by its number.
+        pieces: the function from the index of a row to the tokens of its pieces.
     """
 
     task: str
@@ -48,21 +48,21 @@ class DocumentReader:
 
     @property
     def chunk_length(self) -> int:
-        """The tokens of a chunk; raises ValueError where the lengths do not fit."""
+        """The tokens of a chunk; raises ValueError if the lengths do not fit."""
         return self.objective.chunk_length(self.reading.lengths, self.vocabulary)
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that decides the examples, besides the settings and the files' content."""
+        """A hash of what decides the examples, except the settings and the files' content."""
         parts = (self.vocabulary.digest, self.objective, len(self.split.rows), self.split.held_out)
         return f"grain-{zlib.crc32(repr(parts).encode()):08x}"
 
     def stream(self, *, shard: int) -> "DocumentStream":
-        """The examples of a shard, from the first on."""
+        """Return a stream of the examples of a shard, from the first example."""
         return DocumentStream(self, shard=shard)
 
     def documents(self, *, shard: int, epoch: int, first: int) -> Iterator[np.ndarray]:
-        """The tokens of each document of a shard from number `first` on: int32 [L], L may be 0."""
+        """Yield the tokens of each document of a shard from index `first`: int32 [L], or empty."""
         import grain  # takes seconds, and only reading needs it
 
         numbers = grain.MapDataset.range(len(self.split.rows))
@@ -73,8 +73,8 @@ class DocumentReader:
         return iter(mine.to_iter_dataset(options))
 
     def seeds(self, *, shard: int, epoch: int, first: int) -> np.ndarray:
-        """The pairs of seeds of chunks from `first` on: int64 [chunks, SEEDS, 2]."""
-        # As `seqio.map_over_dataset` counts them up from the seed of the preprocessors.
+        """Return the pairs of seeds of chunks from index `first`: int64 [chunks, SEEDS, 2]."""
+        # `seqio.map_over_dataset` counts up in the same way from the seed of the preprocessors.
         begin = self.reading.seed_for(self.task, epoch, shard, 1)
         words = dataset_words(range(begin, begin + 2 * SEEDS), first=first, count=_SEEDS_AT_ONCE)
         return np.moveaxis(words.reshape(SEEDS, 2, -1), 2, 0)
@@ -98,17 +98,17 @@ class DocumentStream:
         self._begin_at(epoch=0, chunk=0, document=0, offset=0)
 
     def begin(self) -> None:
-        """Begin to read in the background, if not yet begun."""
+        """Begin to read in the background, if that has not begun."""
         if self._documents is None:
             self._documents = self._reader.documents(
                 shard=self._shard, epoch=self._epoch, first=self._document
             )
 
     def next(self) -> Example | None:
-        """The next example; None at the end of the only epoch.
+        """Return the next example; None at the end if the data is not repeated.
 
         Raises:
-            NoExampleError: the shard is to be repeated, but has no example.
+            NoExampleError: the data is to be repeated, but the shard has no examples.
         """
         while not (chunk := self._next_chunk()).size:
             if not self._reader.reading.repeat:
@@ -124,7 +124,7 @@ class DocumentStream:
         return example
 
     def state(self) -> dict[str, Any]:
-        """The position, a few numbers."""
+        """Return the position, a few numbers."""
         return {
             "epoch": self._epoch,
             "chunk": self._chunk,
@@ -155,11 +155,11 @@ class DocumentStream:
         self._document, self._offset = document, offset  # where the next chunk begins
         self._documents = None
         self._parts: collections.deque[np.ndarray] = collections.deque()  # from `_document` on
-        self._size = -offset  # tokens in the parts that no chunk has
+        self._size = -offset  # tokens in the parts that are not yet in a chunk
         self._seeds: tuple[int, np.ndarray] = (-1, np.zeros([0, SEEDS, 2], np.int64))
 
     def _next_chunk(self) -> np.ndarray:
-        """The next chunk of the epoch; the last one may be shorter, and an empty one is its end."""
+        """Return the next chunk of the epoch; the last may be shorter, and the end is empty."""
         self.begin()
         assert self._documents is not None  # for the type checker
         while self._size < self._length:
@@ -181,7 +181,7 @@ class DocumentStream:
         return np.concatenate(taken)
 
     def _seeds_of(self, chunk: int) -> np.ndarray:
-        """The pairs of seeds of a chunk of this epoch, made for several at once."""
+        """Return the pairs of seeds of a chunk of this epoch, computed for several at once."""
         block, index = divmod(chunk, _SEEDS_AT_ONCE)
         if block != self._seeds[0]:
             first = block * _SEEDS_AT_ONCE

@@ -1,4 +1,4 @@
-"""FarmHash's 64-bit fingerprint of a string, by which documents are held out.
+"""Compute FarmHash's 64-bit fingerprint of a string, which decides the held-out documents.
 
 It is Google's farmhashna::Hash64, whose results never change; TensorFlow's string hashes use it.
 """
@@ -11,7 +11,7 @@ _BLOCK = 64
 
 
 def fingerprint(text: bytes) -> int:
-    """The fingerprint of a string of bytes, from 0 to 2^64 - 1."""
+    """Return the fingerprint of a string of bytes, from 0 to 2^64 - 1."""
     size = len(text)
     if size > _BLOCK:
         return _long(text)
@@ -100,7 +100,7 @@ def _long(text: bytes) -> int:
 
 
 def _step(text: bytes, place: int, state: tuple, multiplier: int, weight: int) -> tuple:
-    """The state after a block of 64 bytes."""
+    """Return the state after a block of 64 bytes."""
     x, y, z, v, w = state
     words = struct.unpack_from("<8Q", text, place)
     x = _rotate(x + y + v[0] + words[1], 37) * multiplier & _ALL

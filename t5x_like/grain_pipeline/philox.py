@@ -1,8 +1,8 @@
 """The random numbers of TensorFlow's data sets and stateless functions, in NumPy.
 
 Both are Philox 4x32-10, the counter-based generator of Salmon et al. 2011 (Parallel random numbers:
-as easy as 1, 2, 3), section 4.3. With the same seeds as seqio's preprocessors an objective then
-makes the same noise, so that its examples are the same, byte for byte.
+as easy as 1, 2, 3), section 4.3. With the same seeds as in seqio's preprocessors an objective
+makes the same noise, so that its examples are identical byte for byte.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _LOW = np.uint64(2**32 - 1)
 _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _ROUNDS = 10
-# TensorFlow's seed of a graph that has none, and the key with which it mixes stateless seeds.
+# TensorFlow's default graph seed, and the key with which it mixes stateless seeds.
 _GRAPH_SEED = 87654321
 _MIXING_KEY = 0x3EC8F720, 0x02461E29
 # Seeds of data sets are taken modulo this.
@@ -23,7 +23,7 @@ _MOST = 2**31 - 1
 
 
 def philox(counters: UInt64[np.ndarray, "N 4"], keys: UInt64[np.ndarray, "N 2"]):
-    """The 4 words of each counter under its key, all of them below 2^32: uint64 [N, 4]."""
+    """Return the 4 words of each counter under its key, each below 2^32: uint64 [N, 4]."""
     a, b, c, d = np.moveaxis(counters, 1, 0)
     low, high = np.moveaxis(keys, 1, 0)
     for _ in range(_ROUNDS):
@@ -39,7 +39,7 @@ def philox(counters: UInt64[np.ndarray, "N 4"], keys: UInt64[np.ndarray, "N 2"])
 
 
 def dataset_words(seeds: Sequence[int], *, first: int, count: int) -> Int64[np.ndarray, "S count"]:
-    """Elements `first` to `first + count` of `tf.data.Dataset.random(seed)`, for each seed."""
+    """Return elements [first, first + count) of `tf.data.Dataset.random(seed)` for each seed."""
     begin = first // 4
     groups = np.arange(begin, -(-(first + count) // 4), dtype=np.uint64)
     own = np.array([seed % _MOST for seed in seeds], np.uint64)
@@ -52,10 +52,10 @@ def dataset_words(seeds: Sequence[int], *, first: int, count: int) -> Int64[np.n
 
 
 class Draws:
-    """The stateless random numbers of several pairs of seeds, each pair below 2^32.
+    """The stateless random numbers of several pairs of seeds, each seed below 2^32.
 
     Args:
-        seeds: as `tf.random.stateless_uniform` takes them.
+        seeds: as passed to `tf.random.stateless_uniform`.
     """
 
     def __init__(self, seeds: Int64[np.ndarray, "N 2"]):
@@ -66,7 +66,7 @@ class Draws:
         self._keys, self._high = mixed[:, :2], mixed[:, 2:]
 
     def words(self, sizes: Sequence[int]) -> list[UInt32[np.ndarray, "?"]]:
-        """The first words of each pair of seeds: arrays of these sizes."""
+        """Return the first `sizes[n]` words of the n-th pair of seeds, for each n."""
         groups = [-(-size // 4) for size in sizes]
         owner = np.repeat(np.arange(len(groups)), groups)
         counters = np.zeros([len(owner), 4], np.uint64)
@@ -77,7 +77,7 @@ class Draws:
         return [words[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
     def uniform(self, sizes: Sequence[int]) -> list[Float32[np.ndarray, "?"]]:
-        """Numbers in [0, 1), of 23 bits, as `tf.random.stateless_uniform` makes them."""
+        """Return numbers in [0, 1), with 23 bits, like `tf.random.stateless_uniform`."""
         one = np.uint32(127 << 23)  # the exponent of numbers in [1, 2)
         return [
             ((words & np.uint32(2**23 - 1)) | one).view(np.float32) - np.float32(1)

@@ -1,4 +1,4 @@
-"""The records of an ArrayRecord file by their number."""
+"""Read the records of an ArrayRecord file by index."""
 
 from t5x_like.reading import FileError
 
@@ -7,10 +7,10 @@ class Records:
     """The records of a file.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
-        FileError: it is damaged, or is not an ArrayRecord file.
+        FileError: the file is damaged, or is not an ArrayRecord file.
     """
 
     def __init__(self, path: str):
@@ -23,14 +23,14 @@ class Records:
             raise FileError(f"{path}: it is not an ArrayRecord file: {_line(error)}") from error
 
     def __len__(self) -> int:
-        """The number of records."""
+        """Return the number of records."""
         return len(self._records)
 
     def __getitem__(self, number: int) -> bytes:
-        """The content of a record.
+        """Return the content of a record.
 
         Raises:
-            FileError: it is damaged.
+            FileError: the record is damaged.
         """
         try:
             return self._records[number]

@@ -1,9 +1,9 @@
-"""The rows of JSON Lines, Parquet and ArrayRecord files by their number, for reading in any order.
+"""Read the rows of JSON Lines, Parquet and ArrayRecord files by index, in any order.
 
 | files | row | in memory |
 |---|---|---|
-| .jsonl, .json | a line with a JSON object | where each line begins, 8 bytes |
-| .parquet | a row, of which one column is read | the row groups read last |
+| .jsonl, .json | a line with a JSON object | the offset of each line, 8 bytes |
+| .parquet | a row, of which one column is read | the most recently read row groups |
 | .array_record, .arrayrecord | a record with a JSON object in UTF-8 | nothing |
 """
 
@@ -22,14 +22,14 @@ from t5x_like import paths, reading
 from t5x_like.grain_pipeline.records import Records
 from t5x_like.names import hint
 
-# Row groups of a file that are kept decoded: with a shuffled order every row is in another one.
+# Row groups of a file that are kept decoded: in shuffled order each row is in a different group.
 _ROW_GROUPS = 16
 _BLOCK = 1 << 24  # bytes that are searched for line breaks at once
 _MARK = 4  # the most bytes of a byte-order mark
 
 
 class Rows(Protocol):
-    """The texts of a file by their number."""
+    """The texts of a file by index."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -47,11 +47,11 @@ class Files:
 
     Args:
         setting: the name of the setting with the files, for messages.
-        patterns: a path, a pattern (`*`, `?`, `[a-z]`) or several of these.
+        patterns: a path, a pattern (`*`, `?`, `[a-z]`) or a list of these.
         text: the field, or column, of the text.
 
     Raises:
-        ValueError: no file matches, the files are of no or several known formats, or one cannot be
+        ValueError: no file matches, a file's format is unknown, formats differ, or a file cannot be
             read or lacks the column.
     """
 
@@ -62,17 +62,17 @@ class Files:
         self._ends = [*itertools.accumulate(map(len, self._files))]
 
     def __len__(self) -> int:
-        """The number of rows of all files."""
+        """Return the number of rows of all files."""
         return self._ends[-1]
 
     def __getitem__(self, number: int) -> str | None:
-        """The text of a row, as `Rows`."""
+        """Return the text of a row, see `Rows`."""
         index = bisect.bisect_right(self._ends, number)
         return self._files[index][number - self._ends[index] + len(self._files[index])]
 
 
 class JsonLines:
-    """The texts of a file with a JSON object a line."""
+    """The texts of a file with one JSON object per line."""
 
     def __init__(self, path: str, text: str):
         self._path, self._text = path, text
@@ -85,11 +85,11 @@ class JsonLines:
         self._starts = _line_starts(self._content, mark)
 
     def __len__(self) -> int:
-        """The number of lines."""
+        """Return the number of lines."""
         return len(self._starts) - 1
 
     def __getitem__(self, number: int) -> str | None:
-        """The text of a line; None of a blank line.
+        """Return the text of a line; None for a blank line.
 
         Raises:
             FileError: the line is not UTF-8, or is not an object with a text.
@@ -112,11 +112,11 @@ class Parquet:
         self._group = functools.lru_cache(_ROW_GROUPS)(self._read)
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, number: int) -> str | None:
-        """The text of a row.
+        """Return the text of a row.
 
         Raises:
             FileError: its row group is damaged.
@@ -137,11 +137,11 @@ class ArrayRecord:
         self._records = Records(path)
 
     def __len__(self) -> int:
-        """The number of records."""
+        """Return the number of records."""
         return len(self._records)
 
     def __getitem__(self, number: int) -> str | None:
-        """The text of a record.
+        """Return the text of a record.
 
         Raises:
             FileError: the record is damaged, or is not an object with a text.
@@ -165,7 +165,7 @@ _FORMATS: dict[str, Callable[[str, str], Rows]] = {
 
 
 def _line_starts(content: mmap.mmap | bytes, first: int) -> np.ndarray:
-    """Where each line begins, from a byte on, and where the last line ends: int64 [lines + 1]."""
+    """Return the offset of each line, from byte `first`, and of the end: int64 [lines + 1]."""
     size, found = len(content), [np.full(1, first, np.int64)]
     for begin in range(0, size, _BLOCK):
         block = np.frombuffer(content[begin : begin + _BLOCK], np.uint8)
@@ -182,7 +182,7 @@ def _text_of(line: str, field: str, *, where: str) -> str:
 
 
 def _expand(setting: str, patterns: str | Sequence[str]) -> list[str]:
-    """The files that match, in sorted order, each once."""
+    """Return the files that match, sorted and without duplicates."""
     found: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         if "://" in pattern:
@@ -206,7 +206,7 @@ def _expand(setting: str, patterns: str | Sequence[str]) -> list[str]:
 
 
 def _in_bucket(setting: str, pattern: str) -> list[str]:
-    """The files of a bucket that match."""
+    """Return the matching files of a bucket."""
     paths.check_bucket(setting, pattern)
     matches = [path for path in paths.matches(pattern) if _suffix(path)]
     if not matches:

@@ -13,19 +13,19 @@ from t5x_like.grain_pipeline.corpus import Split, splits_of
 from t5x_like.grain_pipeline.corpus_tasks import corpora_of
 from t5x_like.grain_pipeline.tokenized_documents import identity, pack, tokenize
 
-_MOST_FILES = 1024  # of a split
+_MOST_FILES = 1024  # per split
 
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """What is tokenized, a `tokenized_parts.Text`.
+    """The documents to tokenize, a `tokenized_parts.Text`.
 
     Attributes:
         module: the path of a data module with corpora.
         settings: its settings.
         vocabulary: the name of the vocabulary.
         tasks: the names of the corpora.
-        rows: of a file, and more in a large corpus.
+        rows: the number of rows per file; more in a large corpus.
     """
 
     module: str
@@ -47,19 +47,19 @@ class Documents:
 
 @dataclasses.dataclass(frozen=True)
 class _Rows(Part):
-    """Rows of a split."""
+    """A range of rows of a split that becomes one file."""
 
     rows: range
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenedDocuments:
-    """Documents that were found; see `tokenized_parts.Opened`.
+    """Documents that exist and can be tokenized; see `tokenized_parts.Opened`.
 
     Attributes:
-        vocabulary: of the tokens.
-        splits: by "TASK/SPLIT".
-        rows: of a file.
+        vocabulary: the vocabulary of the tokens.
+        splits: {"TASK/SPLIT": split}.
+        rows: the number of rows per file.
     """
 
     vocabulary: vocabularies.Vocabulary
@@ -68,21 +68,21 @@ class OpenedDocuments:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """All that decides the tokens."""
+        """Everything that decides the tokens."""
         return identity(self.vocabulary, self.splits)
 
     @property
     def layout(self) -> Mapping[str, Any]:
-        """The rows of a file."""
+        """The number of rows per file."""
         return {"rows": self.rows}
 
     @property
     def keys(self) -> Sequence[str]:
-        """The splits, also those without rows."""
+        """The splits, including splits without rows."""
         return tuple(self.splits)
 
     def parts(self) -> Sequence[Part]:
-        """The files; none of a split without rows."""
+        """Return the files; a split without rows has no files."""
         return [part for key, own in self.splits.items() for part in self._parts(key, own)]
 
     def write(self, part: _Rows, file: pathlib.Path) -> None:
@@ -96,7 +96,7 @@ class OpenedDocuments:
         writer.close()
 
     def finish(self, folder: pathlib.Path) -> None:
-        """Nothing: the parts are the folder."""
+        """Do nothing: the folder consists only of its parts."""
 
     def _parts(self, key: str, split: Split) -> list[_Rows]:
         number = min(max(1, -(-len(split.rows) // self.rows)), _MOST_FILES)

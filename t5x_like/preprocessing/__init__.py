@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def _native_messages_dropped() -> Iterator[None]:
-    """Discard what native libraries print to standard error; exceptions pass.
+    """Discard what native libraries print to standard error; exceptions still propagate.
 
     On import, before any setting can prevent it, TensorFlow prints messages about instruction sets
     and missing GPUs, which do not matter for reading text.
@@ -21,8 +21,8 @@ def _native_messages_dropped() -> Iterator[None]:
         yield
 
 
-# Reading text has no use for oneDNN, whose search for what it could rewrite makes iterators slow to
-# create.
+# oneDNN is useless for reading text, and its search for rewritable operations slows down the
+# creation of iterators.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 with _native_messages_dropped():
@@ -32,5 +32,5 @@ with _native_messages_dropped():
     # setting once it has run operations.
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")
-    # Functions of single examples are too small to gain from what optimizing them takes.
+    # The mapped functions, on single examples, are too small for graph optimization to pay off.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

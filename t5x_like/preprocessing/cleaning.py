@@ -1,20 +1,20 @@
 """Clean documents inside tf.data: no text can stop a run, and every change is counted.
 
-The rules, in the order of their application:
+The rules, in the order in which they are applied:
 
-1. Bytes that are not UTF-8 become U+FFFD. A document in which these are more than a tenth of the
-   characters is in another encoding, or not text, and is skipped.
+1. Bytes that are not UTF-8 become U+FFFD. If these are more than a tenth of a document's
+   characters, it is in another encoding, or not text, and is skipped.
 2. Every kind of line break (CR, CRLF, VT, FF, NEL, U+2028, U+2029) becomes LF. The other control
    characters (Unicode's category Cc) and the byte-order mark are removed.
-3. A run of whitespace becomes one space, and there is none at either end of a line. With
+3. A run of whitespace becomes one space, and whitespace at either end of a line is removed. With
    `newlines` "keep", single line breaks are kept and several blank lines become one (a
    SentencePiece vocabulary reads both as a space, a byte vocabulary does not); with "space" all
    lines are joined into one.
 4. A document with nothing left is skipped.
 5. A document longer than `max_characters` is split into pieces of that length; no text is lost.
 
-All rules are native TensorFlow on batches of rows; the counters are Python, one call a batch. The
-counters (`batches/cleaning_counts.py`) are those of this process.
+All rules are native TensorFlow operations on batches of rows; the counters are Python, called once
+per batch. The counters (`batches/cleaning_counts.py`) count for this process.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from t5x_like.names import choose
 
 NEWLINES = ("keep", "space")
 
-# Rows a batch: enough to make a call cheap, few enough for rows of a million characters.
+# Rows per batch: enough to make a call cheap, few enough for rows of a million characters.
 _ROWS = 32
 _LINE_BREAK = r"\r\n?|[\x0b\x0c\x{85}\x{2028}\x{2029}]"
 _CONTROL = r"[\x00-\x08\x0e-\x1f\x7f-\x{84}\x{86}-\x{9f}\x{feff}]+"
@@ -37,19 +37,19 @@ _BLANKS = r"[ \t\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}]+"
 def clean(
     dataset: tf.data.Dataset, *, max_characters: int = 100_000, newlines: str = "keep"
 ) -> tf.data.Dataset:
-    """Cleans documents; a seqio preprocessor.
+    """Clean documents; a seqio preprocessor.
 
     Args:
-        dataset: of {"text": scalar string}; other features are dropped, since a document may become
-            none, or several.
-        max_characters: the most characters of a document; longer ones are split into pieces.
+        dataset: a dataset of {"text": scalar string}; other features are dropped, since a document
+            may become several, or be skipped.
+        max_characters: the most characters of a document; longer documents are split.
         newlines: "keep" or "space", see above.
 
     Returns:
         A dataset of {"text": scalar string}: valid UTF-8, not empty, of the maximum length or less.
 
     Raises:
-        ValueError: a setting out of range.
+        ValueError: a setting is out of range.
     """
     _check(max_characters=max_characters, newlines=newlines)
 
@@ -71,14 +71,14 @@ def clean_pairs(
     max_characters: int = 100_000,
     newlines: str = "keep",
 ) -> tf.data.Dataset:
-    """Cleans the sides of text-to-text pairs; a seqio preprocessor.
+    """Clean the sides of text-to-text pairs; a seqio preprocessor.
 
-    The rules are those of `clean`, but a side that is too long keeps its first `max_characters`
-    (a pair cannot be cut in two), and a pair is skipped when any side is. An event that happens to
-    both sides of a pair counts once.
+    The rules are the same as in `clean`, except that a side that is too long is truncated to
+    `max_characters` (a pair cannot be cut in two), and a pair is skipped if either side is. An
+    event that happens to both sides of a pair counts once.
 
     Args:
-        dataset: of examples with a scalar string for each of `features`; others are dropped.
+        dataset: examples with a scalar string for each of `features`; others are dropped.
         features: names of the sides.
         max_characters: the most characters of a side.
         newlines: "keep" or "space", see above.
@@ -87,7 +87,7 @@ def clean_pairs(
         A dataset of {feature: scalar string}.
 
     Raises:
-        ValueError: a setting out of range.
+        ValueError: a setting is out of range.
     """
     _check(max_characters=max_characters, newlines=newlines)
 
@@ -119,7 +119,7 @@ def _characters(text: tf.Tensor) -> tf.Tensor:
 
 
 def _tidy(raw: tf.Tensor, *, newlines: str) -> tuple[tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
-    """Apply rules 1 to 4: the texts, the events of each row, and which to skip, all [N]."""
+    """Apply rules 1 to 4; return the texts, the events of each row, and which to skip, all [N]."""
     replace = tf.strings.regex_replace
     valid = tf.strings.unicode_transcode(raw, "UTF-8", "UTF-8", errors="replace")
     replaced = tf.strings.length(valid) - tf.strings.length(replace(valid, r"\x{fffd}+", ""))
@@ -149,13 +149,13 @@ def _cut(text: tf.Tensor, *, skip: tf.Tensor, max_characters: int) -> tf.Tensor:
     starts = tf.ragged.range(pieces).flat_values * max_characters
     lengths = tf.minimum(max_characters, tf.repeat(characters, pieces) - starts)
     cut = tf.strings.substr(tf.repeat(text, pieces), starts, lengths, unit="UTF8_CHAR")
-    # A split beside a space leaves it at the end of a piece, and a piece may be nothing else.
+    # A split beside a space leaves it at the end of a piece, and a piece may be only a space.
     cut = tf.strings.strip(cut)
     return tf.boolean_mask(cut, cut != "")
 
 
 def _record(happened: dict[str, tf.Tensor], *, documents: tf.Tensor, kept: tf.Tensor) -> None:
-    """Count a batch: the true values of each of `happened`, and the two totals."""
+    """Count the documents of a batch, those kept, and the true values in each of `happened`."""
     names = ["documents", "kept", *happened]
     totals = [documents, kept, *(tf.math.count_nonzero(rows) for rows in happened.values())]
 

@@ -1,4 +1,4 @@
-"""A seqio source of rows in memory, as columns: benchmarks, labelled and prompted files."""
+"""A seqio source of rows in memory, stored as columns; for benchmarks, labelled, prompted files."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ _TYPES = {str: tf.string, int: tf.int32, float: tf.float32}
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """The fields of rows, which all have the same, [N] or [N, (M)].
+    """Turn rows with the same fields into columns, [N] or [N, (M)] for lists.
 
     Values are strings, integers, numbers, or lists of strings or integers.
     """
@@ -28,7 +28,7 @@ def _column(values: Sequence[Any]) -> tf.Tensor | tf.RaggedTensor:
 
 
 def row_source(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> "ColumnSource":
-    """A source of the rows of some splits; an empty split has the fields of the others."""
+    """Return a source of rows by split; an empty split gets the fields of another split."""
     filled = columns(next(rows for rows in splits.values() if rows))
     none = {field: column[:0] for field, column in filled.items()}
     return ColumnSource(
@@ -37,10 +37,10 @@ def row_source(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> "ColumnSour
 
 
 class ColumnSource(seqio.DataSource):
-    """Rows that were checked, and are kept in memory.
+    """A source of rows that are kept in memory.
 
     Args:
-        read: split -> its columns, with as many rows in each; called when the split is first read.
+        read: split -> its columns, all of the same length; called when the split is first read.
         splits: the names of the splits.
     """
 
@@ -54,12 +54,12 @@ class ColumnSource(seqio.DataSource):
         return True
 
     def list_shards(self, split: str) -> Sequence[str]:
-        """One, the split itself; raises ValueError if it cannot be read."""
+        """Return the split itself as the only shard; raise ValueError if it cannot be read."""
         self._read(split)
         return [split]
 
     def num_input_examples(self, split: str) -> int:
-        """The number of rows of a split."""
+        """Return the number of rows of a split."""
         return int(next(iter(self._read(split).values())).shape[0])
 
     def get_dataset(
@@ -70,10 +70,10 @@ class ColumnSource(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused: Any,
     ) -> tf.data.Dataset:
-        """The rows of a split, or of one shard of it."""
+        """Return the rows of a split, or of one shard of it."""
         del unused  # seqio also passes settings that only tasks use
         found, size = self._read(split), self.num_input_examples(split)
-        # Numbers, so that the data position in a checkpoint contains no text.
+        # Shuffle indices, so that the data position in a checkpoint contains no text.
         numbers = tf.data.Dataset.range(size)
         if shuffle:
             numbers = numbers.shuffle(max(size, 1), seed=seed)

@@ -1,4 +1,4 @@
-"""The files that tasks of seqio read."""
+"""List the files that seqio tasks read."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,15 +10,15 @@ from t5x_like.preprocessing.sources import SPLITS
 
 
 def paths(tasks: Iterable[str], settings: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The files of registered tasks and mixtures, in the order in which they are read.
+    """Return the files of registered tasks and mixtures, in the order in which they are read.
 
     Args:
-        tasks: their names.
+        tasks: names of the tasks and mixtures.
         settings: of the data module, which may name files that it reads into memory.
 
     Returns:
-        Files, which need not exist, by "TASK/SPLIT"; "data.settings" has those of the settings that
-        no source lists. A source that generates its examples has none.
+        {"TASK/SPLIT": files}; files need not exist, and a source that generates its examples has
+        none. The key "data.settings" has the files in the settings that no source lists.
     """
     found: dict[str, list[str]] = {}
     for name in tasks:
@@ -26,7 +26,7 @@ def paths(tasks: Iterable[str], settings: Mapping[str, Any]) -> dict[str, list[s
         for task in provider.tasks if isinstance(provider, seqio.Mixture) else [provider]:
             for split in SPLITS:
                 files = getattr(task.source, "files", task.source.list_shards)
-                # A source that is no files lists the split itself.
+                # A source without files lists the split itself as its only shard.
                 listed = files(split) if split in task.splits else ()
                 found[f"{task.name}/{split}"] = [path for path in listed if path != split]
     known = {path for files in found.values() for path in files}
@@ -35,7 +35,7 @@ def paths(tasks: Iterable[str], settings: Mapping[str, Any]) -> dict[str, list[s
 
 
 def _texts(settings: Any) -> Iterator[str]:
-    """All strings of a tree of settings."""
+    """Yield all strings in a tree of settings."""
     if isinstance(settings, str):
         yield settings
     elif isinstance(settings, Mapping):

@@ -1,4 +1,4 @@
-"""The state of a tf.data iterator, as bytes that a checkpoint keeps."""
+"""Save the state of a tf.data iterator as bytes for a checkpoint, and restore it."""
 
 import functools
 import logging
@@ -9,28 +9,28 @@ from typing import Any
 
 import tensorflow as tf
 
-_PARTS = "parts"  # of the serialized state
-# Pieces of the state that are serialized together: a call for each, of which a shuffle buffer has
-# thousands, takes seven times as long, and a serialized tensor has at most 2 GB.
+_PARTS = "parts"  # key of the serialized state
+# Pieces of the state that are serialized together. One call per piece, of which a shuffle buffer
+# has thousands, takes seven times as long; and a serialized tensor is limited to 2 GB.
 _TOGETHER = 256
 
 _log = logging.getLogger(__name__)
 
 
 def save(iterator: Any, *, task: str) -> dict[str, Any] | None:
-    """The state of an iterator, made in memory: a full temporary folder does not matter.
+    """Serialize the state of an iterator in memory, so that a full disk does not matter.
 
     Args:
-        iterator: of a tf.data dataset.
-        task: whose iterator it is, for the warning.
+        iterator: an iterator of a tf.data dataset.
+        task: the name of its task, for the warning.
 
     Returns:
-        None if tf.data cannot save it.
+        The state; None if tf.data cannot save it.
     """
     try:
         state = tf.raw_ops.SerializeIterator(
             resource_handle=iterator._iterator_resource,
-            # As `TaskReader.blocks` sets it for these datasets.
+            # The same policy that `TaskReader.blocks` sets for these datasets.
             external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE.value,
         )
     except tf.errors.UnimplementedError as error:
@@ -53,7 +53,7 @@ def _warn_of_replay(task: str, reason: str) -> None:
 
 
 def load(iterator: Any, saved: Mapping[str, Any]) -> None:
-    """Bring an equal iterator into a state that `save` returned."""
+    """Restore into an equal iterator a state that `save` returned."""
     if _PARTS in saved:
         parts = [tf.io.parse_tensor(part, tf.variant) for part in saved[_PARTS]]
         pieces = [piece for part in parts for piece in tf.unstack(part)]
@@ -61,7 +61,7 @@ def load(iterator: Any, saved: Mapping[str, Any]) -> None:
             resource_handle=iterator._iterator_resource, serialized=tf.stack(pieces)
         )
         return
-    # An older position: the files of a checkpoint.
+    # Older positions contain the files of a checkpoint.
     with tempfile.TemporaryDirectory() as folder:
         for name, content in saved.items():
             pathlib.Path(folder, name).write_bytes(content)

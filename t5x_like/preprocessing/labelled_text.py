@@ -1,7 +1,7 @@
 """Read and check files of labelled text: JSON Lines, TSV, CSV and SQuAD's JSON.
 
-Kinds of labelled text have the names of objectives (classification, regression, tagging, ...). A
-row has the fields that the objective of its kind reads; labels are still strings.
+The kinds of labelled text have the names of objectives (classification, regression, tagging, ...).
+A row has the fields that the objective of its kind reads; labels are still strings.
 """
 
 import functools
@@ -15,8 +15,8 @@ import tensorflow as tf
 from t5x_like import reading
 from t5x_like.names import choose, hint
 
-Raw = Mapping[str, Any]  # a row with the names of its file
-Row = Mapping[str, Any]  # a row with our names, and "where": its file and line
+Raw = Mapping[str, Any]  # a row with the field names of its file
+Row = Mapping[str, Any]  # a row with our field names, and "where": its file and line
 
 _GROUP = "group"
 
@@ -29,9 +29,9 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
     Args:
         path: a file with one of `ENDINGS`.
         kind: one of `KINDS`.
-        names: the fields of this kind, and `group` -> their names in the file. Rows are pairs if
-            `text_b` has a name, or if that is empty and the first row has a field "text_b"; they
-            have the key of a group if `group` has a name.
+        names: {field of this kind, or `group`: its name in the file}. Rows are pairs if `text_b`
+            has a name, or if that is empty and the first row has a field "text_b"; they have the
+            key of a group if `group` has a name.
 
     Raises:
         ValueError: a file or a row cannot be read, or a field is missing or has another type; the
@@ -48,7 +48,7 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
 def _rows_as_of(
     path: str, changed: tuple[int, int], parse: Parse, names: tuple[tuple[str, str], ...]
 ) -> tuple[Row, ...]:
-    """The rows of a file, cached until its time of modification or its size changes."""
+    """Return the rows of a file, cached until its time of modification or its size changes."""
     del changed
     ending = os.path.splitext(reading.uncompressed(path))[1]
     if ending not in _READERS:
@@ -162,7 +162,7 @@ def _question_answering(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _answers(raw: Any) -> list[tuple[Any, Any]]:
-    """The answers and their starts; a start is None where the row has none."""
+    """Return (answer, start) for each answer; the start is None if the row does not have it."""
     if isinstance(raw, Mapping) and isinstance(raw.get("text"), list):
         starts = raw.get("answer_start") or [None] * len(raw["text"])
         return list(zip(raw["text"], starts, strict=True))
@@ -200,7 +200,7 @@ def _multiple_choice(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _relevant(flags: list[Any], name: str, *, choices: int) -> int:
-    """The only choice whose flag is 1."""
+    """Return the only choice whose flag is 1."""
     if len(flags) != choices or not all(flag in (0, 1) for flag in flags):
         raise ValueError(f"{name}={flags!r} must have a 0 or 1 for each of the {choices} choices.")
     if sum(flags) != 1:

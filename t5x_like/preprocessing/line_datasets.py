@@ -1,7 +1,7 @@
 """Datasets of the lines of text files, by the rules of `reading`, and errors that name the file.
 
-A dataset reads block after block, and its position is the number of a block and of a line in it:
-nothing that Python keeps is part of it. So tf.data saves and restores an iterator over it.
+A dataset reads block after block, and its position is the index of a block and of a line in it.
+Python keeps no state, so tf.data can save and restore an iterator over it.
 """
 
 import collections
@@ -21,8 +21,10 @@ from t5x_like.reading import FileError
 
 T = TypeVar("T")
 
-VERSION = "blocks-"  # of the datasets, whose positions are states of tf.data
-_MOST_OPEN = 512  # files; others are opened again, compressed ones read again up to the position
+VERSION = "blocks-"  # version of the datasets, whose positions are states of tf.data
+# Beyond this number of files, the oldest is closed and reopened when needed; a compressed file is
+# then read again up to the position.
+_MOST_OPEN = 512
 _ERROR = re.compile(rf"{FileError.__name__}: (.*)")
 
 LINES: Mapping[str, tf.TensorSpec] = {
@@ -33,18 +35,18 @@ LINES: Mapping[str, tf.TensorSpec] = {
 
 
 class _OpenFiles:
-    """The files that datasets read, each by the number of its reader."""
+    """The files that datasets are reading, by the number of the reader."""
 
     def __init__(self) -> None:
         self._numbers, self._lock = itertools.count(), threading.Lock()
         self._readers: collections.OrderedDict[int, reading.Blocks] = collections.OrderedDict()
 
     def new(self) -> int:
-        """The number of a new reader, whose file is not yet opened."""
+        """Return the number of a new reader, whose file is not yet open."""
         return next(self._numbers)
 
     def read(self, number: int, file: bytes, block: int) -> Any:
-        """A block of a file; None after its end."""
+        """Read a block of a file; return None after its end."""
         with self._lock:
             reader = self._readers.pop(number, None) or reading.Blocks(file.decode())
         found = None
@@ -69,16 +71,16 @@ class _OpenFiles:
 _open_files = _OpenFiles()
 
 
-# AutoGraph would convert the Python functions within, which then take several times as long.
+# AutoGraph would convert the Python functions inside, making them several times slower.
 @tf.autograph.experimental.do_not_convert
 def lines(file: tf.Tensor) -> tf.data.Dataset:
-    """The lines of a file without their ends, blank lines too.
+    """Return the lines of a file without line endings, including blank lines.
 
     Args:
-        file: its name, a scalar string.
+        file: the path, a scalar string.
 
     Returns:
-        A dataset of scalars: "line"; "file", its name; "start", the byte at which the line begins.
+        A dataset of scalars: "line"; "file", the path; "start", the byte at which the line begins.
     """
     reader = tf.numpy_function(lambda: np.int64(_open_files.new()), [], tf.int64)
 
@@ -105,12 +107,12 @@ def lines(file: tf.Tensor) -> tf.data.Dataset:
 def texts(
     rows: Mapping[str, tf.Tensor], read: Callable[[str], Iterable[str]], *, columns: int
 ) -> list[tf.Tensor]:
-    """What a function reads of each line that is not blank.
+    """Apply a function to each line that is not blank.
 
     Args:
         rows: [N] lines of `lines`.
-        read: a line -> the texts of its columns; raises ValueError for one that has not these.
-        columns: their number.
+        read: a line -> the texts of its columns; raises ValueError if the line lacks them.
+        columns: the number of columns.
 
     Returns:
         The texts of each column, strings [M].
@@ -135,16 +137,16 @@ def texts(
 
 
 def files_of(source: seqio.DataSource, split: str) -> Iterator[str]:
-    """The files that a source names, if any, as they are looked at."""
+    """Yield the files that a source names, if any, in order."""
     yield from getattr(source, "files", source.list_shards)(split)
 
 
 @contextlib.contextmanager
 def file_errors(files: Iterable[str] = ()) -> Iterator[None]:
-    """Turn errors of TensorFlow about files into a `FileError`.
+    """Turn TensorFlow's errors about files into a `FileError`.
 
     Args:
-        files: of TFRecords, among which a damaged one is looked for after an error.
+        files: TFRecord files, searched for a damaged file after an error.
     """
     try:
         yield
@@ -158,13 +160,13 @@ def file_errors(files: Iterable[str] = ()) -> Iterator[None]:
 
 
 def named(rows: Iterable[T], files: Iterable[str] = ()) -> Iterator[T]:
-    """The elements of a dataset, read within `file_errors`."""
+    """Yield the elements of a dataset, read within `file_errors`."""
     with file_errors(files):
         yield from rows
 
 
 def _damaged(files: Iterable[str]) -> str:
-    """The message of the first damaged file; "" if none is."""
+    """Return the message about the first damaged file; "" if no file is damaged."""
     for file in files:
         records = 0
         try:

@@ -2,8 +2,8 @@
 
 A rate is relative: a task's share of a mixture is its rate divided by the sum of all rates. The
 functions here compute rates from e_m, the number of examples of a task's split before
-preprocessing, when a mixture is read and not when it is registered, since a source may have to
-count its examples.
+preprocessing. They do so when a mixture is read, not when it is registered, since a source may have
+to count its examples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +18,12 @@ Rate = Callable[[Provider], float]
 
 
 def equal() -> Rate:
-    """The same rate for every task, whatever its size."""
+    """Return the same rate for every task, whatever its size."""
     return lambda task: 1.0
 
 
 def examples_proportional(*, limit: int | None = None, split: str = "train") -> Rate:
-    """r_m = min(e_m, K), with K = `limit` in examples; None for no limit.
+    """Return r_m = min(e_m, K), with K = `limit` in examples; None for no limit.
 
     Raises:
         ValueError: a limit below 1; later, when the rate is computed, a task of unknown size.
@@ -33,10 +33,10 @@ def examples_proportional(*, limit: int | None = None, split: str = "train") -> 
 
 
 def temperature(value: float, *, limit: int | None = 2**21, split: str = "train") -> Rate:
-    """r_m = min(e_m, K)^(1/T), with T = `value` and K = `limit` (the paper's is 2^21).
+    """Return r_m = min(e_m, K)^(1/T), with T = `value` and K = `limit` (2^21 in the paper).
 
     T = 1 is examples-proportional; the larger T, the closer to equal. (The paper divides r_m by the
-    sum before it takes the root; that factor is common to all tasks and falls out of the shares.)
+    sum before it takes the root; that factor is common to all tasks and cancels in the shares.)
 
     Raises:
         ValueError: a temperature that is not above 0, a limit below 1; later, a task of unknown
@@ -56,10 +56,10 @@ RATES: dict[str, Callable[..., Rate]] = {
 
 
 def rate(name: str, **settings: Any) -> Rate:
-    """A rate by its name and settings, such as "temperature" with value=2.
+    """Build a rate by name and settings, such as "temperature" with value=2.
 
     Raises:
-        ValueError: there is no such rate, it has no such setting, or lacks one.
+        ValueError: there is no such rate, it has no such setting, or a setting is missing.
     """
     factory = choose("rate", name, RATES)
     check_settings(f"rate {name}", factory, settings)
@@ -72,10 +72,10 @@ def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]
     Args:
         name: letters, digits and underscores.
         tasks: names of registered tasks, or of mixtures if `rate` is a mapping.
-        rate: from a task to its rate, see `RATES`; or the rate of each name.
+        rate: the function from a task to its rate, see `RATES`; or {name: rate}.
 
     Raises:
-        ValueError: no tasks, one that is not registered, one twice, or without a rate.
+        ValueError: there are no tasks, or a task is not registered, repeated, or without a rate.
     """
     if not tasks:
         raise ValueError(f"mixture {name!r} has no tasks")
@@ -97,10 +97,10 @@ def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]
 
 
 def without(tasks: Sequence[str], left_out: Sequence[str]) -> list[str]:
-    """The tasks of a mixture without some of them, for leave-one-out training (section 3.5.3).
+    """Return the tasks of a mixture without some of them, for leave-one-out (section 3.5.3).
 
     Raises:
-        ValueError: one to leave out is not among them; the message has the nearest.
+        ValueError: a task to leave out is not in the mixture; the message has the nearest name.
     """
     for task in left_out:
         choose("data.settings.leave_out", task, dict.fromkeys(tasks))
@@ -108,7 +108,7 @@ def without(tasks: Sequence[str], left_out: Sequence[str]) -> list[str]:
 
 
 def shares(provider: Provider, *, split: str) -> dict[str, float]:
-    """The share of the examples from each task that has the split; shares sum to 1.
+    """Return the share of each task that has the split; shares sum to 1.
 
     Raises:
         ValueError: no task has the split, or the rates are negative or sum to 0.
@@ -131,10 +131,10 @@ def _check_limit(limit: int | None) -> None:
 
 
 def number_of_examples(task: Provider, *, split: str, limit: int | None = None) -> int:
-    """The number of examples of a split, at most `limit`.
+    """Return the number of examples of a split, at most `limit`.
 
     Raises:
-        ValueError: the source of the task does not know it.
+        ValueError: the task's source does not know it.
     """
     count = task.num_input_examples(split) if split in task.splits else None
     if count is None:

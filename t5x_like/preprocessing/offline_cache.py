@@ -1,8 +1,8 @@
-"""seqio's offline cache of a task: what decides its examples, and tasks that read it.
+"""seqio's offline cache of tasks: the identity of their examples, and tasks that read it.
 
-A folder has for each task what `seqio.Task.get_dataset(use_cached=True)` reads: the examples before
+For each task a folder has what `seqio.Task.get_dataset(use_cached=True)` reads: the examples before
 `seqio.CacheDatasetPlaceholder` in TASK/SPLIT.tfrecord-00000-of-00003, their features in
-TASK/info.SPLIT.json, their number in TASK/stats.SPLIT.json. All that is random or depends on
+TASK/info.SPLIT.json, their number in TASK/stats.SPLIT.json. Everything that is random or depends on
 lengths comes after the placeholder.
 """
 
@@ -25,18 +25,18 @@ from t5x_like.preprocessing import data_files, line_datasets, sources, tracing
 from t5x_like.preprocessing.column_source import Columns, ColumnSource
 from t5x_like.vocabularies import Vocabulary
 
-FORMAT = "seqio 1"  # of the rules of cleaning and of the order: raise the number when they change
+FORMAT = "seqio 1"  # version of the rules of cleaning and of the order: raise it if they change
 
-Features = Mapping[str, Mapping[str, Any]]  # by name, "shape" and "dtype", as in info.SPLIT.json
+Features = Mapping[str, Mapping[str, Any]]  # {name: {"shape", "dtype"}}, as in info.SPLIT.json
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a config sets for the examples of all tasks.
+    """The settings of a config that decide the examples of all tasks.
 
     Attributes:
-        vocabulary: of the tokens.
-        settings: of the data module.
+        vocabulary: the vocabulary of the tokens.
+        settings: settings of the data module.
         objective: the name of the objective.
         objective_settings: its settings.
     """
@@ -47,10 +47,10 @@ class Origin:
     objective_settings: Mapping[str, Any]
 
     def identity(self, splits: Iterable[tuple[seqio.Task, str]]) -> dict[str, Any]:
-        """All that decides the examples of tasks and their splits, as JSON has it.
+        """Return everything that decides the examples of tasks and splits, as JSON has it.
 
         Raises:
-            ValueError: a task has no place for a cache.
+            ValueError: a task has no cache placeholder.
         """
         found = {
             "format": FORMAT,
@@ -73,7 +73,7 @@ class Origin:
         }
 
     def _step(self, step: Any) -> str:
-        """A preprocessor by its name and settings; with the objective if it may depend on it."""
+        """Describe a preprocessor by name, settings, and the objective if it may depend on it."""
         arguments = ""
         while isinstance(step, functools.partial):
             arguments, step = f"{arguments} {step.args} {sorted(step.keywords.items())}", step.func
@@ -91,27 +91,27 @@ class OfflineCache:
 
     Args:
         folder: `data.tokenized`.
-        origin: what its examples must have been made of.
+        origin: what its examples must have been made from.
 
     Raises:
-        ValueError: it is no such folder, or is unfinished.
+        ValueError: it is not such a folder, or is unfinished.
     """
 
     def __init__(self, folder: str, origin: Origin):
         self._folder, self._origin = TokenizedFolder(folder), origin
 
     def task(self, task: seqio.Task, *, split: str) -> seqio.Task:
-        """The task with the cached examples as its source, and the preprocessors after the cache.
+        """Replace a task's source by the cached examples; keep the preprocessors after the cache.
 
-        The source can be divided into any number of shards; rows that are in memory are shuffled
-        all at once, as those of a `ColumnSource` are.
+        The source can be divided into any number of shards; rows of a task in memory are shuffled
+        all at once, as in a `ColumnSource`.
 
         Args:
             task: a registered task.
-            split: the one that is read.
+            split: the split to read.
 
         Raises:
-            ValueError: the folder was made of something else, lacks the split or is damaged.
+            ValueError: the folder was made from something else, lacks the split or is damaged.
         """
         identity = self._origin.identity([(task, split)])
         files = self._folder.files(f"{task.name}/{split}", identity)
@@ -125,13 +125,13 @@ class OfflineCache:
 
 
 def before_cache(task: seqio.Task, objective: str) -> Sequence[Any]:
-    """The preprocessors of a task before its cache.
+    """Return the preprocessors of a task before its cache.
 
     Args:
-        objective: its name, for the message.
+        objective: the name of the objective, for the message.
 
     Raises:
-        ValueError: the task has no place for a cache.
+        ValueError: the task has no cache placeholder.
     """
     steps = list(task.preprocessors)
     for number, step in enumerate(steps):
@@ -145,10 +145,10 @@ def before_cache(task: seqio.Task, objective: str) -> Sequence[Any]:
 
 
 def features_of(dataset: tf.data.Dataset, *, task: str) -> Features:
-    """The features of examples, as info.SPLIT.json has them.
+    """Return the features of examples, as info.SPLIT.json has them.
 
     Raises:
-        ValueError: one is neither a scalar nor a sequence.
+        ValueError: a feature is neither a scalar nor a sequence.
     """
     found = {}
     for name, spec in dataset.element_spec.items():
@@ -162,7 +162,7 @@ def features_of(dataset: tf.data.Dataset, *, task: str) -> Features:
 
 
 def read_features(info: str) -> Features:
-    """The features in a file info.SPLIT.json; raises ValueError if it cannot be read."""
+    """Read the features in a file info.SPLIT.json; raise ValueError if it cannot be read."""
     try:
         return json.loads(pathlib.Path(info).read_text())["features"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -174,7 +174,7 @@ def read_features(info: str) -> Features:
 
 
 def parse(record: tf.Tensor, *, features: Features) -> dict[str, tf.Tensor]:
-    """The features of an example, from a serialized `tf.train.Example`."""
+    """Parse the features of an example from a serialized `tf.train.Example`."""
     types = {name: tf.as_dtype(one["dtype"]) for name, one in features.items()}
     kept: dict[str, Any] = {}
     for name, one in features.items():
@@ -214,7 +214,7 @@ def _in_memory(files: Sequence[str], parse: Parse, split: str) -> seqio.DataSour
 
 
 def _digest(source: seqio.DataSource, split: str) -> str:
-    """A hash of the rows of a source that has no files."""
+    """Return a hash of the rows of a source that has no files."""
     digest = hashlib.sha256()
     for block in source.get_dataset(split, shuffle=False).ragged_batch(1024):
         for name in sorted(block):
@@ -226,7 +226,7 @@ def _digest(source: seqio.DataSource, split: str) -> str:
 
 
 def _no_paths(value: Any) -> Any:
-    """A setting without paths of what exists: the same files may lie in another folder."""
+    """Replace existing paths in a setting, since the same files may be in another folder."""
     if isinstance(value, Mapping):
         return {name: _no_paths(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

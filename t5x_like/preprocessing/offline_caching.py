@@ -1,7 +1,7 @@
 """Tokenize the tasks of a data module into seqio's offline cache, without Apache Beam.
 
-The training split has a file for each file of its source, so that processes share the work; every
-other split has one, in the order in which evaluations read it.
+The training split has one file for each shard of its source, so that processes share the work;
+every other split has one file, in the order in which evaluations read it.
 """
 
 import collections
@@ -22,18 +22,18 @@ from t5x_like.preprocessing import line_datasets, pipeline
 from t5x_like.preprocessing.offline_cache import Origin, features_of
 from t5x_like.preprocessing.registered_tasks import RegisteredTasks
 
-_COUNTS = f".counts{UNFINISHED_ENDING}"  # beside a file, until all of them are there
+_COUNTS = f".counts{UNFINISHED_ENDING}"  # of a file with counts, until all parts are written
 
 
 @dataclasses.dataclass(frozen=True)
 class TextOfTasks:
-    """What is tokenized, a `tokenized_parts.Text`.
+    """The tasks to tokenize, a `tokenized_parts.Text`.
 
     Attributes:
-        module: the path of a data module with tasks of seqio.
+        module: the path of a data module with seqio tasks.
         settings: its settings.
         vocabulary: the name of the vocabulary.
-        tasks: the names of tasks, and of mixtures for all of their tasks.
+        tasks: the names of tasks, or of mixtures for all of their tasks.
         objective: the name of the objective.
         objective_settings: its settings.
     """
@@ -66,7 +66,7 @@ class TextOfTasks:
 
 @dataclasses.dataclass(frozen=True)
 class _Shard(Part):
-    """A shard of a split."""
+    """A shard of a split that becomes one file."""
 
     task: str
     split: str
@@ -76,11 +76,11 @@ class _Shard(Part):
 
 @dataclasses.dataclass(frozen=True)
 class OpenedTasks:
-    """Tasks that are registered; see `tokenized_parts.Opened`.
+    """Registered tasks; see `tokenized_parts.Opened`.
 
     Attributes:
-        tasks: by name.
-        origin: what a config sets for their examples.
+        tasks: {name: task}.
+        origin: the settings of a config that decide their examples.
     """
 
     tasks: Mapping[str, seqio.Task]
@@ -88,14 +88,14 @@ class OpenedTasks:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """All that decides the examples; raises ValueError if a task has no place for a cache."""
+        """What decides the examples; raises ValueError if a task has no cache placeholder."""
         return self.origin.identity(
             (task, split) for task in self.tasks.values() for split in task.splits
         )
 
     @property
     def layout(self) -> Mapping[str, Any]:
-        """Nothing: the files of the source decide it."""
+        """Empty: the files of the source decide the layout."""
         return {}
 
     @property
@@ -104,7 +104,7 @@ class OpenedTasks:
         return [f"{name}/{split}" for name, task in self.tasks.items() for split in task.splits]
 
     def parts(self) -> Sequence["_Shard"]:
-        """The files, with seqio's names."""
+        """Return the files, with seqio's names."""
         return [
             part
             for name, task in self.tasks.items()
@@ -173,7 +173,7 @@ class _Counts:
             self.longest[name] = max(self.longest.get(name, 0), other.longest[name])
 
     def stats(self) -> dict[str, int]:
-        """As stats.SPLIT.json has them."""
+        """Return the counts in the form of stats.SPLIT.json."""
         return {
             "examples": self.examples,
             **{f"{name}_tokens": number for name, number in self.tokens.items()},
@@ -191,7 +191,7 @@ def _shards(name: str, split: str, source: seqio.DataSource) -> list[_Shard]:
 
 
 def _examples(task: seqio.Task, part: _Shard) -> tf.data.Dataset:
-    """The examples of a shard as they are before the cache."""
+    """Return the examples of a shard before the cache."""
     shard = seqio.ShardInfo(part.number, part.shards) if part.shards > 1 else None
     rows = task.source.get_dataset(part.split, shuffle=False, shard_info=shard)
     return task.preprocess_precache(rows, seed=0)

@@ -19,7 +19,7 @@ from t5x_like.preprocessing import cleaning, line_datasets, mixtures
 from t5x_like.preprocessing.offline_cache import OfflineCache
 from t5x_like.preprocessing.streams import TaskReader
 
-# The least size of the shuffle buffers of a task with a small share in a mixture, over all shards.
+# The minimum shuffle buffer of a task with a small share in a mixture, over all shards.
 _LEAST_BUFFER = 1000
 
 
@@ -28,7 +28,7 @@ class Batches(ShardedBatches):
 
     A global batch has `batch_size / shards` rows of each shard, in order. A process reads the
     shards of its rows. Without `repeat`, the iterator ends when all shards are exhausted, and
-    missing rows are rows of zeros, which have no loss. It then reads the tasks of a mixture one
+    missing rows are filled with zeros, which have no loss. It then reads the tasks of a mixture one
     after the other, whatever their rates.
 
     Args:
@@ -36,22 +36,22 @@ class Batches(ShardedBatches):
         split: the split of the task.
         batch_size: the number of rows of a global batch.
         lengths: the largest number of tokens of each feature.
-        converter: a feature converter, or the name of one.
+        converter: a feature converter, or its name.
         pack: whether to put several short examples into a row.
-        open_rows: of each shard, rows that examples may still be packed into.
+        open_rows: the number of rows per shard that examples may still be packed into.
         seed: the seed of the order, the noise and the mixture; 0 or more.
         shuffle: False keeps the order of the source within a shard.
-        repeat: whether to continue without end, in epochs of another order and other noise; False
-            for one epoch.
+        repeat: whether to continue endlessly, in epochs with different orders and noise; False for
+            one epoch.
         shuffle_buffer: the number of examples in the shuffle buffers of all shards together.
         shards: the number of shards of the data: a multiple of every number of processes with
             which the run may continue, and at most the number of documents.
         rows: the positions of this process's rows in a global batch, in order; None for all.
-        any_process: a collective function: with all processes calling it, True if any of them
+        any_process: a collective function: all processes call it, and it is True if any of them
             passes True. It makes one epoch end on all processes at the same batch; None with one
             process.
         phase: the name of the run's phase; a position can only be restored in the same phase.
-        cache: of tokenized examples, to be read in place of tokenizing.
+        cache: the tokenized examples to read instead of tokenizing; None to tokenize.
 
     Raises:
         ValueError: the task, split or converter is unknown, the features do not suit the
@@ -122,7 +122,7 @@ class Batches(ShardedBatches):
 
 
 def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
-    """The source's rows of a task or mixture, in order, without its preprocessors.
+    """Yield the source's rows of a task or mixture, in order, without its preprocessors.
 
     Args:
         cleaned: whether to apply the preprocessors of `preprocessing/cleaning.py`, as in training.
@@ -147,7 +147,7 @@ def _readers(
     *,
     features: tuple[str, ...],
 ) -> dict[str, TaskReader]:
-    """The readers of tasks; the buffers of their shuffles follow their shares."""
+    """Return the readers of tasks, with shuffle buffers in proportion to their shares."""
     readers = {
         task.name: TaskReader(
             task, reading=_with_buffer_share(reading, shares[task.name]), features=features
@@ -155,7 +155,7 @@ def _readers(
         for task in tasks
     }
     for reader in readers.values():
-        _ = reader.fingerprint  # traces the preprocessors, which raises errors of lengths here
+        _ = reader.fingerprint  # traces the preprocessors now, so that wrong lengths fail here
     return readers
 
 
@@ -171,7 +171,7 @@ def _tokens_of(task: seqio.Task, *, split: str) -> int | None:
 
 
 def find(task: str, *, split: str) -> mixtures.Provider:
-    """The registered task or mixture of a name; raises ValueError if it or the split is unknown."""
+    """Return the registered task or mixture; raise ValueError if it or the split is unknown."""
     provider = _registered(task)
     if split not in provider.splits:
         raise ValueError(
@@ -181,7 +181,7 @@ def find(task: str, *, split: str) -> mixtures.Provider:
 
 
 def tasks_of(task: str) -> list[seqio.Task]:
-    """The task of a name, or the tasks of the mixture; raises ValueError if it is unknown."""
+    """Return the task of a name, or a mixture's tasks; raise ValueError if it is unknown."""
     provider = _registered(task)
     return list(provider.tasks) if isinstance(provider, seqio.Mixture) else [provider]
 

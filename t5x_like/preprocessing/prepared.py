@@ -14,9 +14,9 @@ class PreparedSource(seqio.TfdsDataSource):
 
     Args:
         name: the data set with its config and version, "c4/en:3.1.0".
-        splits: our names of its splits -> those of the prepared data.
+        splits: {our name of a split: its name in the prepared data}.
         data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
-        advice: what to do where it is missing, the end of the error message.
+        advice: what to do if it is missing, appended to the error message.
     """
 
     def __init__(self, name: str, *, splits: Mapping[str, str], data_dir: str | None, advice: str):
@@ -29,17 +29,17 @@ class PreparedSource(seqio.TfdsDataSource):
         self._advice = advice
 
     def list_shards(self, split: str) -> Sequence[str]:
-        """Returns the files of a split; raises ValueError if they are not there."""
+        """Return the files of a split; raise ValueError if the data is missing."""
         self._check_prepared()
         return super().list_shards(split)
 
     def num_input_examples(self, split: str) -> int | None:
-        """Returns the examples of a split; raises ValueError if they are not there."""
+        """Return the number of examples of a split; raise ValueError if the data is missing."""
         self._check_prepared()
         return super().num_input_examples(split)
 
     def get_dataset(self, split: str = "train", *args: Any, **kwargs: Any) -> tf.data.Dataset:
-        """Returns the examples of a split; raises ValueError if they are not there."""
+        """Return the examples of a split; raise ValueError if the data is missing."""
         self._check_prepared()
         return super().get_dataset(split, *args, **kwargs)
 
@@ -48,7 +48,7 @@ class PreparedSource(seqio.TfdsDataSource):
         try:
             is_there = bool(self.tfds_dataset.info.splits)
         except (tfds.core.DatasetNotFoundError, AssertionError):
-            is_there = False  # no files of a release that the installed builder cannot make
+            is_there = False  # a release that the installed builder can neither find nor make
         if is_there:
             return
         folder = self.tfds_dataset.data_dir or "~/tensorflow_datasets"

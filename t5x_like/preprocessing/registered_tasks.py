@@ -11,16 +11,15 @@ from t5x_like.vocabularies import Vocabulary
 
 
 class RegisteredTasks:
-    """The tasks and mixtures of a data module, registered in place of those of the same names.
+    """The tasks and mixtures of a data module, registered anew under their names.
 
     Args:
-        module: has the function `register`.
+        module: a module with the function `register`.
         settings: its settings.
-        vocabulary: of all tasks.
+        vocabulary: the vocabulary of all tasks.
         objective: the name of the objective.
         objective_settings: its settings.
-        tokenized: a folder of seqio's offline cache, to be read in place of tokenizing; "" for
-            none.
+        tokenized: a folder of seqio's offline cache to read instead of tokenizing; "" to tokenize.
 
     Raises:
         ValueError: an objective, a setting or the folder does not exist.
@@ -44,17 +43,17 @@ class RegisteredTasks:
         self._cache = OfflineCache(tokenized, origin) if tokenized else None
 
     def batches(self, task: str, *, split: str, **settings: Any) -> ShardedBatches:
-        """The batches of a task; see `pipeline.Batches`."""
+        """Return the batches of a task; see `pipeline.Batches`."""
         return pipeline.Batches(task, split=split, cache=self._cache, **settings)
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
-        """The rows of a task's source; see `pipeline.source_rows`."""
+        """Yield the rows of a task's source; see `pipeline.source_rows`."""
         return pipeline.source_rows(task, split=split, cleaned=cleaned)
 
     def number_of_rows(self, task: str, *, split: str) -> int:
-        """The rows of a task's source; raises ValueError if it does not know."""
+        """Return the number of rows of a task's source; raise ValueError if it is unknown."""
         return mixtures.number_of_examples(pipeline.find(task, split=split), split=split)
 
     def files(self, *tasks: str) -> dict[str, list[str]]:
-        """The files that tasks read; see `data_files.paths`."""
+        """Return the files that tasks read; see `data_files.paths`."""
         return data_files.paths(tasks, self._settings)

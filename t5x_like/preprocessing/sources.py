@@ -1,21 +1,22 @@
-"""Shared parts of the data modules: resumable file sources, held-out documents, registering tasks.
+"""Helpers for data modules: resumable file sources, held-out documents, registering tasks.
 
-A config names its data module, a file in data/, as `data.module`. One of seqio's tasks has two
+A config names its data module, a file in data/, as `data.module`. A module of seqio tasks has two
 functions:
 
     register(vocabulary, objective, **settings) -> None       adds its tasks to seqio's registry
     documents(split, **settings) -> tf.data.Dataset           the raw {"text"} of a split
 
-A data module of labelled text has a third one, the names of classes or tags in order:
+A data module of labelled text also has the names of classes or tags in order:
 
     labels(objective, **settings) -> tuple[str, ...]          empty if the objective has no labels
 
-where an argument `task` gets the name of the task, if tasks differ. One of benchmarks has a fourth,
-the kind and settings of the measure of a task, which `benchmark` in `evaluate.measures` stands for:
+It receives the name of the task as `task` if the labels differ between tasks. A module of
+benchmarks also has the kind and settings of a task's measure, which replace the measure `benchmark`
+of `evaluate.measures`:
 
     measure(objective, task=..., **settings) -> dict          {"kind": "generation", "metrics": ...}
 
-Registering again replaces the tasks, so that a notebook can change a setting and continue.
+Registering a task again replaces it, so that a notebook can change a setting and continue.
 """
 
 import functools
@@ -36,7 +37,7 @@ from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.preprocessing.tracing import traced
 from t5x_like.vocabularies import Vocabulary
 
-__all__ = ["load_module"]  # with all else that a data module needs
+__all__ = ["load_module"]  # imported here for data modules; the names defined below are public too
 
 SPLITS = ("train", "validation")
 
@@ -53,7 +54,7 @@ def check_settings(function: Callable[..., Any], settings: Mapping[str, Any]) ->
     """Check the settings of a data module against the arguments of one of its functions.
 
     Raises:
-        ValueError: as `names.check_settings`.
+        ValueError: see `names.check_settings`.
     """
     arguments = inspect.signature(function).parameters.values()
     keywords = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
@@ -62,12 +63,12 @@ def check_settings(function: Callable[..., Any], settings: Mapping[str, Any]) ->
 
 
 def held_out(text: tf.Tensor, *, fraction: float) -> tf.Tensor:
-    """Whether each document is held out for validation, in corpora without a validation split.
+    """Return whether each document is held out for validation, if a corpus has no such split.
 
     The FarmHash fingerprint of the document, with every run of ASCII whitespace replaced by one
-    space, falls into one of 10,000 buckets; the first `fraction` of these are held out. The split
-    depends on the text alone: copies of a document are always in the same split, and a larger
-    fraction holds out all documents that a smaller one does.
+    space, selects one of 10,000 buckets; the first `fraction` of the buckets is held out. The split
+    depends only on the text: copies of a document are always in the same split, and a larger
+    fraction holds out all documents that a smaller fraction does.
 
     Args:
         text: strings of any shape.
@@ -83,14 +84,14 @@ def held_out(text: tf.Tensor, *, fraction: float) -> tf.Tensor:
 class FileSource(seqio.DataSource):
     """A source of examples from files, with any number of shards, readable from any position.
 
-    A unit is a file, or a part of one, that is read from its start to its end. With at least as
-    many units as shards, a shard takes whole units; with fewer, it takes every n-th raw row of
-    each unit, before parsing. The example at a position depends only on the position and the seed,
-    so that tf.data can save and restore an iterator over it.
+    A unit is a file, or a part of one, that is read from start to end. With at least as many units
+    as shards, a shard takes whole units; with fewer, it takes every n-th raw row of each unit,
+    before parsing. The example at a position depends only on the position and the seed, so that
+    tf.data can save and restore an iterator over it.
 
     Attributes:
-        tokens: the number of tokens of each split, where the data module knows it; a run then logs
-            how many epochs of the source it has read.
+        tokens: the number of tokens of each split, if the data module knows it; a run then logs how
+            many epochs of the source it has read.
     """
 
     def __init__(
@@ -112,10 +113,10 @@ class FileSource(seqio.DataSource):
             read: a unit, as a scalar string -> the dataset of its raw rows.
             examples: (a dataset of raw rows, the split) -> the examples of the split.
             count: split -> its number of examples, None if unknown.
-            unit_files: a unit -> the files that it is read from, by default the one of its name.
+            unit_files: a unit -> the files that it is read from; by default the unit is the file.
             cycle: the number of units to read in turns.
             splits: the names of the splits.
-            version: of `read`: a position of another version is refused.
+            version: version of `read`; a position saved with another version is refused.
         """
         super().__init__(splits=splits)
         self.position_version = version
@@ -134,20 +135,20 @@ class FileSource(seqio.DataSource):
         return True
 
     def list_shards(self, split: str) -> Sequence[str]:
-        """The units of a split."""
+        """Return the units of a split."""
         return self._list_units(self._checked(split))
 
     def files(self, split: str) -> Sequence[str]:
-        """The files of a split, in the order of its units, each once."""
+        """Return the files of a split, without duplicates, in the order of its units."""
         units = self.list_shards(split)
         return list(dict.fromkeys(file for unit in units for file in self._unit_files(unit)))
 
     def num_input_examples(self, split: str) -> int | None:
-        """The number of examples of a split, before preprocessing; None if unknown."""
+        """Return the number of examples of a split, before preprocessing; None if unknown."""
         return self._count(self._checked(split))
 
     def num_tokens(self, split: str) -> int | None:
-        """The number of tokens of a split; None if unknown."""
+        """Return the number of tokens of a split; None if unknown."""
         return self.tokens.get(self._checked(split))
 
     def _checked(self, split: str) -> str:
@@ -161,7 +162,7 @@ class FileSource(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused: Any,
     ) -> tf.data.Dataset:
-        """The examples of a split, or of one shard of it; `shuffle` shuffles the units."""
+        """Return the examples of a split or of one shard of it; `shuffle` shuffles the units."""
         del unused  # seqio also passes settings that only tasks use
         units = list(self.list_shards(split))
         shards, shard = (shard_info.num_shards, shard_info.index) if shard_info else (1, 0)
@@ -173,11 +174,11 @@ class FileSource(seqio.DataSource):
             shards=tf.constant(shards, tf.int64),
             shard=tf.constant(shard, tf.int64),
         )
-        dataset.traced = read  # owns the Python functions, which must live as long
+        dataset.traced = read  # owns the Python functions, which must live as long as the dataset
         return dataset
 
     def _trace(self, split: str, shuffle: bool, in_shards: bool, whole_units: bool) -> Any:
-        """The function (units, seed, shards, shard) -> examples of a split, traced."""
+        """Return the traced function (units, seed, shards, shard) -> examples of a split."""
 
         def examples(
             units: tf.Tensor, seed: tf.Tensor, shards: tf.Tensor, shard: tf.Tensor
@@ -190,7 +191,7 @@ class FileSource(seqio.DataSource):
                 rows = self._read(unit)
                 if not in_shards or whole_units:
                     return rows
-                # Within a unit: the shards are disjoint even if each shuffles differently.
+                # Shard within the unit: disjoint even if each shard shuffles the units differently.
                 return rows.shard(shards, shard)
 
             if shuffle:
@@ -216,13 +217,13 @@ def add_task(
     preprocessors: Sequence[Callable[..., tf.data.Dataset]],
     features: Sequence[str],
 ) -> None:
-    """Add a task to seqio's registry, or replace the task of this name.
+    """Add a task to seqio's registry, replacing a task of the same name.
 
     Args:
         name: letters, digits, "_", ".", ":" and "#".
         source: the source of the raw examples.
-        vocabulary: the vocabulary of every feature, `vocabulary.targets` that of "targets"; each
-            sequence ends with its end-of-sequence token.
+        vocabulary: the vocabulary of every feature, except that "targets" has
+            `vocabulary.targets`; each sequence ends with its end-of-sequence token.
         preprocessors: functions from datasets to datasets; the first gets the raw examples, the
             last returns tokens.
         features: the names of the resulting features, sequences of int32, or of float32 for
@@ -280,7 +281,7 @@ def add_pair_task(
 
 
 def both_sides(source: seqio.DataSource, split: str) -> tf.data.Dataset:
-    """The inputs and the targets of each pair as documents, {"text": scalar string}."""
+    """Return the inputs and the targets of each pair as documents, {"text": scalar string}."""
     return source.get_dataset(split, shuffle=False).flat_map(
         lambda pair: tf.data.Dataset.from_tensor_slices({"text": [pair["inputs"], pair["targets"]]})
     )

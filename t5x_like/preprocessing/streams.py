@@ -1,13 +1,13 @@
 """Read the examples of one shard of one task, epoch after epoch, starting from any position.
 
 tf.data reads, preprocesses and shuffles one epoch of one shard, in background threads, with seeds
-for this epoch and shard. So each epoch has another order and other noise, contains each example
-once, and needs no random state of the epoch before. (A repeated dataset would have the same noise
-in each epoch. With `rerandomize_each_iteration` it would not, but then a position near the end of
-an epoch is sometimes restored wrongly.)
+for this epoch and shard. So each epoch has a different order and different noise, contains each
+example once, and needs no random state from the epoch before. (A repeated dataset would have the
+same noise in each epoch. `rerandomize_each_iteration` would avoid that, but then a position near
+the end of an epoch is sometimes restored wrongly.)
 
 A position contains the state of the tf.data iterator, including the shuffle buffer, and the
-examples that were fetched but not used yet. A dataset that tf.data cannot save, such as a Python
+examples that were fetched but not yet used. A dataset that tf.data cannot save, such as a Python
 generator, is read again from the start of the epoch up to the position.
 """
 
@@ -26,17 +26,17 @@ from t5x_like.batches.conversion import Example
 from t5x_like.batches.task_reading import NoExampleError, Reading
 from t5x_like.preprocessing import iterator_state, line_datasets, tracing
 
-# At each epoch of each shard seqio warns that restarts repeat data, which is not the case here.
+# At each epoch of each shard seqio warns that restarts repeat data, which is not true here.
 logging.getLogger("absl").addFilter(
     lambda record: "an uncached FunctionDataset" not in record.getMessage()
 )
 
 
 class TaskReader:
-    """Makes a tf.data dataset of any epoch of any shard of a task.
+    """Makes a tf.data dataset for any epoch of any shard of a task.
 
-    The preprocessors are traced once for all readers that have the same; the source's examples and
-    the seeds, which differ between epochs and shards, are arguments of the traced function.
+    The preprocessors are traced once for all readers that share them; the source's examples and the
+    seeds, which differ between epochs and shards, are arguments of the traced function.
 
     Args:
         task: a seqio task; it need not be registered.
@@ -49,17 +49,17 @@ class TaskReader:
         self._features = features
 
     def stream(self, *, shard: int) -> "TaskStream":
-        """The examples of a shard, from the first on."""
+        """Return a stream of the examples of a shard, from the first example."""
         return TaskStream(self, shard=shard)
 
     def source(self, *, shard: int, epoch: int) -> tf.data.Dataset:
-        """The source's examples for one shard: some of its files, or every n-th example.
+        """Return the source's examples for one shard: some of its files, or every n-th example.
 
-        Keep a reference to the result as long as blocks of it are in use: it owns their Python
+        Keep a reference to the result while blocks made from it are in use: it owns their Python
         functions.
         """
         source, shards = self.task.source, self.reading.shards
-        # All shards have the same seed, since they divide the same order of examples.
+        # All shards have the same seed, since they divide one order of examples.
         read = functools.partial(
             source.get_dataset,
             split=self.reading.split,
@@ -81,11 +81,11 @@ class TaskReader:
         at_once: bool,
         optimized: bool,
     ) -> tf.data.Dataset:
-        """The examples after the first `skip`, in blocks: {feature: ragged [N, (L)]}.
+        """Return the examples after the first `skip`, in blocks: {feature: ragged [N, (L)]}.
 
         With `at_once`, an iterator begins to read in the background when it is created. With
-        `optimized`, tf.data rewrites the graph for each iterator, which takes longer than to create
-        it (50 ms of 60) and makes nothing here faster; only older positions need it.
+        `optimized`, tf.data rewrites the graph for each iterator. That takes most of the time of
+        creating one (50 ms of 60) and speeds up nothing here; only older positions need it.
         """
         seed_for = functools.partial(self.reading.seed_for, self.task.name)
         dataset = self._preprocess(
@@ -96,11 +96,11 @@ class TaskReader:
         )
         options = tf.data.Options()
         options.deterministic = True
-        # Only shuffle buffers are worth reading ahead: where each row is a shard, as those that
-        # continue are, many iterators that start at once can wait for each other without end.
+        # Only shuffle buffers are worth filling ahead. If each row has its own shard, as with rows
+        # that continue, many iterators that start at once can deadlock.
         options.experimental_warm_start = at_once and self.reading.shuffle
-        # An iterator's autotuning sleeps, twice as long each time, and its deletion waits for it.
-        # Without it as many examples are preprocessed in parallel as there are cores.
+        # An iterator's autotuning sleeps, twice as long each time, and deleting it waits for that.
+        # Without autotuning, as many examples are preprocessed in parallel as there are cores.
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = optimized
         # Vocabularies (resources) and counters (Python) do not affect the next examples.
@@ -108,7 +108,7 @@ class TaskReader:
         return dataset.with_options(options)
 
     def files(self) -> Iterator[str]:
-        """The files of the task's source, if it has any."""
+        """Return the files of the task's source, if it has any."""
         return line_datasets.files_of(self.task.source, self.reading.split)
 
     @property
@@ -118,7 +118,7 @@ class TaskReader:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of the files and preprocessors; tf.data does not check that they are the same."""
+        """A hash of the files and preprocessors, since tf.data does not check that they match."""
         files = len(self.task.source.list_shards(self.reading.split))
         version = getattr(self.task.source, "position_version", "")
         operations = tracing.hash_of_operations(self._preprocess.graph.as_graph_def())
@@ -132,7 +132,7 @@ class TaskReader:
                 preprocessors=tuple(
                     step
                     for step in self.task.preprocessors
-                    # With it, seqio gives the preprocessors after it other seeds.
+                    # It would change the seeds that seqio gives to the preprocessors after it.
                     if not isinstance(step, seqio.CacheDatasetPlaceholder)
                 ),
                 output_features=tuple(self.task.output_features.items()),
@@ -163,16 +163,16 @@ class TaskStream:
         self._waiting: collections.deque[Example] = collections.deque()
 
     def begin(self) -> None:
-        """Begin to read in the background, if not yet begun."""
+        """Begin to read in the background, if that has not begun."""
         if self._current is None:
             self._current = self._open(self._epoch, skip=self._fetched)
 
     def next(self) -> Example | None:
-        """The next example; None at the end of the only epoch.
+        """Return the next example; None at the end if the data is not repeated.
 
         Raises:
-            ValueError: the shard is to be repeated, but has no example.
-            FileError: a file is damaged, or a row of it has not the fields.
+            ValueError: the data is to be repeated, but the shard has no examples.
+            FileError: a file is damaged, or one of its rows lacks a field.
         """
         while not self._waiting:
             self.begin()
@@ -193,7 +193,7 @@ class TaskStream:
         return example
 
     def state(self) -> dict[str, Any]:
-        """The position, a tree of numbers, bytes and arrays."""
+        """Return the position, a tree of numbers, bytes and arrays."""
         return {
             "epoch": self._epoch,
             "fetched": self._fetched,
@@ -223,9 +223,9 @@ class TaskStream:
         self._last_size = state["last_size"]
         self.tokens = state.get("tokens", 0)  # older positions lack it
         self._waiting = collections.deque(state["waiting"])
-        self._current = self._upcoming = None  # nothing read, or read again up to the position
+        self._current = self._upcoming = None  # reopened below, or by `begin` with a replay
         if state["iterator"] is not None:
-            # The state of an iterator fits the same graph; older positions are of a rewritten one.
+            # The state only fits the same graph; older positions belong to an optimized graph.
             optimized = state.get("optimized", True)
             self._current = self._open(self._epoch, at_once=False, optimized=optimized)
             iterator_state.load(self._current.iterator, state["iterator"])
@@ -274,8 +274,8 @@ def _stop(iterator: Any, blocks: tf.data.Dataset, source: tf.data.Dataset) -> No
     deadlock, if a Python function is part of that work. This operation waits without the lock.
     """
     del source  # an argument only to keep it alive until now
-    # The garbage collector may call this while a function is traced: outside of its graph, which
-    # would contain these operations otherwise, and the work would go on.
+    # The garbage collector may call this while a function is traced. Run outside of that graph,
+    # which would otherwise record these operations without stopping anything.
     with tf.init_scope():
         nothing = blocks.take(0)
         tf.raw_ops.MakeIterator(
@@ -284,7 +284,7 @@ def _stop(iterator: Any, blocks: tf.data.Dataset, source: tf.data.Dataset) -> No
 
 
 def _examples(block: Mapping[str, Any]) -> list[Example]:
-    """[N, (L)] tensors, ragged or not -> N examples of [L] arrays, which share their memory."""
+    """Split [N, (L)] tensors, ragged or not, into N examples of [L] arrays that share memory."""
     columns = {}
     for name, values in block.items():
         if isinstance(values, tf.RaggedTensor):

@@ -1,4 +1,4 @@
-"""A vocabulary as the tasks of seqio need it: text to token ids within tf.data."""
+"""Adapt a vocabulary to seqio tasks: text to token ids within tf.data."""
 
 import functools
 import math
@@ -14,10 +14,10 @@ from t5x_like.vocabularies.sentence_piece import Bytes, SentencePiece
 
 
 class TaskVocabulary(seqio.Vocabulary):
-    """A vocabulary for `seqio.Feature`; two are equal if their plain vocabularies are.
+    """A vocabulary for `seqio.Feature`; equal if the wrapped vocabularies are.
 
     Attributes:
-        plain: the vocabulary that it wraps.
+        plain: the wrapped vocabulary.
     """
 
     bos_id = property(lambda self: self.plain.bos_id)
@@ -30,11 +30,11 @@ class TaskVocabulary(seqio.Vocabulary):
         self.plain = plain
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Detokenize ids [L] as the plain vocabulary does."""
+        """Detokenize ids [L] with the wrapped vocabulary."""
         return self.plain.decode(ids)
 
     def decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
-        """Detokenize ids [..., L], within tf.data or not."""
+        """Detokenize ids [..., L], inside or outside of tf.data."""
         return self._decode_tf(tf.convert_to_tensor(ids))
 
     @property
@@ -73,14 +73,14 @@ class TaskVocabulary(seqio.Vocabulary):
 
 @functools.singledispatch
 def encode_tf(vocabulary: Vocabulary, text: tf.Tensor) -> tf.Tensor:
-    """Tokenize a scalar string into int32 [L], by a Python function within the graph."""
+    """Tokenize a scalar string into int32 [L], with a Python function within the graph."""
 
     def encode(text: bytes, digest: bytes) -> np.ndarray:
         del digest
         return np.array(vocabulary.encode(text.decode("utf-8", errors="replace")), np.int32)
 
-    # The fingerprint of a data position is made from operations and constants, so only the digest
-    # lets it differ for another vocabulary.
+    # The fingerprint of a data position is a hash of operations and constants, so the digest is
+    # all that makes it differ between vocabularies.
     constant = tf.constant(vocabulary.digest)
     ids = tf.numpy_function(encode, [text, constant], tf.int32, stateful=False)
     ids.set_shape([None])

@@ -1,7 +1,7 @@
-"""Trace functions from datasets to datasets, once for all epochs and shards of the same data.
+"""Trace functions from datasets to datasets once for all epochs and shards of the same data.
 
-Each `map` of a tf.data dataset traces its function anew. In a function that is traced as a whole,
-this happens once; what differs from call to call, such as seeds, is an argument.
+Each `map` of a tf.data dataset traces its function anew. Inside a function that is traced as a
+whole, this happens once; whatever differs between calls, such as seeds, is an argument.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-# Examples fetched from tf.data at once: a fetch costs as much as some tens of short examples.
+# Examples fetched from tf.data at once: a fetch costs as much as several dozen short examples.
 _BLOCK = 32
 _BLOCKS_AHEAD = 2
 _ADDRESS = re.compile(rb"<[\w.]+ object at 0x[0-9a-f]+>")
@@ -25,8 +25,8 @@ _ADDRESS = re.compile(rb"<[\w.]+ object at 0x[0-9a-f]+>")
 def traced(function: Callable[..., tf.data.Dataset], *arguments: Any, **named: Any) -> Any:
     """Trace a function for arguments of the given `tf.TypeSpec`s.
 
-    The result owns the Python functions that its datasets call: keep a reference to it as long as
-    one of them is in use.
+    The result owns the Python functions that its datasets call: keep a reference to it while any of
+    these datasets is in use.
     """
     # AutoGraph allows Python conditions on tensors in the functions that are mapped over examples.
     # `function` is not converted itself, so AutoGraph's status outside is applied explicitly.
@@ -41,15 +41,15 @@ def traced(function: Callable[..., tf.data.Dataset], *arguments: Any, **named: A
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """What the traced preprocessing of a task depends on.
+    """Everything that the traced preprocessing of a task depends on.
 
     Attributes:
-        preprocessors: those of the task; a function is only equal to itself.
+        preprocessors: the task's preprocessors; a function is equal only to itself.
         output_features: (name, `seqio.Feature`) of each feature of the task.
         lengths: (name, the largest number of tokens) of each feature.
         features: the names of the features to keep.
         buffer: the number of examples in the shuffle buffer; None to keep the order.
-        examples: the dataset of the source.
+        examples: the spec of the source's dataset.
     """
 
     preprocessors: tuple[Any, ...]
@@ -74,21 +74,21 @@ class Preprocessing:
 
 
 def blocks_of(preprocessing: Preprocessing) -> Any:
-    """The traced function (source, noise_seed, order_seed, skip) -> blocks of examples.
+    """Return the traced function (source, noise_seed, order_seed, skip) -> blocks of examples.
 
-    noise_seed: int64, raises the seeds of the preprocessors' noise; order_seed: int64, of the
-    shuffle buffer; skip: int64, the number of examples to leave out.
+    noise_seed: int64, added to the seeds of the preprocessors' noise; order_seed: int64, the seed
+    of the shuffle buffer; skip: int64, the number of examples to skip.
 
-    A study, a notebook or a test opens the same data many times, and a trace takes 0.3 s. Those of
-    the preprocessors of this package and of seqio are kept, since they depend on nothing else; a
-    function of a user's may read a global that has changed.
+    A study, a notebook or a test opens the same data many times, and a trace takes 0.3 s. Traces
+    are cached if all preprocessors come from this package or seqio, since these depend on nothing
+    else; a user's function may read a global that has changed.
     """
     known = all(map(is_known, preprocessing.preprocessors))
     return (_trace_once if known else _trace)(preprocessing)
 
 
 def is_known(step: Any) -> bool:
-    """Whether a preprocessor is one of this package or of seqio."""
+    """Return whether a preprocessor is defined in this package or in seqio."""
     while isinstance(step, functools.partial):
         step = step.func
     return getattr(step, "__module__", "").partition(".")[0] in ("t5x_like", "seqio")
@@ -125,10 +125,10 @@ def _operations(graph: Any) -> Iterator[bytes]:
 
 
 def _check_no_address(graph: Any) -> None:
-    """Check that the hash of a graph's operations is the same in another process.
+    """Check that the hash of a graph's operations will be the same in another process.
 
     Raises:
-        ValueError: a constant has an object's address.
+        ValueError: a constant contains an object's address.
     """
     for operation in _operations(graph):
         if found := _ADDRESS.search(operation):
@@ -139,7 +139,7 @@ def _check_no_address(graph: Any) -> None:
 
 
 class _Given(seqio.DataSource):
-    """A dataset as the source of a task, of one split."""
+    """A dataset wrapped as a task's source with one split."""
 
     SPLIT = "given"
 
@@ -161,7 +161,7 @@ class _Given(seqio.DataSource):
 
 @contextlib.contextmanager
 def _noise_seeds_raised_by(number: tf.Tensor) -> Iterator[None]:
-    """Make the noise of preprocessors depend on a tensor.
+    """Add a tensor to the seeds of the preprocessors' noise.
 
     `seqio.map_over_dataset` counts seeds up from a Python number and passes each to
     `tf.data.Dataset.random`; within this context `number` is added to them there.

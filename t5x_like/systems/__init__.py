@@ -15,19 +15,19 @@ from t5x_like.names import choose, hint, import_file
 from t5x_like.systems.system import AttentionConfig, System
 
 _PARTS = ("system", "encoder_tasks", "policy_optimization")  # files that are not systems
-_OF_NETWORKS = ("sides", "generates", "example_batch")  # what every network declares
+_OF_NETWORKS = ("sides", "generates", "example_batch")  # attributes that every network declares
 
 # The settings of the computation, which a network shares with the networks inside it.
 COMPUTATION = tuple(name for name in AttentionConfig.__dataclass_fields__ if name != "vocab_size")
 
-# The ends of the names of settings that count something a network cannot do without.
+# Settings whose names end like this must be 1 or more, unless their published value is 0.
 _SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width")
 _SIGNED = ("shift",)  # settings that may be below 0
 _DTYPES = ("float32", "bfloat16")
 
 
 def names() -> list[str]:
-    """The names of all systems."""
+    """Return the names of all systems."""
     return [info.name for info in pkgutil.iter_modules(__path__) if info.name not in _PARTS]
 
 
@@ -35,8 +35,9 @@ def find(name: str) -> System:
     """Find a system by its name, or in a Python file of the user.
 
     Args:
-        name: a module of t5x_like.systems, such as "bert"; or a file with a `System` named SYSTEM,
-            such as "my_models/memory.py", or "my_models/memory.py:SMALL" for another name in it.
+        name: a module of t5x_like.systems, such as "bert"; or a file that defines a `System` named
+            SYSTEM, such as "my_models/memory.py"; or "my_models/memory.py:SMALL" for a `System`
+            with another name.
 
     Raises:
         ValueError: there is no such system; the message contains the nearest name.
@@ -58,22 +59,23 @@ def complete(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policy_of(name: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The system and the settings of the policy of a system that has one (`System.policy`).
+    """Return the name of the policy's system and its settings, for a system with a `policy`.
 
     Raises:
         ValueError: one of the two systems does not exist.
     """
     own = dict(config[find(name).policy])
     policy = own.pop("system")
-    # Of settings that both have, those of the whole network count.
+    # The settings of the whole network override the policy's settings of the same name.
     own |= {setting: value for setting, value in config.items() if setting in own}
     return policy, complete(policy, own)
 
 
 def inside(config: Mapping[str, Any], part: str) -> dict[str, Any]:
-    """The settings of a network inside another, as `config[part]` has them, and its `system`.
+    """Return the settings of the network `part` inside another, including its `system`.
 
-    The settings COMPUTATION are those of `config`. A `folder`, which it is read from, is left out.
+    They are `config[part]`, with the settings COMPUTATION of `config` and without `folder`, which
+    names the folder to read the parameters from.
     """
     settings = {**config[part], **{name: config[name] for name in COMPUTATION}}
     settings.pop("folder", None)
@@ -81,7 +83,7 @@ def inside(config: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 
 def _in_file(file: pathlib.Path, name: str) -> System:
-    """The system with this name in a Python file."""
+    """Return the system with this name in a Python file."""
     if not file.is_file():
         beside = [str(other) for other in file.parent.glob("*.py")]
         raise ValueError(f"system={str(file)!r} does not exist.{hint(str(file), beside)}")
@@ -98,10 +100,13 @@ def _import(file: pathlib.Path) -> ModuleType:
 
 
 def _check_value(setting: str, value: Any, published: Any) -> None:
-    """Check the type and range of a setting of `model`, whose published value it replaces.
+    """Check the type and range of a setting of `model`.
+
+    Args:
+        published: the value of the setting in one of the system's sizes, which has the right type.
 
     Raises:
-        ValueError: it has another type, or is out of range.
+        ValueError: the value has another type, or is out of range.
     """
     allowed = ""
     if type(published) is bool and type(value) is not bool:
@@ -123,12 +128,13 @@ def _check_value(setting: str, value: Any, published: Any) -> None:
 
 
 def settings(name: str, config: Mapping[str, Any]) -> Any:
-    """Return a config's `model` as the settings of its system, an object of the class of its sizes.
+    """Check a config's `model` and return it as an object of the class of the system's sizes.
 
     Settings that are newer than the config's run get the values of `System.later`.
 
     Raises:
-        ValueError: the system or a setting does not exist, or a setting is missing or bad.
+        ValueError: the system or a setting does not exist, a setting is missing, has the wrong type
+            or is out of range, or the system's sizes have no `vocab_size`.
     """
     system, config = find(name), complete(name, config)
     known = next(iter(system.sizes.values()))
@@ -153,7 +159,8 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
     """Build the network of a system with the settings of a config's `model`.
 
     Raises:
-        ValueError: `settings` refuses them, or the settings do not suit each other.
+        ValueError: see `settings`; or the settings contradict each other, or the network lacks an
+            attribute that every network declares.
     """
     network = find(name).build(settings(name, config))
     if lacking := [part for part in _OF_NETWORKS if not hasattr(network, part)]:

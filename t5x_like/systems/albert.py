@@ -44,8 +44,8 @@ def _size(layers: int, d_model: int, heads: int) -> AlbertConfig:
 
 
 # Table 1 with d_model / 64 heads (section 3.1), and the dropout of the released v2 models; the
-# paper's own (v1) have 0.1, except xxlarge. For xlarge, the released archive has 32 heads as well,
-# and Hugging Face's config.json 16 (github.com/google-research/albert/issues/180).
+# paper's models (v1) have 0.1, except xxlarge. For xlarge, the released archive also has 32 heads,
+# but Hugging Face's config.json has 16 (github.com/google-research/albert/issues/180).
 SIZES: dict[str, AlbertConfig] = {
     "base": _size(12, 768, 12),
     "large": _size(24, 1024, 16),
@@ -59,7 +59,7 @@ ACTIVATIONS = {
 }
 _ATTENTION = ("self_attention", "self_attention_norm")
 _FEED_FORWARD = ("feed_forward", "feed_forward_norm")
-# The parts of a layer that have the same parameters in all layers of a group (section 4.5).
+# The submodules of a layer that have the same parameters in all layers of a group (section 4.5).
 SHARED: dict[str, tuple[str, ...]] = {
     "all": (*_ATTENTION, *_FEED_FORWARD),
     "attention": _ATTENTION,
@@ -68,27 +68,28 @@ SHARED: dict[str, tuple[str, ...]] = {
 }
 
 
-# ---- Cross-layer parameter sharing: N layers that share all or some of their parameters.
+# ---- Cross-layer parameter sharing: a stack whose layers share all or some of their parameters.
 
 
 class SharedStack(nn.Module):
     """Apply a block N times, with parameters shared across layers (Lan et al. 2019, section 3.1).
 
-    The N layers form G groups of N/G. The layers of a group share the parameters of the parts that
-    are shared, and have their own in the others. A shared parameter has the shape [G, I, ...],
-    another one [N, I, ...]; the gradient of a shared one is the sum over its uses.
+    The N layers form G groups of N/G layers. The layers of a group share the parameters of the
+    submodules `parts`; the parameters of other submodules differ between layers. A shared parameter
+    has the shape [G, I, ...], any other parameter [N, I, ...]; the gradient of a shared parameter
+    is the sum over the layers that use it.
 
-    The loop over layers closes over shared parameters and scans the others. Linen's `scan` can only
-    do either for a whole collection, so the block is applied as a function.
+    The loop over layers closes over shared parameters and scans over the others. Linen's `scan` can
+    only do one of these for a whole collection, so the block is applied as a function.
 
     Attributes:
         make_block: factory of the block, `block(carry, shared, per_layer) -> (carry, out)`.
         layers: N.
         groups: G, which divides N.
-        inner: I, the number of blocks in a layer, each with parameters of its own.
-        parts: the submodules of the block that are shared.
-        compute: its `loop` and `remat` are of these layers, whose parameters have the same shapes
-            for every `loop`.
+        inner: I, the number of blocks in a layer, which share no parameters.
+        parts: the submodules of the block whose parameters are shared.
+        compute: its `loop` and `remat` determine how the layers run; the parameters have the same
+            shapes for every `loop`.
     """
 
     make_block: Callable[..., nn.Module]
@@ -100,10 +101,16 @@ class SharedStack(nn.Module):
 
     @nn.compact
     def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
-        """The last carry, and the blocks' outputs [N * I, ...]; `per_layer` is as long.
+        """Return the last carry, and the blocks' outputs [N * I, ...].
+
+        Args:
+            carry: the input of the first block.
+            shared: the input of all blocks.
+            per_layer: the inputs of each block, [N * I, ...].
 
         Raises:
-            ValueError: the groups do not divide the layers, or an unknown part, `loop` or `remat`.
+            ValueError: the groups do not divide the layers, or there is no such part, `loop` or
+                `remat`.
         """
         if self.layers % self.groups:
             raise ValueError(
@@ -127,17 +134,17 @@ class SharedStack(nn.Module):
         return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), outs)
 
     def split(self, stacked: PyTree) -> PyTree:
-        """A tree of arrays with a first axis of N * I in the form of `per_layer`: the same."""
+        """Return arrays [N * I, ...] in the form of `per_layer`, which is the same."""
         return stacked
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
-        """The blocks' empty caches, [N * I, ...]."""
+        """Return the blocks' empty caches, [N * I, ...]."""
         block = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
         number = self.layers * self.inner
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), block)
 
     def _run(self, apply: Callable[..., Any], carry: PyTree, params: PyTree, xs: PyTree) -> Any:
-        """Run the blocks in nested loops over groups, layers and the blocks of a layer."""
+        """Run the blocks in nested loops over groups, layers, and the blocks of a layer."""
         in_a_row = unrolls(self.compute.loop, self.layers * self.inner)
         if self.compute.remat != "none":
             policy = choose("model.remat", self.compute.remat, {"none": None, **REMAT_POLICIES})
@@ -162,7 +169,7 @@ class SharedStack(nn.Module):
         return scan(group, carry, (same, own, xs), length=self.groups)
 
     def _parameters(self, init: Callable[[Array], PyTree]) -> PyTree:
-        """The parameters by part of the block; initialized where they do not exist yet."""
+        """Return {submodule of the block: its parameters}, which are created in initialization."""
         if not self.is_initializing():
             return nn.unbox(self.variables["params"])
         names = tuple(jax.eval_shape(lambda: init(jax.random.key(0)))["params"])
@@ -184,7 +191,8 @@ def build(config: AlbertConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Raises:
-        ValueError: no such head, kind of sharing or activation, or groups of unequal size.
+        ValueError: there is no such head, kind of sharing or activation. (The network raises it
+            when it is initialized if `groups` does not divide `layers`.)
     """
     make_masked_lm = bert.masked_lm(config, activation=_activation(config))
     make_pooler = functools.partial(
@@ -202,7 +210,7 @@ def build(config: AlbertConfig) -> nn.Module:
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
     }
     return Encoder(
-        # Section 3.1: embeddings of width E, and a projection to the width of the layers.
+        # Section 3.1: embeddings of width E are projected to the width of the layers.
         make_embeddings=bert.embeddings(dataclasses.replace(config, d_model=config.embedding)),
         make_projection=functools.partial(
             Linear,
@@ -227,7 +235,7 @@ def _activation(config: AlbertConfig) -> Callable[[jax.Array], jax.Array]:
 
 
 def tower(config: AlbertConfig) -> Callable[..., nn.Module]:
-    """BERT's layers, which share parameters (section 3.1)."""
+    """Return a factory of a tower of BERT's layers, which share parameters (section 3.1)."""
     stack = functools.partial(
         SharedStack,
         make_block=bert.block(config, activation=_activation(config)),
@@ -248,9 +256,10 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The sum of two means: masked tokens, and the class of a pair of segments (section 3.1).
+    """Return the mean loss of masked tokens plus the mean loss of segment pairs (section 3.1).
 
-    The class is their order, or with another objective whether the second follows the first.
+    The label of a pair is the order of its segments or, with another objective, whether the second
+    segment follows the first.
 
     Args:
         rng: key of dropout; None in evaluation.

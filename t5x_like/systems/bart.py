@@ -72,7 +72,7 @@ def _size(layers: int, d_model: int, heads: int) -> BartConfig:
     )
 
 
-# Sections 4 and 5.1; the heads and the positions are the released code's.
+# Sections 4 and 5.1; the numbers of heads and positions are from the released code.
 SIZES: dict[str, BartConfig] = {"base": _size(6, 768, 12), "large": _size(12, 1024, 16)}
 
 INIT = nn.initializers.normal(0.02)
@@ -82,13 +82,13 @@ _RESERVED = 2  # unused first rows of the position table, as in fairseq
 loss = autoregressive.loss
 
 
-# ---- An encoder-decoder whose decoder states classify the text: BART on labelled text.
+# ---- An encoder-decoder with a head on the decoder's states: BART on labelled text.
 
 
 class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
     """Lewis et al. 2019, section 3.1: the same input on both sides, and a head on the decoder.
 
-    It has the interface of an `Encoder` whose hidden states are the decoder's. The parameters have
+    It has the interface of an `Encoder`: its hidden states are the decoder's. The parameters have
     the same names as in an `EncoderDecoder`.
 
     Attributes:
@@ -107,13 +107,13 @@ class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]
         self.head = self.make_task_head()
 
     def table(self) -> Float[Array, "V E"]:
-        """The token embeddings, for a head that is tied to them."""
+        """Return the embedding table, for a head that is tied to it."""
         return self.token_embedder.embedding
 
     def _encode(
         self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
     ) -> tuple[Float[Array, "B L D"], dict[str, Any]]:
-        """The output of the decoder's last layer."""
+        """Return the output of the decoder's last layer, and what both towers collected."""
         tokens, seen = batch["encoder_input_tokens"], self.mask_of_document(batch)
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         shared = Shared(
@@ -133,13 +133,13 @@ class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]
         return hidden, {"encoder": of_encoder, "decoder": of_decoder}
 
     def _shifted(self, tokens: Int[Array, "B L"], segments: Int[Array, "B L"]) -> Array:
-        """The decoder's input: each text shifted right by one, after the start token."""
+        """Return the decoder's input: the start token, then the text without its last token."""
         real = segments > 0
         first = real & (jnp.cumsum(real, axis=1) == 1)
         return jnp.where(first, self.start_id, jnp.roll(tokens, 1, axis=1))
 
 
-# ---- A new encoder before a pretrained encoder-decoder, for a language that it was not trained on.
+# ---- A new encoder in front of a pretrained encoder-decoder, to translate from a new language.
 
 
 class SourceEncoder(nn.Module):
@@ -158,7 +158,7 @@ class SourceEncoder(nn.Module):
         self.encoder = self.make_encoder()
 
     def __call__(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
-        """The output of the last layer."""
+        """Return the output of the last layer."""
         return self.encoder(self.token_embedder(tokens), shared)[0]
 
 
@@ -176,7 +176,7 @@ class Translator(EncoderDecoder, kw_only=True):  # type: ignore[call-arg]  # fla
         self.source = self.make_source()
 
     def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
-        """The output of the new encoder, in place of the token embeddings."""
+        """Return the output of the new encoder, which replaces the token embeddings."""
         return self.source(tokens, shared)
 
 
@@ -185,13 +185,13 @@ def build(config: BartConfig) -> nn.Module:
 
     Args:
         config: its `head` is "generation"; "translation" (section 3.4), with a new encoder of
-            `source_layers` layers and `source_vocab_size` tokens (0: `vocab_size`); or one of
+            `source_layers` layers and `source_vocab_size` tokens (0: `vocab_size`); or a head of
             `select_head`, on the decoder's states (sections 3.1 and 3.2). `sep_id` is the token
-            that ends a text, and also the decoder's first input. `decoder_d_ff` and
-            `decoder_heads` are 0 where they are the encoder's `d_ff` and `heads`.
+            that ends a text, and also the decoder's first input. If `decoder_d_ff` or
+            `decoder_heads` is 0, the decoder has the encoder's `d_ff` or `heads`.
 
     Raises:
-        ValueError: no such head.
+        ValueError: there is no such head.
     """
     if isinstance(config.head, str):  # not a mapping of tasks
         choose("model.head", config.head, {**SYSTEM.tasks, "features": None})
@@ -227,12 +227,12 @@ def build(config: BartConfig) -> nn.Module:
 
 
 def decoder_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The `d_ff` and `heads` of the decoder."""
+    """Return the `d_ff` and `heads` of the decoder."""
     return {name: config[f"decoder_{name}"] or config[name] for name in ("d_ff", "heads")}
 
 
 def embedding(config: Seq2SeqConfig) -> Callable[..., nn.Module]:
-    """The token embeddings of the encoder, the decoder and the output layer."""
+    """Return a factory of the token embeddings, which the output layer shares."""
     return functools.partial(
         TokenEmbed,
         vocab_size=config.vocab_size,
@@ -250,12 +250,13 @@ def tower(
     make_norm: Callable[..., nn.Module] = NORM,
     reserved: int = _RESERVED,
 ) -> Callable[..., nn.Module]:
-    """Positions, a layer norm, and post-norm layers.
+    """Return a factory of a `Tower`: add positions, a layer norm, and post-norm layers.
 
     Args:
+        layers: the number of layers.
         reads_memory: whether the layers have cross-attention to the encoder's output.
         make_norm: factory of all layer norms.
-        reserved: rows of the position table before position 0.
+        reserved: the number of unused rows of the position table before position 0.
     """
     norm = functools.partial(make_norm, compute=config.compute)
     return functools.partial(
@@ -274,7 +275,7 @@ def tower(
 
 
 def positions(config: Seq2SeqConfig, *, reserved: int = _RESERVED) -> Callable[..., nn.Module]:
-    """Learned positions, with `reserved` rows of the table before position 0."""
+    """Return a factory of learned positions, with `reserved` unused rows before position 0."""
     return functools.partial(
         LearnedPositions,
         length=config.positions + reserved,
@@ -293,7 +294,13 @@ def block(
     make: Callable[..., nn.Module] = PostNormBlock,
     activation: Callable[[Array], Array] = GELU,
 ) -> Callable[..., nn.Module]:
-    """A layer with biases, of the class `make`; `reads_memory` as for `tower`."""
+    """Return a factory of a layer with biases.
+
+    Args:
+        reads_memory, make_norm: see `tower`.
+        make: the class of the layer.
+        activation: the activation of the feed-forward network.
+    """
     attention = functools.partial(
         Attention,
         heads=config.heads,
@@ -344,10 +351,11 @@ def _head(config: BartConfig) -> Callable[..., nn.Module]:
 
 
 def frozen_at_first(config: BartConfig) -> tuple[str, ...]:
-    """The parameters that the first stage of section 3.4 freezes, for `optimizer.frozen`.
+    """Return the parameters that the first stage of section 3.4 freezes, for `optimizer.frozen`.
 
-    These are all but the new encoder, the position tables, and the query, key and value kernels of
-    the first layer. The config needs `loop` "unroll": scanned layers cannot be frozen one by one.
+    These are all parameters except the new encoder, the position tables, and the query, key and
+    value projections of the encoder's first layer. The config needs `loop` "unroll": layers that
+    are scanned cannot be frozen individually.
     """
     first = "encoder/layers/layer_0"
     rest = (
@@ -382,6 +390,6 @@ SYSTEM = System(
         "eos_token_id": "sep_id",
         "pad_token_id": "padding",
     },
-    # The parameters of the head for translation, and the bias of the logits.
+    # The new encoder of the head "translation", and the bias of the logits.
     adapt=functools.partial(adaptation, new=("source/", "lm_head/bias")),
 )

@@ -59,7 +59,7 @@ class EncoderConfig(DropoutConfig, LayersConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DenseEncoderConfig(EncoderConfig, AttentionConfig):
-    """The settings of such an encoder, where every token attends to all others."""
+    """The settings of an `EncoderConfig` whose tokens attend to all tokens."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,12 +83,13 @@ INIT = nn.initializers.truncated_normal(0.02)
 NORM = functools.partial(LayerNorm, epsilon=1e-12)
 
 
-# ---- The layers of an encoder that a head reads: one, several concatenated, or a weighted sum.
+# ---- Which layers of the encoder a head reads: one, several concatenated, or a weighted sum.
 
 
 LAST = "last"
 _FOUR = slice(-4, None)
-# Of the states before the first layer and after each, in the order of Devlin et al. 2018, table 7.
+# Slices of the states before the first layer and after each layer, in the order of Devlin et al.
+# 2018, table 7.
 LAYERS: Mapping[str, slice] = {
     "embeddings": slice(0, 1),
     "second_to_last": slice(-2, -1),
@@ -102,8 +103,8 @@ LAYERS: Mapping[str, slice] = {
 class LayerFeatures(nn.Module):
     """The features that Devlin et al. 2018 take from a frozen BERT (section 5.3, table 7).
 
-    A weighted sum has a learned weight for each layer, in a softmax, and a learned scale, as in
-    Peters et al. 2018 (equation 1); the paper does not define its own.
+    A weighted sum has the softmax of a learned number for each layer as weights, and a learned
+    scale, as in Peters et al. 2018 (equation 1); Devlin et al. do not define theirs.
 
     Attributes:
         kind: one of LAYERS.
@@ -113,10 +114,13 @@ class LayerFeatures(nn.Module):
 
     @nn.compact
     def __call__(self, states: Float[Array, "N+1 B L D"]) -> Float[Array, "B L F"]:
-        """The features; concatenated layers have F = 4 D, all others D.
+        """Return the features: F = 4 D for concatenated layers, otherwise D.
+
+        Args:
+            states: the input of the first layer and the output of each of the N layers.
 
         Raises:
-            ValueError: fewer layers than are read.
+            ValueError: the network has fewer than the 4 layers to read.
         """
         chosen = states[LAYERS[self.kind]]
         if "last_4" in self.kind and len(states) < 5:
@@ -133,7 +137,10 @@ class LayerFeatures(nn.Module):
 
 
 def select_features(kind: str) -> Callable[..., nn.Module] | None:
-    """The factory of `LayerFeatures` that `model.layer_features` names, None for the last layer.
+    """Return the factory of `LayerFeatures` that `kind` names, None for the last layer.
+
+    Args:
+        kind: the setting `model.layer_features`.
 
     Raises:
         ValueError: there is no such kind.
@@ -146,11 +153,11 @@ def build(config: BertConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 3).
 
     Args:
-        config: its `head` is "pretraining", "masked_lm", or one of `select_head`. The latter read
-            the layers that `layer_features` names, see LAYERS.
+        config: its `head` is "pretraining", "masked_lm", or a head of `select_head`. The latter
+            reads the layers that `layer_features` names, see LAYERS.
 
     Raises:
-        ValueError: no such head or features.
+        ValueError: there is no such head or no such features.
     """
     make_masked_lm = masked_lm(config)
     make_pooler = functools.partial(
@@ -177,10 +184,15 @@ def build(config: BertConfig) -> nn.Module:
 def layer_features(
     config: BertConfig, *, pretraining: Collection[str]
 ) -> Callable[..., nn.Module] | None:
-    """What the head reads of the layers (section 5.3), None for the last one's output.
+    """Return the factory of the features that the head reads (section 5.3).
+
+    It is None if the head reads the last layer.
+
+    Args:
+        pretraining: the heads of pretraining, which can read only the last layer.
 
     Raises:
-        ValueError: no such features, or others than the last layer's for a head of pretraining.
+        ValueError: there are no such features, or a head of pretraining cannot read them.
     """
     make = select_features(config.layer_features)
     if make is not None and config.head in list(pretraining):
@@ -192,7 +204,7 @@ def layer_features(
 
 
 def embeddings(config: EncoderConfig) -> Callable[..., nn.Module]:
-    """Embeddings of tokens, positions and segments, summed, with a layer norm (figure 2)."""
+    """Return a factory of summed token, position and segment embeddings, with a norm (figure 2)."""
     table = functools.partial(
         TokenEmbed, features=config.d_model, embedding_init=INIT, compute=config.compute
     )
@@ -206,7 +218,8 @@ def embeddings(config: EncoderConfig) -> Callable[..., nn.Module]:
             embedding_init=INIT,
             compute=config.compute,
         ),
-        # Two rows: the gradient of a gather would add every token of the batch to one of them.
+        # The table has only two rows: the backward pass of a gather would add the gradients of all
+        # tokens of the batch into these, which is slow.
         make_token_types=functools.partial(
             table,
             vocab_size=config.token_types,
@@ -223,7 +236,7 @@ def block(
     make_norm: Callable[..., nn.Module] = NORM,
     activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
-    """A layer of the encoder of Vaswani et al. 2017, with GELU (section 3)."""
+    """Return a factory of an encoder layer of Vaswani et al. 2017, with GELU (section 3)."""
     return functools.partial(
         PostNormBlock,
         make_norm=functools.partial(make_norm, compute=config.compute),
@@ -245,7 +258,7 @@ def block(
 def feed_forward(
     d_ff: int, compute: Compute, *, activation: Activation = GELU
 ) -> Callable[..., nn.Module]:
-    """The feed-forward of a layer."""
+    """Return a factory of the feed-forward sublayer."""
     return functools.partial(
         MLP,
         hidden=d_ff,
@@ -260,7 +273,7 @@ def feed_forward(
 def tower(
     config: DenseEncoderConfig, *, make_norm: Callable[..., nn.Module] = NORM
 ) -> Callable[..., nn.Module]:
-    """The stack of layers, each with its own parameters."""
+    """Return a factory of the stack of layers, which share no parameters."""
     stack = functools.partial(
         Stack,
         make_block=block(config, make_norm=make_norm),
@@ -276,7 +289,7 @@ def masked_lm(
     make_norm: Callable[..., nn.Module] = NORM,
     activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
-    """The output layer for masked tokens (section 3.1)."""
+    """Return a factory of the output layer for masked tokens (section 3.1)."""
     return functools.partial(
         MaskedLM,
         make_norm=functools.partial(make_norm, compute=config.compute),
@@ -294,7 +307,7 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The sum of two means: masked tokens, and the next sentence (section 3.1).
+    """Add the mean losses of masked tokens and of next sentence prediction (section 3.1).
 
     Args:
         rng: key of dropout; None in evaluation.

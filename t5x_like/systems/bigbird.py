@@ -57,7 +57,7 @@ def _size(layers: int, d_model: int, heads: int) -> BigBirdConfig:
 SIZES: dict[str, BigBirdConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
 GELU = functools.partial(nn.gelu, approximate=True)
-# Table 1, and dense attention.
+# The rows of table 1, and dense attention.
 ATTENTION_PARTS: dict[str, tuple[str, ...]] = {
     "window|random|global": PARTS,
     "window|random": ("window", "random"),
@@ -73,12 +73,13 @@ def build(config: BigBirdConfig) -> nn.Module:
 
     Args:
         config: its `head` is "masked_lm", "pretraining", which also predicts the next sentence, or
-            one of `select_head`; `attention_parts` is one of ATTENTION_PARTS, `block` the tokens of
-            a block, `random` the number of random blocks, and `random_blocks` "fixed", or "first"
-            for what Hugging Face computes in evaluation: see `Pattern`.
+            a head of `select_head`; `attention_parts` is one of ATTENTION_PARTS, `block` the number
+            of tokens in a block, `random` the number of random blocks, and `random_blocks` "fixed",
+            or "first" to compute the same as Hugging Face in evaluation: see `Pattern`.
 
     Raises:
-        ValueError: no such head, attention or kind of random blocks, or a block of no tokens.
+        ValueError: there is no such head, attention or kind of random blocks, `block` is below 1,
+            or `random` is negative.
     """
     make_masked_lm = bert.masked_lm(config, activation=GELU)
     make_pooler = functools.partial(
@@ -123,7 +124,7 @@ def build(config: BigBirdConfig) -> nn.Module:
 
 
 class LayerAnswerHead(nn.Module):
-    """Predict the start and the end of an answer after one more feed-forward layer, as released."""
+    """Predict the start and end of an answer after another feed-forward layer, as released."""
 
     make_feed_forward: Callable[..., nn.Module]
     make_norm: Callable[..., nn.Module]
@@ -134,7 +135,7 @@ class LayerAnswerHead(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`start_logits` and `end_logits`, float32 [B, L]."""
+        """Return `start_logits` and `end_logits`, float32 [B, L]."""
         x = nn.Dropout(self.dropout)(hidden, deterministic)
         y = self.make_feed_forward(name="feed_forward")(x, deterministic=deterministic)
         y = nn.Dropout(self.dropout)(y, deterministic)
@@ -145,7 +146,7 @@ class LayerAnswerHead(nn.Module):
 
 
 def tower(config: BigBirdConfig) -> Callable[..., nn.Module]:
-    """The layers: BERT's, with the random blocks of each."""
+    """Return a factory of a tower of BERT's layers with block-sparse attention."""
     return functools.partial(
         Tower,
         make_stack=stack(
@@ -167,7 +168,10 @@ def stack(
     layers: int,
     heads: int,
 ) -> Callable[..., nn.Module]:
-    """The layers of an encoder with block-sparse attention, each with its random blocks."""
+    """Return a factory of a stack of layers with block-sparse attention.
+
+    Each layer has different random blocks.
+    """
 
     def choose_blocks(length: int) -> np.ndarray | None:
         if not sparse.parts or sparse.is_dense(length):
@@ -184,7 +188,7 @@ def stack(
 
 
 def pattern(config: PatternConfig) -> Pattern:
-    """The blocks that the queries of a block attend to.
+    """Return the `Pattern` of a config: the blocks that the queries of a block attend to.
 
     Raises:
         ValueError: see `build`.
@@ -202,7 +206,7 @@ def pattern(config: PatternConfig) -> Pattern:
 
 
 def block(config: BigBirdConfig) -> Callable[..., nn.Module]:
-    """BERT's layer with the approximate GELU and block-sparse attention."""
+    """Return a factory of BERT's layer with the approximate GELU and block-sparse attention."""
     return functools.partial(
         PostNormPatternBlock,
         make_norm=functools.partial(bert.NORM, compute=config.compute),
@@ -223,17 +227,17 @@ def block(config: BigBirdConfig) -> Callable[..., nn.Module]:
 
 
 def _repeated_positions(folder: Mapping[str, Any], rows: int) -> tuple[int, ...]:
-    """The positions of a RoBERTa or a BERT, over and over (section 4).
+    """Return the rows of a RoBERTa's or BERT's position table, repeated up to `rows` (section 4).
 
     Raises:
-        ValueError: the last copy would not be whole.
+        ValueError: the last copy of the table would not be complete.
     """
     if rows % folder["positions"]:
         raise ValueError(
             f"model.positions={rows} must be a multiple of the {folder['positions']} positions of "
             "the model to start from, which are repeated"
         )
-    first = folder.get("padding", -1) + 1  # RoBERTa's rows before that of position 0
+    first = folder.get("padding", -1) + 1  # RoBERTa's table has rows before position 0
     return tuple(first + row % folder["positions"] for row in range(rows))
 
 
@@ -246,7 +250,7 @@ def adapt(source: Mapping[str, Any], config: Mapping[str, Any]) -> Adaptation:
     rows = {}
     if source["positions"] != config["positions"]:
         rows["embeddings/position/embedding"] = _repeated_positions(source, config["positions"])
-    types = source["token_types"]  # RoBERTa has one, for each of ours
+    types = source["token_types"]  # RoBERTa has one row, which is copied to every row here
     if types != config["token_types"]:
         rows["embeddings/token_type/embedding"] = tuple(
             row % types for row in range(config["token_types"])

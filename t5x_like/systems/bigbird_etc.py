@@ -36,7 +36,7 @@ from t5x_like.systems import bert, bigbird
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import DropoutConfig, LayersConfig, System, Task, adaptation
 
-_SIDES = ("text", "global")  # whose relative positions differ
+_SIDES = ("text", "global")  # which have separate tables of relative positions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,27 +68,29 @@ def _size(layers: int, d_model: int, heads: int, block: int) -> BigBirdEtcConfig
     )
 
 
-# Appendix E.1, table 8. The distance, the id of global tokens and the masks are ETC's released
-# code's.
+# Appendix E.1, table 8. The distance, the id of global tokens and the masks are from ETC's released
+# code.
 SIZES: dict[str, BigBirdEtcConfig] = {
     "base": _size(12, 768, 12, block=84),
     "large": _size(24, 1024, 16, block=169),
 }
 
 
-# ---- Global-local attention: text attends to near text and to global tokens, these to everything.
+# ---- Global-local attention: text attends to near text and global tokens, which attend to all.
 
 
 @flax.struct.dataclass(kw_only=True)
 class SentenceMask(AttentionMask):
-    """Which tokens of a text, and which global tokens in front of it, see each other.
+    """Which tokens of a text, and which global tokens in front of it, attend to each other.
 
     Attributes:
         text_segments: the document of each token, 0 on padding.
-        global_segments: the document of each global token, 0 where there is none.
+        global_segments: the document of each global token, 0 if the global token is not used.
         sentences: the global token of each token's sentence, counted from 1; 0 for none.
-        hard_global: a global token sees the tokens of its sentence alone, not of its document.
-        hard_text: a token sees the global token of its sentence alone.
+        hard_global: whether a global token attends only to the tokens of its sentence, rather than
+            of its document.
+        hard_text: whether a token attends only to the global token of its sentence, rather than to
+            all global tokens of its document.
     """
 
     text_segments: Int[Array, "B L"]
@@ -98,12 +100,12 @@ class SentenceMask(AttentionMask):
     hard_text: bool = flax.struct.field(pytree_node=False, default=False)
 
     def own(self) -> Bool[Array, "B L G"]:
-        """Whether a global token is that of a token's sentence."""
+        """Return whether each token belongs to the sentence of each global token."""
         numbers = jnp.arange(1, self.global_segments.shape[1] + 1)
         return self.sentences[:, :, None] == numbers
 
     def same_document(self) -> Bool[Array, "B L G"]:
-        """Whether a token and a global token are of one document."""
+        """Return whether each token and each global token belong to the same document."""
         text, summary = self.text_segments[:, :, None], self.global_segments[:, None]
         return (text == summary) & (text > 0)
 
@@ -111,18 +113,19 @@ class SentenceMask(AttentionMask):
 class GlobalLocalAttention(Attention):
     """Self-attention of global tokens followed by a text (Ainslie et al. 2020).
 
-    A token of the text sees its block of W tokens, those beside it, and the G global tokens; these
-    see each other and the text. Time and memory grow with L, not with its square. Queries, keys and
-    values have the same projections on both sides, the outputs different ones.
+    A token of the text attends to its block of W tokens, to the two neighboring blocks, and to the
+    G global tokens; global tokens attend to each other and to the text. Time and memory grow with
+    L, not with its square. Text and global tokens share the projections of queries, keys and
+    values, but not the output projection.
 
-    A score has a relative term, as in Shaw et al. 2018 with a bias: q * (k + a_r) + b_r, where r is
-    the distance of two tokens, or of two global tokens, clipped to `distance`; and between the two
-    kinds it is whether the token is of the sentence. Tokens and global tokens have tables of their
-    own.
+    A score has a relative term, as in Shaw et al. 2018, with a bias: q * (k + a_r) + b_r. Between
+    two tokens, or two global tokens, r is their distance, clipped to `distance`; between a token
+    and a global token, r is whether the token belongs to the global token's sentence. Queries of
+    tokens and of global tokens have separate tables a and b.
 
     Attributes:
         block: W.
-        distance: the largest distance with a parameter of its own.
+        distance: the largest distance with separate parameters; larger distances share them.
         relative_init: initializer of a_r.
     """
 
@@ -152,13 +155,14 @@ class GlobalLocalAttention(Attention):
         deterministic: bool = True,
         with_scores: bool = False,
     ) -> tuple[Float[Array, "B T D"], None]:
-        """The output for each global token and each token.
+        """Return the output for each global token, and then for each token of the text.
 
         Args:
-            mask: a `SentenceMask`, which has the number of global tokens.
+            mask: a `SentenceMask`, from whose shape the number of global tokens is read.
+            bias, positions, extra: not used.
 
         Raises:
-            ValueError: scores are asked for, which are never all computed at once.
+            ValueError: `with_scores` is set: the scores are never all computed at once.
         """
         del bias, positions, extra  # positions are relative
         if with_scores:
@@ -200,7 +204,11 @@ class GlobalLocalAttention(Attention):
         return jnp.concatenate(outs, axis=1), None
 
     def _relative(self, side: str, query: Float[Array, "B T H K"]) -> Float[Array, "B H T R"]:
-        """The term of each relation: the 2 * distance + 1 distances, then not own and own."""
+        """Return the score term of each relation r for each query.
+
+        The R relations are the 2 * distance + 1 distances, then "another sentence" and "the same
+        sentence".
+        """
         shape = (2 * self.distance + 3, *query.shape[2:])
         axes = ("positions", "heads", "kv")
         init = nn.with_logical_partitioning(self.relative_init, axes)
@@ -232,7 +240,10 @@ def _attend_from_text(
     distance: int,
     **settings: Any,
 ) -> Float[Array, "B L H K"]:
-    """The values of the text, block by block: of three blocks and all global tokens."""
+    """Return the attention output of the text, computed block by block.
+
+    Each block of queries attends to three blocks of the text and to all global tokens.
+    """
     batch, length = query.shape[:2]
     number = -(-length // block)
 
@@ -271,20 +282,20 @@ def _attend_from_text(
 def _of_distance(
     terms: Float[Array, "b H T R"], apart: Int[np.ndarray, "T S"], distance: int
 ) -> Float[Array, "b H T S"]:
-    """The terms of the distances between T queries and S keys."""
+    """Return the relative terms of the distances `apart` between T queries and S keys."""
     index = jnp.asarray(np.clip(apart, -distance, distance) + distance)
     return jnp.take_along_axis(terms, index[None, None], axis=-1)
 
 
 def _of_own(terms: Float[Array, "b H T R"], own: Bool[Array, "b 1 T S"]) -> Float[Array, "b H T S"]:
-    """The terms between two kinds of tokens."""
+    """Return the relative terms between text tokens and global tokens."""
     return jnp.where(own, terms[..., -1:], terms[..., -2:-1])
 
 
 def _from_global(
     terms: Float[Array, "B H G R"], mask: SentenceMask, *, distance: int
 ) -> Float[Array, "B H G S"]:
-    """The relative terms of the global tokens to each other and to the text."""
+    """Return the relative terms of the global tokens with each other and with the text."""
     count = terms.shape[2]
     apart = np.arange(count) - np.arange(count)[:, None]
     own = jnp.moveaxis(mask.own(), 1, 2)[:, None]
@@ -292,7 +303,7 @@ def _from_global(
 
 
 def _seen_by_global(mask: SentenceMask) -> Bool[Array, "B 1 G S"]:
-    """The global tokens and the tokens that each global token sees."""
+    """Return which global tokens and which tokens each global token attends to."""
     summary = mask.global_segments
     text = mask.same_document()
     text = text & mask.own() if mask.hard_global else text
@@ -304,12 +315,12 @@ def _seen_by_global(mask: SentenceMask) -> Bool[Array, "B 1 G S"]:
 
 
 class GlobalLocalEmbeddings(nn.Module):
-    """norm(token + kind) of G equal global tokens and of the text; no absolute positions.
+    """norm(token + kind) for G equal global tokens and for the text, without absolute positions.
 
     Attributes:
-        make_tokens: factory of the table of tokens.
-        make_kinds: factory of the table of two kinds, global tokens (0) and text (1).
-        make_norm: factory of the norms, one for each kind.
+        make_tokens: factory of the token embeddings.
+        make_kinds: factory of the embeddings of the two kinds, global token (0) and text (1).
+        make_norm: factory of the norms, which differ between the two kinds.
         count: G.
         token_id: the id of all global tokens.
     """
@@ -326,7 +337,7 @@ class GlobalLocalEmbeddings(nn.Module):
         self.norm, self.global_norm = self.make_norm(), self.make_norm()
 
     def __call__(self, batch: Batch) -> Float[Array, "B T D"]:
-        """The normed sums, the global tokens first."""
+        """Return the normed sums, T = G + L, with the global tokens first."""
         tokens = batch["encoder_input_tokens"]
         ids = jnp.full((tokens.shape[0], self.count), self.token_id, tokens.dtype)
         summaries = self.token(ids) + self.kinds(jnp.zeros_like(ids))
@@ -335,12 +346,12 @@ class GlobalLocalEmbeddings(nn.Module):
 
     @property
     def table(self) -> Float[Array, "V D"]:
-        """The table of token embeddings, for a head that is tied to it."""
+        """The embedding table, for a head that is tied to it."""
         return self.token.embedding
 
 
 class GlobalLocalBlock(PostNormBlock):
-    """A post-norm layer whose attention has a norm of its own for global tokens, as released.
+    """A post-norm layer whose attention has a separate norm for global tokens, as released.
 
     Attributes:
         count: the number of global tokens.
@@ -361,11 +372,11 @@ class GlobalLocalBlock(PostNormBlock):
 
 
 class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
-    """An encoder whose sentences have a global token each.
+    """An encoder with a global token for each sentence.
 
-    A batch may have `encoder_sentences` [B, L], the number of each token's sentence from 1 on, 0
-    for none; without it each document is one sentence. Sentences after the first G have no global
-    token.
+    A batch may have `encoder_sentences` [B, L], the number of each token's sentence, counted from
+    1, or 0 for none; without it each document is one sentence. Sentences after the first G have no
+    global token.
 
     Attributes:
         count: G.
@@ -377,14 +388,15 @@ class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
     hard_text: bool = False
 
     def compare(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
-        """The outputs of the head, and two encodings of each sentence.
+        """Return the outputs of the head, and two encodings of each sentence.
 
         Args:
             batch: with `encoder_sentences` and `encoder_target_tokens`, the text without noise.
 
         Returns:
-            Also `summaries` [B, G, D], the global tokens of the text, and `alone` [B, G, D], those
-            of the sentences without noise that see their sentence and nothing else.
+            The outputs of the head; `summaries` [B, G, D], the states of the global tokens; and
+            `alone` [B, G, D], their states in a second forward pass over the text without noise, in
+            which every sentence attends only to itself and its global token.
         """
         states, _ = super()._encode(batch, deterministic=deterministic, collect=())
         hidden, table = states[:, self.count :], self.table()
@@ -404,7 +416,7 @@ class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
         return states[:, self.count :], collected
 
     def mask(self, batch: Batch) -> SentenceMask:
-        """The attention mask, with a global token for each sentence of the batch."""
+        """Return the attention mask, with a global token for each sentence of the batch."""
         segments = batch["encoder_segment_ids"]
         sentences = batch.get("encoder_sentences", segments)
         return SentenceMask(
@@ -419,7 +431,7 @@ class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
 def documents_of_sentences(
     sentences: Int[Array, "B L"], values: Int[Array, "B L"], *, count: int
 ) -> Int[Array, "B G"]:
-    """The largest value of the tokens of each of the first G sentences, 0 where there is none."""
+    """Return the largest of `values` in each of the first G sentences, 0 for missing sentences."""
     numbers = jnp.arange(1, count + 1)[:, None]
     own: Any = sentences[:, None] == numbers
     return jnp.max(jnp.where(own, values[:, None], 0), axis=-1)
@@ -429,13 +441,14 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: global tokens in front of a text.
 
     Args:
-        config: its `head` is "pretraining" (masked tokens, and sentences by their global tokens),
-            "masked_lm" or one of `select_head`; `global_tokens` is the most sentences that have
-            one, and `global_token` their id; `hard_global` and `hard_text` as in `SentenceMask`;
-            `block` the tokens of a block, and `distance` the largest relative position.
+        config: its `head` is "pretraining" (predict masked tokens, and find hidden sentences with
+            their global tokens), "masked_lm" or a head of `select_head`; `global_tokens` is the
+            number of global tokens, and `global_token` is their id; for `hard_global` and
+            `hard_text` see `SentenceMask`; `block` is the number of tokens in a block, and
+            `distance` the largest relative position.
 
     Raises:
-        ValueError: no such head, or a block or a number of global tokens below 1.
+        ValueError: there is no such head, or `block` or `global_tokens` is below 1.
     """
     for name in ("block", "global_tokens"):
         if config[name] < 1:
@@ -458,7 +471,7 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
 
 
 def embeddings(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
-    """Embeddings of tokens and of the two kinds, summed, with a layer norm for each kind."""
+    """Return a factory of the `GlobalLocalEmbeddings`."""
     table = functools.partial(
         TokenEmbed, features=config.d_model, embedding_init=bert.INIT, compute=config.compute
     )
@@ -478,7 +491,7 @@ def embeddings(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
 
 
 def tower(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
-    """BERT's layers with global-local attention."""
+    """Return a factory of a tower of BERT's layers with global-local attention."""
     block = functools.partial(
         GlobalLocalBlock,
         make_norm=functools.partial(bert.NORM, compute=config.compute),
@@ -517,11 +530,11 @@ def loss(
     sentences: float = 0.25,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The sum of two means: masked tokens, and hidden sentences by contrast (appendix E.2).
+    """Return the mean loss of masked tokens plus `contrast` of hidden sentences (appendix E.2).
 
     Args:
         rng: key of dropout; None in evaluation.
-        sentences: weight of the second.
+        sentences: weight of the mean loss of hidden sentences.
         predicted: see `losses.masked_lm.loss`.
 
     Raises:
@@ -544,11 +557,12 @@ def loss(
 
 
 def contrast(outputs: Outputs, batch: Batch) -> losses.LossSums:
-    """The loss of finding each hidden sentence among the sentences of its row.
+    """Return the loss of finding each hidden sentence among the sentences of its row.
 
-    Contrastive predictive coding as a dual encoder (Ainslie et al. 2020): the global
-    token of a hidden sentence, which sees the rest of the row, is to be nearest to that of the
-    sentence alone. The logits are the products of the two, divided by the root of their width.
+    This is contrastive predictive coding with a dual encoder (Ainslie et al. 2020). Among the
+    encodings of single sentences (`alone`), the encoding of the hidden sentence should be nearest
+    to the state of its global token (`summaries`), which is computed from the rest of the row. The
+    logits are the dot products of the two, divided by the square root of their width.
 
     Args:
         outputs: with `summaries` and `alone` [B, G, D].
@@ -565,12 +579,15 @@ def contrast(outputs: Outputs, batch: Batch) -> losses.LossSums:
     return losses.cross_entropy(logits, targets, hidden)
 
 
-# Of layers that are scanned, and of those of the largest size.
+# Paths of the layers: scanned, and unrolled up to the depth of the largest size.
 _LAYERS = [f"encoder/layers/{layer}" for layer in ("block", *(f"layer_{n}" for n in range(24)))]
 
 
 def _copies() -> dict[str, tuple[str, ...]]:
-    """The parameters of global tokens, which begin as the text's where the start is a RoBERTa."""
+    """Return the `sums` that initialize parameters of global tokens from a RoBERTa.
+
+    The norms and output projections of global tokens start as copies of the text's.
+    """
     pairs = {"embeddings/global_norm": "embeddings/norm"}
     for layer in _LAYERS:
         pairs[f"{layer}/global_attention_norm"] = f"{layer}/self_attention_norm"

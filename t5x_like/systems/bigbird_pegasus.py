@@ -41,8 +41,8 @@ class BigBirdPegasusConfig(bigbird.PatternConfig, bart.Seq2SeqConfig):
     logits_bias: bool = False
 
 
-# Appendix E.5, table 17; the vocabulary, the start token and the missing biases are the released
-# code's.
+# Appendix E.5, table 17; the vocabulary, the start token and attention without biases are from the
+# released code.
 SIZES: dict[str, BigBirdPegasusConfig] = {"large": BigBirdPegasusConfig()}
 
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
@@ -53,12 +53,13 @@ def build(config: BigBirdPegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: Pegasus with a sparse encoder.
 
     Args:
-        config: `attention_parts`, `block`, `random` and `random_blocks` are of the encoder, as for
-            `bigbird.build`; `attention`, of the decoder, is dense. `start_id` is the decoder's
-            first input.
+        config: for `attention_parts`, `block`, `random` and `random_blocks`, which describe the
+            encoder, see `bigbird.build`; `attention` is the implementation of the decoder's dense
+            attention. `start_id` is the decoder's first input.
 
     Raises:
-        ValueError: no such attention, or a block of no tokens.
+        ValueError: there is no such attention or kind of random blocks, `block` is below 1, or
+            `random` is negative.
     """
     return EncoderDecoder(
         make_embedding=functools.partial(
@@ -75,7 +76,7 @@ def build(config: BigBirdPegasusConfig) -> nn.Module:
 
 
 def encoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
-    """Pre-norm layers with block-sparse attention."""
+    """Return a factory of the encoder: pre-norm layers with block-sparse attention."""
     attention = functools.partial(
         _attention(config, BlockSparseAttention),
         pattern=bigbird.pattern(config),
@@ -93,7 +94,7 @@ def encoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
 
 
 def decoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
-    """Pre-norm layers with dense attention, causal and to the encoder's output."""
+    """Return a factory of the decoder: pre-norm layers with dense self- and cross-attention."""
     attention = _attention(config, Attention)
     block = functools.partial(
         PreNormBlock,
@@ -123,7 +124,7 @@ def _attention(
 
 
 def _layer(config: BigBirdPegasusConfig) -> dict[str, Any]:
-    """The parts of a layer besides its attention."""
+    """Return the attributes of a layer apart from its attention."""
     return {
         "make_norm": functools.partial(NORM, compute=config.compute),
         "make_feed_forward": bert.feed_forward(
@@ -136,7 +137,10 @@ def _layer(config: BigBirdPegasusConfig) -> dict[str, Any]:
 def _tower(
     config: BigBirdPegasusConfig, make_stack: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
-    """Scaled embeddings plus positions, layers, and a norm without dropout after it."""
+    """Return a factory of a tower: scaled embeddings plus positions, layers, and a norm.
+
+    There is no dropout after the norm.
+    """
     return functools.partial(
         Tower,
         make_entrance=functools.partial(

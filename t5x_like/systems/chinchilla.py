@@ -6,7 +6,7 @@ The network is Gopher's; the paper changes its size and the length of training.
 from t5x_like.systems import gopher
 from t5x_like.systems.system import System, Task
 
-# Table 4; the first six are the networks of table A9 whose compute table A4 counts.
+# The 70b is from table 4; the others are the networks of table A9 whose compute is in table A4.
 SIZES: dict[str, gopher.GopherConfig] = {
     "74m": gopher.size(10, 640, heads=10, head_width=64),
     "306m": gopher.size(20, 1024, heads=16, head_width=64),

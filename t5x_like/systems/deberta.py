@@ -60,7 +60,7 @@ class DebertaConfig(DropoutConfig, AttentionConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ReleasedConfig(DebertaConfig):
-    """With what versions 2 and 3 of the released code can change: see systems/deberta_v2.py."""
+    """The settings of any version; systems/deberta_v2.py describes what versions 2 and 3 add."""
 
     relative_buckets: int = 0
     relative_norm: bool = False
@@ -76,9 +76,9 @@ def _size(layers: int, d_model: int, heads: int) -> DebertaConfig:
 
 SIZES: dict[str, DebertaConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
-POSITIONS = ("encoder/layers/position/",)  # of the mask decoder, which a BERT lacks
+POSITIONS = ("encoder/layers/position/",)  # parameters of the mask decoder, which a BERT lacks
 
-TERMS: dict[str, tuple[str, ...]] = {  # of the scores, besides content to content (table 4)
+TERMS: dict[str, tuple[str, ...]] = {  # score terms, besides content to content (table 4)
     "c2p|p2c": ("c2p", "p2c"),
     "c2p": ("c2p",),
     "p2c": ("p2c",),
@@ -88,26 +88,27 @@ ACTIVATIONS = {"gelu": bert.GELU, "tanh": nn.tanh}
 NORM = functools.partial(LayerNorm, epsilon=1e-7)
 
 
-# ---- Disentangled attention: content and relative position have vectors of their own.
+# ---- Disentangled attention: content and relative position have separate vectors.
 
 
 def relative_rows(distances: Sequence[int] | np.ndarray, *, span: int, buckets: int) -> np.ndarray:
-    """The rows of the relative table for distances i - j of a query i from a key j.
+    """Return the rows of the table of relative positions for distances i - j of query i and key j.
 
-    Without buckets, row delta(i, j) of He et al. 2020, equation 3: the distance + k, clamped to
-    [0, 2k - 1]. With buckets, distances beyond half of them share rows, the more the longer they
-    are, up to `span` (DeBERTa's code from version 2 on).
+    Without buckets, the row is delta(i, j) of He et al. 2020, equation 3: the distance + k, clamped
+    to [0, 2k - 1]. With buckets, distances up to `buckets` / 2 have separate rows; longer distances
+    share rows on a logarithmic scale up to `span` (DeBERTa's code from version 2 on).
 
     Args:
-        span: k, the longest distance with a row of its own.
-        buckets: 0, or half the number of rows of a logarithmic scale.
+        span: k, the distance beyond which all distances share a row.
+        buckets: half the number of rows; 0 for 2k rows without a logarithmic scale.
     """
     distances = np.asarray(distances)
     if not buckets:
         return np.clip(distances + span, 0, 2 * span - 1)
     middle = buckets // 2
     lengths = np.abs(distances)
-    # In float32 as in the code: where a logarithm is a whole number, rounding chooses the bucket.
+    # In float32 like the authors' code: if a logarithm is near a whole number, rounding chooses the
+    # bucket.
     ratio = np.maximum(lengths, middle).astype(np.float32) / np.float32(middle)
     scale = np.log(np.float32((span - 1) / middle))
     far = np.ceil(np.log(ratio) / scale * np.float32(middle - 1)) + middle
@@ -118,15 +119,15 @@ def relative_rows(distances: Sequence[int] | np.ndarray, *, span: int, buckets: 
 class DisentangledAttention(Attention):
     """Self-attention with scores of content and position (He et al. 2020, section 3.1, equation 4).
 
-    With q, k of the tokens and q^r, k^r of row d of a table of relative positions, the score before
-    scaling is the sum of the terms
+    With q and k projected from the tokens, and q^r and k^r from row d of a table of relative
+    positions, the score before scaling is the sum of the terms
 
         q_i k_j + q_i k^r_d + k_j q^r_d,     d = delta(i, j).
 
-    In the last term, position to content ("p2c"), the paper has delta(j, i), and the released code
-    delta(i, j); this is the code's, with which the weights were trained. There is no array of T x S
-    vectors: both position terms are products with the T + S - 1 rows of the distances that occur,
-    shifted into place.
+    In the last term, position to content ("p2c"), the paper has delta(j, i), but the released code,
+    with which the weights were trained, has delta(i, j), as here. No array of T x S vectors is
+    made: both position terms are products with the T + S - 1 rows of the distances that occur,
+    shifted to their positions.
 
     The table, [R, D], is `Shared.extra`: see `RelativeTable`.
 
@@ -134,7 +135,7 @@ class DisentangledAttention(Attention):
         terms: the position terms, out of "c2p" and "p2c". `scale` should be
             (K * (1 + len(terms)))^-0.5.
         make_rows: distances -> rows of the table.
-        share_projections: k^r and q^r are made by the kernels of k and q.
+        share_projections: whether k^r and q^r are projected with the kernels of k and q.
         use_bias: may also name `position_key` and `position_query`, the projections of the table.
     """
 
@@ -164,7 +165,7 @@ class DisentangledAttention(Attention):
         mask: AttentionMask,
         extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"] | None]:
-        """The query, and the scaled position terms plus `bias`."""
+        """Return the query, and the scaled position terms plus `bias`."""
         del mask
         key, _ = keys_values.by_position()
         targets, sources = query.shape[1], key.shape[1]
@@ -174,7 +175,7 @@ class DisentangledAttention(Attention):
             table = (self.key if self.share_projections else self.position_key)(extra)
             parts.append(self._scores(query, table[rows], keys=sources))
         if "p2c" in self.terms:
-            # Seen from a key, the distances of the queries run the other way.
+            # Here keys take the role of queries, so that the order of the distances is reversed.
             table = (self.query if self.share_projections else self.position_query)(extra)
             scores = self._scores(key, table[rows[::-1]], keys=targets)
             parts.append(jnp.swapaxes(scores, 2, 3))
@@ -192,9 +193,10 @@ class RelativeTable(nn.Module):
 
     Attributes:
         rows: R.
+        features: D.
         make_norm: factory of a norm of the rows, or None.
-        compute: its `dropout` is of the table's entries; in the authors' code each layer has a mask
-            of its own, here all have the same.
+        compute: its `dropout` is applied to the table; all layers share the dropout mask, whereas
+            in the authors' code each layer draws another mask.
     """
 
     rows: int
@@ -205,7 +207,7 @@ class RelativeTable(nn.Module):
 
     @nn.compact
     def __call__(self, shared: Shared) -> Float[Array, "R D"]:
-        """The table, in `compute.dtype`."""
+        """Return the table, in `compute.dtype`."""
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
         x = self.param("embedding", init, (self.rows, self.features))
         x = x.astype(self.compute.dtype)
@@ -214,18 +216,18 @@ class RelativeTable(nn.Module):
         return nn.Dropout(self.compute.dropout)(x, shared.deterministic)
 
 
-# ---- A stack whose last layer decodes masked tokens, or whose first has a convolution beside it.
+# ---- A stack with a mask decoder as its last layer, or a convolution beside its first layer.
 
 
-# Applications of the last layer (He et al. 2020, section 3.2; n = 2 in the code).
+# How often the last layer is applied (He et al. 2020, section 3.2; n = 2 in the authors' code).
 DECODER_STEPS = 2
 
 
 class MaskDecoderBlock(PostNormBlock):
-    """A layer whose self-attention reads `shared.memory` in place of its input, where it is given.
+    """A layer whose self-attention computes keys and values from `shared.memory`, if it is given.
 
-    So a layer of an encoder is also a step of a mask decoder, with the same parameters. There is no
-    cross-attention.
+    Without `shared.memory` they are computed from the layer's input. The same layer can thus be a
+    layer of an encoder and a step of a mask decoder. There is no cross-attention.
     """
 
     def setup(self) -> None:
@@ -243,8 +245,8 @@ class Neighbors(nn.Module):
     """norm(y + activation(convolution(x))) beside the first layer (DeBERTa's code, version 2).
 
     Attributes:
-        width: tokens under the convolution, an odd number. Those of other documents and padding
-            count as zeros.
+        width: the number of tokens under the convolution, which is odd. Tokens of other documents
+            and padding are replaced by zeros.
     """
 
     width: int
@@ -257,7 +259,7 @@ class Neighbors(nn.Module):
     def __call__(
         self, x: Float[Array, "B L D"], y: Float[Array, "B L D"], shared: Shared
     ) -> Float[Array, "B L D"]:
-        """The output of the first layer, from its input `x` and its own output `y`."""
+        """Return the states after the first layer, from the layer's input `x` and output `y`."""
         segments = shared.mask.key_segments
         assert segments is not None  # encoders have them
         reach = self.width // 2
@@ -287,16 +289,16 @@ class Neighbors(nn.Module):
 
 
 class MaskDecoderStack(nn.Module):
-    """A `Stack` whose last layer decodes masked tokens, and whose first may see neighbors.
+    """A `Stack` whose last layer may be a mask decoder, and whose first may have a convolution.
 
-    The enhanced mask decoder of He et al. 2020, section 3.2: with H the output of all layers but
-    the last, and P the embeddings of absolute positions, which are used nowhere else, the last
-    layer is applied to the queries H + P, and then once more to its own output; both times its keys
-    and values are those of H.
+    The enhanced mask decoder of He et al. 2020, section 3.2: let H be the output of all layers
+    except the last, and P the embeddings of absolute positions, which are used nowhere else. The
+    last layer is applied to H + P, and then again to its output; both times its keys and values
+    are computed from H.
 
     Attributes:
         make_stack: factory of a `Stack` of `MaskDecoderBlock`s.
-        make_positions: factory of the embeddings P; None: the last layer is like the others.
+        make_positions: factory of the embeddings P; None for a stack without a mask decoder.
         make_neighbors: factory of `Neighbors`, or None.
     """
 
@@ -314,10 +316,10 @@ class MaskDecoderStack(nn.Module):
     def __call__(
         self, x: Float[Array, "B L D"], shared: Shared, per_layer: PyTree
     ) -> tuple[Float[Array, "B L D"], PyTree]:
-        """The output of the last layer, and what `shared.collect` names of all layers."""
+        """Return the output of the last layer, and the arrays that `shared.collect` names."""
         if self.make_positions is None and self.make_neighbors is None:
             return self.stack(x, shared, per_layer)
-        if self.is_initializing():  # the parameters of the layers are made by calling them
+        if self.is_initializing():  # Flax creates the parameters of the layers when they are called
             self.stack(x, shared, per_layer)
         begin, end, outs = 0, self.stack.layers, []
         if self.make_neighbors is not None:
@@ -335,7 +337,7 @@ class MaskDecoderStack(nn.Module):
         return x, _join([*outs, out, last])
 
     def _run(self, x: Array, shared: Shared, begin: int, end: int) -> tuple[Array, PyTree]:
-        """The output of some of the layers, and their own outputs, stacked.
+        """Run the layers from `begin` to before `end`; return the output and what they collected.
 
         Linen's scan runs all layers of a stack, so the block is applied as a function.
         """
@@ -365,7 +367,7 @@ class MaskDecoderStack(nn.Module):
 
 
 def _with_states(out: PyTree, x: Array) -> PyTree:
-    """A layer's output with x as its hidden states, if they are collected."""
+    """Replace the collected hidden states of a layer by x, if hidden states are collected."""
     if not isinstance(out, Collected) or out.hidden_states is None:
         return out
     return dataclasses.replace(out, hidden_states=x[None])
@@ -380,12 +382,12 @@ def build(config: DebertaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
-        config: its `head` is "masked_lm" or one of `select_head`; `terms` one of TERMS, the terms
-            of the attention scores; `mask_decoder` decodes the masked tokens of the head
-            "masked_lm" by the enhanced mask decoder (section 3.2); `relative_span` is k.
+        config: its `head` is "masked_lm" or a head of `select_head`; `terms` is one of TERMS, the
+            terms of the attention scores; `mask_decoder` is whether the head "masked_lm" uses the
+            enhanced mask decoder (section 3.2); `relative_span` is k.
 
     Raises:
-        ValueError: no such head or terms.
+        ValueError: there is no such head or no such terms.
     """
     return network(config.to(ReleasedConfig))
 
@@ -393,13 +395,14 @@ def build(config: DebertaConfig) -> nn.Module:
 def network(
     config: ReleasedConfig, heads: Mapping[str, Callable[..., nn.Module]] | None = None
 ) -> "DisentangledEncoder":
-    """Build the network of any version: with the keys of SIZES, and those of deberta_v2.SIZES.
+    """Build the network of any version.
 
     Args:
-        heads: factories of further heads.
+        config: see `build`, and `deberta_v2.build` for the other settings.
+        heads: {name: factory} of further heads.
 
     Raises:
-        ValueError: no such head, terms or activation.
+        ValueError: there is no such head, terms or activation.
     """
     make_pooler = functools.partial(
         Pooler, activation=bert.GELU, kernel_init=bert.INIT, compute=config.compute
@@ -418,7 +421,7 @@ def network(
 
 
 def embeddings(config: ReleasedConfig, kind: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """The token embeddings, without positions."""
+    """Return a factory of the token embeddings, without positions; `kind` is their class."""
     return functools.partial(
         kind,
         make_tokens=functools.partial(
@@ -433,16 +436,16 @@ def embeddings(config: ReleasedConfig, kind: Callable[..., nn.Module]) -> Callab
 
 
 class DisentangledEncoder(Encoder):
-    """An `Encoder` whose padding attends to no text, as in the released code."""
+    """An `Encoder` whose padding does not attend to text, as in the released code."""
 
     def mask(self, batch: Batch) -> AttentionMask:
-        """The attention mask: all tokens of a document attend to each other."""
+        """Return the attention mask: all tokens of a document attend to each other."""
         segments = batch["encoder_segment_ids"]
         return AttentionMask(query_segments=segments, key_segments=segments)
 
 
 def tower(config: ReleasedConfig) -> Callable[..., nn.Module]:
-    """The layers, with the table of relative positions that they share."""
+    """Return a factory of the layers, with the table of relative positions that they share."""
     decodes = config.mask_decoder and config.head == "masked_lm"
     make_stack = functools.partial(
         MaskDecoderStack,
@@ -469,7 +472,7 @@ def tower(config: ReleasedConfig) -> Callable[..., nn.Module]:
 
 
 def _neighbors(config: ReleasedConfig) -> Callable[..., nn.Module]:
-    """The convolution beside the first layer."""
+    """Return a factory of the convolution beside the first layer."""
     return functools.partial(
         Neighbors,
         width=config.convolution,
@@ -483,7 +486,7 @@ def _neighbors(config: ReleasedConfig) -> Callable[..., nn.Module]:
 
 
 def _relative_table(config: ReleasedConfig) -> Callable[..., nn.Module]:
-    """The table of relative positions, which all layers share."""
+    """Return a factory of the table of relative positions, which all layers share."""
     return functools.partial(
         RelativeTable,
         rows=2 * (config.relative_buckets or config.relative_span),
@@ -499,7 +502,7 @@ def _terms(config: ReleasedConfig) -> tuple[str, ...]:
 
 
 def block(config: ReleasedConfig) -> Callable[..., nn.Module]:
-    """BERT's layer with disentangled attention (section 3.1)."""
+    """Return a factory of BERT's layer with disentangled attention (section 3.1)."""
     terms = _terms(config)
     width = config.d_model // config.heads
     keyed = ("key", "position_key") if config.key_bias else ()
@@ -535,6 +538,6 @@ SYSTEM = System(
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
-    # The mask decoder's positions, which published folders lack.
+    # Published folders lack the positions of the mask decoder.
     adapt=functools.partial(adaptation, new=POSITIONS),
 )

@@ -49,7 +49,7 @@ SIZES: dict[str, DebertaV2Config] = {
     "v3_large": _size(24, 1024, 16),
 }
 
-SHARING: dict[str, str] = {  # of the embeddings of generator and discriminator (section 3, table 2)
+SHARING: dict[str, str] = {  # how the discriminator gets its embeddings (section 3, table 2)
     "gradient_disentangled": "the generator's, without its gradient, plus a change (GDES)",
     "embeddings": "the same, with the gradients of both (ES, as in ELECTRA)",
     "none": "each its own (NES)",
@@ -60,19 +60,19 @@ class DisentangledPair(GeneratorAndDiscriminator, kw_only=True):  # type: ignore
     """ELECTRA's two networks as encoders with disentangled attention (section 3.1)."""
 
     def mask(self, batch: Batch) -> AttentionMask:
-        """The attention mask: as that of the generator."""
+        """Return the attention mask, the same as the generator's."""
         return self.generator.mask(batch)
 
 
 class GradientDisentangledPair(DisentangledPair, kw_only=True):  # type: ignore[call-arg]
-    """A discriminator whose embeddings are the generator's plus a change (section 3.3).
+    """A discriminator whose embeddings are the generator's plus a learned change (section 3.3).
 
-    So the generator's loss moves both networks' embeddings, the discriminator's the change alone.
-    The embeddings are not projected: `make_projection` is refused.
+    The generator's loss changes the embeddings of both networks, the discriminator's loss only the
+    learned change. The embeddings are not projected: setting `make_projection` raises ValueError.
     """
 
     def setup(self) -> None:
-        """Refuse a projection, and make the parts."""
+        """Refuse a projection, and create the submodules."""
         if self.make_projection is not None:
             raise ValueError(
                 "a GradientDisentangledPair has embeddings as wide as its layers: leave "
@@ -81,12 +81,12 @@ class GradientDisentangledPair(DisentangledPair, kw_only=True):  # type: ignore[
         super().setup()
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
-        """The input of the discriminator's first layer."""
+        """Return the input of the discriminator's first layer."""
         token = self.generator.embeddings.token(batch["encoder_input_tokens"])
         return self.embeddings(batch, token)
 
     def table(self) -> Float[Array, "V D"]:
-        """The discriminator's token embeddings."""
+        """Return the discriminator's token embeddings."""
         shared = jax.lax.stop_gradient(self.generator.embeddings.table)
         return shared + self.embeddings.change.embedding
 
@@ -95,19 +95,19 @@ def build(config: DebertaV2Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
-        config: as in systems/deberta.py, and more. With `relative_buckets` above 0 distances are on
-            a logarithmic scale of that many buckets each way up to `relative_span`;
-            `relative_norm` norms the table of relative positions; `share_projections` makes its
-            keys and queries by the kernels of the tokens; `key_bias` adds a bias to the keys;
-            `convolution` is the width of the convolution beside the first layer, 0 for none. A
-            further `head` is "pretraining", for a generator and a discriminator trained together:
-            `generator_layers` is the depth of the generator, which is as wide as the
-            discriminator, and `sharing` one of SHARING; and "discriminator", for the one that is
-            kept, with its head.
+        config: see `deberta.build`; further settings are these. If `relative_buckets` is above 0,
+            distances are on a logarithmic scale of that many buckets in each direction, up to
+            `relative_span`; `relative_norm` adds a norm to the table of relative positions;
+            `share_projections` projects it with the key and query kernels of the tokens; `key_bias`
+            adds a bias to the keys; `convolution` is the width of the convolution beside the first
+            layer, 0 for none. Further heads are "pretraining", for a generator and a discriminator
+            trained together, and "discriminator", for the discriminator, which is kept after
+            pretraining, with its head. `generator_layers` is the depth of the generator, which has
+            the same width as the discriminator, and `sharing` is one of SHARING.
 
     Raises:
-        ValueError: no such head, terms, activation or sharing, a convolution of even width, or
-            buckets that are no scale up to the span.
+        ValueError: there is no such head, terms, activation or sharing, the width of the
+            convolution is even, or the buckets do not form a scale up to the span.
     """
     buckets, span = config.relative_buckets, config.relative_span
     if buckets and not 1 <= buckets // 2 < span - 1:
@@ -173,7 +173,8 @@ SYSTEM = System(
     adapt=functools.partial(
         adaptation,
         new=deberta.POSITIONS,
-        # A discriminator alone, from the generator and discriminator that were trained together.
+        # To read a discriminator from the folder of a generator and a discriminator that were
+        # trained together: its embeddings are the generator's plus the learned change.
         sums={
             "embeddings/token/embedding": (
                 "generator/embeddings/token/embedding",

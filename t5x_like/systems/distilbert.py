@@ -21,18 +21,18 @@ from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, ReadPart, System, Task
 
-STARTS: dict[str, str] = {  # initializations of the student (section 3, and the last of table 4)
+STARTS: dict[str, str] = {  # initializations of the student (section 3; last row of table 4)
     "teacher": "every other layer of the teacher, its embeddings and its head",
     "random": "random weights",
 }
 
 
 def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a student with half the layers of its teacher (section 3).
+    """Return the settings of a student with half the layers of its teacher (section 3).
 
     Args:
         system: the system of the teacher.
-        teacher: the settings of its `build`.
+        teacher: the settings of the teacher.
     """
     kept = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *systems.COMPUTATION)
     return {
@@ -48,7 +48,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DistilBertConfig(DropoutConfig, AttentionConfig):
-    """The settings of a student, and of its teacher: its `system` and its settings."""
+    """The settings of a student; `teacher` has the `system` of the teacher and its settings."""
 
     head: str | Mapping[str, Any] = "pretraining"
     labels: int
@@ -72,10 +72,10 @@ SIZES: dict[str, DistilBertConfig] = {
 class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
     """Sanh et al. 2019, section 3: a student encoder and its frozen `teacher`.
 
-    `__call__` runs the student, `compare` both.
+    `__call__` runs the student, `compare` runs both.
 
     Attributes:
-        make_teacher: factory of an `Encoder` whose head predicts masked tokens, as the student's.
+        make_teacher: factory of an `Encoder` with the same kind of head as the student.
         layers: the number of layers of the student.
     """
 
@@ -89,25 +89,25 @@ class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
-        """The student's outputs, as `Encoder` returns them."""
-        if self.is_initializing():  # the teacher's parameters are made by calling it
+        """Return the outputs of the student, see `Encoder`."""
+        if self.is_initializing():  # Flax creates the teacher's parameters when it is called
             self.teacher(batch)
         return super().__call__(batch, deterministic=deterministic, collect=collect)
 
     def compare(self, batch: Batch, *, deterministic: bool = True) -> tuple[Outputs, Outputs]:
-        """The outputs of the student and the teacher, with `hidden` [B, L, D] of their last layers.
+        """Return the outputs of student and teacher, with `hidden` [B, L, D] of their last layers.
 
-        The teacher has no dropout, and gets no gradient.
+        The teacher has no dropout and gets no gradient.
         """
         student = _with_hidden(self, batch, deterministic=deterministic)
         teacher = _with_hidden(self.teacher, batch, deterministic=True)
         return student, jax.lax.stop_gradient(teacher)
 
     def start(self, teacher: PyTree) -> PyTree:
-        """The initial parameters: the student has every other layer of the teacher.
+        """Return the initial parameters: the student has every other layer of the teacher.
 
-        Layers are spread evenly from the first to the last: of 12 layers 0, 2, 4, 7, 9 and 11, as
-        in the authors' code. Segment embeddings are left out, and so are the rows of the position
+        The layers are spread evenly from the first to the last: 0, 2, 4, 7, 9 and 11 of 12 layers,
+        as in the authors' code. The student has no segment embeddings, and no rows of the position
         table before position 0.
 
         Args:
@@ -141,7 +141,7 @@ def _with_hidden(network: Encoder, batch: Batch, *, deterministic: bool) -> Outp
 
 
 def _thin(stack: PyTree, *, layers: int) -> PyTree:
-    """The parameters of every other layer of a stack, scanned or looped."""
+    """Return the parameters of `layers` evenly spread layers of a stack, scanned or unrolled."""
     scanned = "block" in stack
     number = len(jax.tree.leaves(stack)[0]) if scanned else len(stack)
     kept = np.round(np.linspace(0, number - 1, layers)).astype(int)
@@ -154,13 +154,13 @@ def build(config: DistilBertConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: BERT without segments and pooler.
 
     Args:
-        config: its `head` is "pretraining", for the student with its teacher; "masked_lm", or one
-            of `select_head`. A `folder` in `teacher` has a teacher fine-tuned under the same head,
-            one of DISTILLED, from which a student with this head learns.
+        config: its `head` is "pretraining", for the student with its teacher; "masked_lm"; or a
+            head of `select_head`. If `teacher` has a `folder`, the student learns from the
+            fine-tuned teacher in it, and `head` must be the teacher's head, one of DISTILLED.
 
     Raises:
-        ValueError: no such head or start, no such system or setting of the teacher, or a teacher
-            that was fine-tuned otherwise.
+        ValueError: there is no such head or start, the system or a setting of the teacher does not
+            exist, or a fine-tuned teacher has another head, vocabulary size or number of labels.
     """
     choose("model.start", config.start, STARTS)
     fine_tuned = config.head != "pretraining" and "folder" in config.teacher
@@ -207,7 +207,7 @@ def _check_fine_tuned(config: DistilBertConfig) -> None:
 
 
 def start(module: Any, config: DistilBertConfig, read: ReadPart) -> PyTree:
-    """The teacher and, unless `start` is "random", the student initialized from its layers.
+    """Read the teacher and, unless `start` is "random", initialize the student from its layers.
 
     Raises:
         ValueError: see `Student.start`.
@@ -230,15 +230,16 @@ def loss(
     temperature: float = 2.0,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The weighted sum of three means (section 2).
+    """Return the weighted sum of three mean losses (section 2).
 
-    Over masked tokens, the cross-entropy and the divergence from the teacher's distribution; over
-    all tokens, the cosine distance between the outputs of the last layers.
+    Two are averaged over masked tokens: the cross-entropy, and the divergence from the teacher's
+    distribution. The third is averaged over all tokens: the cosine distance between the outputs of
+    the last layers.
 
     Args:
         rng: key of the student's dropout; None in evaluation.
         masked_lm, soft_targets, cosine: the weights.
-        temperature: of both softmaxes in the divergence.
+        temperature: the temperature of both softmaxes in the divergence.
         predicted: see `losses.masked_lm.loss`.
 
     Raises:
@@ -262,10 +263,10 @@ def loss(
 
 
 def start_fine_tuning(module: Any, config: DistilBertConfig, read: ReadPart) -> PyTree:
-    """The folder's student, and its fine-tuned teacher if it has one.
+    """Read the student from the folder of the run, and its fine-tuned teacher if it has one.
 
     Raises:
-        ValueError: the teacher's folder has another system, or no such network.
+        ValueError: the teacher's folder has another system, or lacks parameters of its network.
     """
     del module
     teacher = config.teacher
@@ -286,20 +287,23 @@ def fine_tuning_loss(
     soft_targets: float | None = None,
     temperature: float | None = None,
 ) -> losses.LossSums:
-    """The loss of the labels, or with a teacher also the divergence from it (section 4.1, table 2).
+    """Return the loss of the labels, plus the divergence from a teacher (section 4.1, table 2).
 
-    The divergence is that of `losses.distillation`, over the rows of a classifier, the words of a
-    tagger, and the mean of an answer's first and last token over the positions of the row. The
-    weights and the temperature are by default 0.5, 0.5 and 2, as in the authors' code.
+    Without a teacher it is only the loss of the labels. The divergence is
+    `losses.distillation.soft_targets`, averaged over the rows of a classifier or the words of a
+    tagger; for an answer, over its first and last token, whose distributions are over the row's
+    positions. The weights and the temperature are by default 0.5, 0.5 and 2, as in the authors'
+    code.
 
     Args:
         head: one of DISTILLED.
         rng: key of the student's dropout; None in evaluation.
         labels, soft_targets: the weights.
-        temperature: of both softmaxes in the divergence.
+        temperature: the temperature of both softmaxes in the divergence.
 
     Raises:
-        ValueError: a weight or a temperature without a teacher, or a temperature not above 0.
+        ValueError: a weight or a temperature is given without a teacher, or the temperature is not
+            above 0.
     """
     given = {"labels": labels, "soft_targets": soft_targets, "temperature": temperature}
     defaults = {"labels": 0.5, "soft_targets": 0.5, "temperature": 2.0}

@@ -20,11 +20,11 @@ from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 
 
 def pair_of(system: str, policy: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a policy and its reference.
+    """Return the settings of a policy and its reference.
 
     Args:
-        system: the system of the language model that both begin as.
-        policy: the settings of its `build`.
+        system: the system of the language model that both are initialized with.
+        policy: the settings of this language model.
     """
     return {
         "vocab_size": policy["vocab_size"],
@@ -40,22 +40,22 @@ class DpoConfig(AttentionConfig):
     policy: Mapping[str, Any]
 
 
-# Section 6: the language model of the sentiment task.
+# The language model of the sentiment task (section 6).
 SIZES: dict[str, DpoConfig] = {"gpt2_large": DpoConfig(**pair_of("gpt2", gpt2.SIZES["large"]))}
 
 
-# ---- A network that is trained, and the frozen one that it is compared with.
+# ---- A network that is trained, and the frozen copy that it is compared with.
 
 
 class PolicyAndReference(nn.Module):
-    """Two networks of one shape, which begin with the same parameters (Rafailov et al. 2023).
+    """Two networks of one shape, with the same initial parameters (Rafailov et al. 2023).
 
-    Experts drop no token (see `undropped`): the two compare probabilities of whole responses.
+    Experts drop no token (see `undropped`), since probabilities of whole responses are compared.
 
     Attributes:
-        make_network: factory of both: a network that generates text.
-        sides: the sides of a batch that it reads.
-        generates: this pair does not; its `policy` does.
+        make_network: factory of each of the two, a network that generates text.
+        sides: the sides of a batch that this network reads.
+        generates: False, since only the submodule `policy` generates text.
     """
 
     generates: ClassVar[bool] = False
@@ -68,23 +68,23 @@ class PolicyAndReference(nn.Module):
         self.reference = undropped(self.make_network())
 
     def __call__(self, batch: Batch, *, deterministic: bool = True) -> Any:
-        """The float32 logits [B, T, V] of the policy."""
-        if self.is_initializing():  # the reference's parameters are made by calling it
+        """Return the float32 logits [B, T, V] of the policy."""
+        if self.is_initializing():  # Flax creates the reference's parameters when it is called
             self.reference(batch)
         return self.policy(batch, deterministic=deterministic)
 
     def compare(
         self, batch: Batch, *, deterministic: bool = True
     ) -> tuple[VocabularyProduct, VocabularyProduct]:
-        """The logits of the policy and of the reference, not computed yet.
+        """Return the logits of the policy and of the reference, as products not yet computed.
 
-        The reference has no dropout, and gets no gradient.
+        The reference has no dropout and gets no gradient.
         """
         policy = self.policy.logits_product(batch, deterministic=deterministic)
         return policy, jax.lax.stop_gradient(self.reference.logits_product(batch))
 
     def example_batch(self, *, batch: int = 1, length: int = 8) -> dict[str, Array]:
-        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        """Return the fields that `__call__` needs, filled with 0, to shape the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)
         return {f"{side}_input_tokens": tokens for side in self.sides}
 
@@ -96,8 +96,8 @@ def build(config: DpoConfig) -> nn.Module:
         config: `policy` has the `system` of a network that generates text, and its settings.
 
     Raises:
-        ValueError: no such system or setting of the policy, one that does not generate text, or
-            another number of tokens.
+        ValueError: the system or a setting of the policy does not exist, or the policy does not
+            generate text or has another vocabulary size.
     """
     settings = systems.inside(config, "policy")
     system = settings.pop("system")
@@ -120,10 +120,10 @@ def build(config: DpoConfig) -> nn.Module:
 
 
 def start(module: Any, config: DpoConfig, read: ReadPart) -> PyTree:
-    """Both networks as the one in the folder of the run.
+    """Read policy and reference from the same folder, the one that the run starts from.
 
     Raises:
-        ValueError: the folder has another system, or lacks a part of its network.
+        ValueError: the folder has another system, or lacks parameters of its network.
     """
     del module
     found = read("policy", system=config.policy["system"])
@@ -133,13 +133,14 @@ def start(module: Any, config: DpoConfig, read: ReadPart) -> PyTree:
 def loss(
     module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None, *, beta: float = 0.1
 ) -> losses.LossSums:
-    """The loss of comparisons (equation 7), the mean over the pairs of each prompt.
+    """Return the loss of comparisons (equation 7), averaged over the pairs of each prompt.
 
-    It is that of a reward model whose reward is beta log(p(y | x) / p_reference(y | x)), p the
-    probability of a whole response y: see `losses.preferences.ranking`, also for the metrics.
+    It equals the loss of a reward model whose reward is beta log(p(y | x) / p_reference(y | x)),
+    where p is the probability of a whole response y: see `losses.preferences.ranking`, also for
+    the metrics.
 
     Args:
-        batch: of comparisons, see `batches.comparison_rows`.
+        batch: comparisons, see `batches.comparison_rows`.
         rng: key of the policy's dropout; None in evaluation.
         beta: the weight of the divergence from the reference in the objective of equation 3.
 
@@ -158,7 +159,7 @@ def loss(
 
 
 def _of_responses(log_probs: jax.Array, rows: Batch) -> jax.Array:
-    """The log-probability of each row's response."""
+    """Return the log-probability of each row's response."""
     written = rows["decoder_loss_weights"] > 0
     return jnp.sum(jnp.where(written, log_probs, 0.0), axis=1)
 

@@ -44,7 +44,13 @@ class ElectraConfig(bert.DenseEncoderConfig):
 def _size(
     layers: int, d_model: int, heads: int, *, generator: float, d_embedding: int = 0
 ) -> ElectraConfig:
-    """A column of table 6; `generator` multiplies the width, the heads and the feed-forward."""
+    """Return the settings of a column of table 6.
+
+    Args:
+        generator: the generator's width, heads and feed-forward width relative to the
+            discriminator's.
+        d_embedding: the width of the embeddings; 0 for `d_model`.
+    """
     return ElectraConfig(
         layers=layers,
         d_embedding=d_embedding or d_model,
@@ -68,7 +74,7 @@ OBJECTIVES: dict[str, str] = {  # sections 2 and 3.5: what the discriminator pre
     "all_tokens_mlm": "every token, by a mixture of copying the input and a softmax",
 }
 
-TIED: dict[str, tuple[str, ...]] = {  # the parts that both networks share (section 3.2)
+TIED: dict[str, tuple[str, ...]] = {  # the submodules that both networks share (section 3.2)
     "none": (),
     "embeddings": ("embeddings",),
     "all": ("embeddings", "projection", "encoder"),
@@ -80,15 +86,16 @@ def build(config: ElectraConfig) -> nn.Module:
 
     Args:
         config: its `head` is "pretraining" for both networks trained together, "second_stage" for
-            both in the second of two stages, "discriminator" for the one that is kept, "masked_lm"
-            for the network with a generator's head, or one of `select_head`; `objective`, used by
-            the first two, is one of OBJECTIVES; `generator` is the size of the generator as a share
-            of the discriminator's, and `tied` one of TIED.
+            both networks in the second of two stages, "discriminator" for the discriminator, which
+            is kept after pretraining, "masked_lm" for the same network with a generator's head, or
+            a head of `select_head`; `objective`, used by the first two heads, is one of OBJECTIVES;
+            `generator` is the generator's size relative to the discriminator's, and `tied` is one
+            of TIED.
 
     Raises:
-        ValueError: no such head, objective or tying, a generator whose heads do not divide its
-            width, one of another size with all weights tied or in the second stage, or one that
-            cannot be frozen there since its weights are tied.
+        ValueError: there is no such head, objective or tying; the generator's heads do not divide
+            its width; the sizes of the networks differ in the second stage or with all weights
+            tied; or weights are tied in the second stage, in which the generator is frozen.
     """
     choose("model.objective", config.objective, OBJECTIVES)
     tied = choose("model.tied", config.tied, TIED)
@@ -125,7 +132,7 @@ def build(config: ElectraConfig) -> nn.Module:
 
 
 def _layers(config: ElectraConfig) -> dict[str, Callable[..., nn.Module]]:
-    """BERT's layers, after a projection where the embeddings have another width."""
+    """Return factories of BERT's layers and, if the embeddings have another width, a projection."""
     layers = {"make_encoder": bert.tower(config)}
     if config.d_embedding == config.d_model:
         return layers
@@ -141,7 +148,7 @@ def _layers(config: ElectraConfig) -> dict[str, Callable[..., nn.Module]]:
 
 
 def _smaller(config: ElectraConfig) -> ElectraConfig:
-    """The generator's settings: as deep, and narrower (section 3.2, table 6)."""
+    """Return the generator's settings: the same depth, but narrower (section 3.2, table 6)."""
     share = config.generator
     sizes = {name: round(share * config[name]) for name in ("d_model", "d_ff", "heads")}
     if min(sizes.values()) < 1 or sizes["d_model"] % sizes["heads"]:
@@ -182,12 +189,12 @@ def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
 
 
 def start_second_stage(module: nn.Module, config: ElectraConfig, read: ReadPart) -> PyTree:
-    """A trained generator, and a discriminator that begins with its weights (section 3.2).
+    """Read a trained generator, and initialize the discriminator with its weights (section 3.2).
 
     The discriminator's head is randomly initialized.
 
     Raises:
-        ValueError: the folder does not contain a generator of this size by itself.
+        ValueError: the folder does not contain a generator of this size without a discriminator.
     """
     del module, config
     generator = read("generator", system="electra")
@@ -205,17 +212,18 @@ def loss(
     discriminator: float = 50.0,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The weighted sum of the generator's and the discriminator's mean (section 2).
+    """Return the weighted sum of the generator's and the discriminator's mean losses (section 2).
 
     The discriminator reads the text with a token sampled from the generator at each masked
-    position; no gradient flows through the sample. Metrics of the discriminator are prefixed with
-    its name; all others are the generator's.
+    position; no gradient flows through the sample. Metrics of the discriminator have the prefix
+    `discriminator/`; all others are the generator's.
 
     Args:
-        rng: key of dropout and of the samples; None in evaluation, where samples are always equal.
+        rng: key of dropout and of the samples; None in evaluation, where the key of the samples is
+            always the same.
         generator: weight of the mean over masked tokens.
-        discriminator: weight of the mean over the discriminator's tokens, lambda in section 2; the
-            objectives that predict tokens have weight 1.
+        discriminator: weight of the mean over the discriminator's tokens, lambda in section 2; not
+            used by the objectives that predict tokens, whose weight is 1.
         predicted: see `losses.masked_lm.loss`.
 
     Raises:
@@ -250,12 +258,12 @@ def corrupt(
     logits: Float[Array, "B P V"],
     rng: jax.Array,
 ) -> dict[str, jax.Array]:
-    """The batch whose inputs are the text with sampled tokens at the masked positions."""
+    """Return the batch with new inputs: the text with sampled tokens at the masked positions."""
     sampled = jax.random.categorical(rng, jax.lax.stop_gradient(logits))
     tokens = jnp.put_along_axis(
         batch["encoder_target_tokens"],
         masked.positions,
-        # Positions of weight 0 are padding, where the tokens do not change.
+        # Masked positions of weight 0 are padding: write the original token there.
         jnp.where(masked.weights > 0, sampled.astype(masked.targets.dtype), masked.targets),
         axis=1,
         inplace=False,
@@ -264,7 +272,10 @@ def corrupt(
 
 
 def replaced_tokens(outputs: Outputs, batch: Batch, *, objective: str) -> losses.LossSums:
-    """Whether each token was replaced (section 2); a sample equal to the original was not."""
+    """Return the loss of predicting which tokens were replaced (section 2).
+
+    A token whose sample equals the original counts as not replaced.
+    """
     counted = batch["encoder_segment_ids"] > 0
     if objective == "electra_15":
         counted &= batch["encoder_loss_weights"] > 0
@@ -273,7 +284,10 @@ def replaced_tokens(outputs: Outputs, batch: Batch, *, objective: str) -> losses
 
 
 def all_tokens_mlm(outputs: Outputs, batch: Batch) -> losses.LossSums:
-    """-log of D [input = original] + (1 - D) softmax, with D the copy probability (section 3.5)."""
+    """Return the loss of predicting all tokens, with the copy probability D (section 3.5).
+
+    It is -log(D [input = original] + (1 - D) softmax) for each token.
+    """
     originals = batch["encoder_target_tokens"]
     copy = outputs["copy_logits"]
     log_probs = jax.nn.log_softmax(outputs["logits"])

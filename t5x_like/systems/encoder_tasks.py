@@ -1,4 +1,4 @@
-"""The tasks of an encoder's heads for labelled text, the same for every system."""
+"""The tasks of an encoder's heads for labelled text, which all systems share."""
 
 from functools import partial
 

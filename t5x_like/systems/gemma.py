@@ -1,7 +1,7 @@
 """Gemma: Gemma Team 2024, "Gemma: Open Models Based on Gemini Research ..." (arXiv:2403.08295).
 
-LLaMA's network with wide heads, a gate of GELU, scaled embeddings that are the output layer too,
-and layer norms whose gains are parameters plus 1.
+LLaMA's network with wide heads, GELU as the activation of the gate, scaled embeddings to which the
+output layer is tied, and norms whose gain is a parameter plus 1.
 """
 
 import functools
@@ -33,7 +33,7 @@ def _size(layers: int, d_model: int, d_ff: int, heads: int, kv_heads: int) -> ll
     )
 
 
-# Table 1, whose feed-forward widths count both halves of the gated layer.
+# Table 1. Its feed-forward widths count both halves of the gated layer; these count one half.
 SIZES: dict[str, llama.LlamaConfig] = {
     "2b": _size(18, 2048, 16_384, 8, 1),
     "7b": _size(28, 3072, 24_576, 16, 16),
@@ -41,28 +41,28 @@ SIZES: dict[str, llama.LlamaConfig] = {
 
 
 class OffsetRMSNorm(nn.Module):
-    """RMSNorm with the gain 1 + `scale`, which begins as 1."""
+    """RMSNorm with the gain 1 + `scale`, which is 1 at initialization."""
 
     epsilon: float = 1e-6
     compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-        """The normalized states; computed in float32."""
+        """Return the normalized states, which are computed in float32."""
         zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("norm",))
         gain = 1 + self.param("scale", zeros, x.shape[-1:]).astype(jnp.float32)
         return normalize(x, gain, epsilon=self.epsilon).astype(self.compute.dtype)
 
 
 class ScaledInputs(nn.Module):
-    """The entrance of the tower: embeddings times a number."""
+    """The entrance of the tower: multiply the embeddings by `scale`."""
 
     scale: float
 
     def __call__(
         self, x: Float[Array, "B L D"], positions: Int[Array, "B L"] | None
     ) -> Float[Array, "B L D"]:
-        """The first states."""
+        """Return the scaled embeddings."""
         del positions
         return x * jnp.asarray(self.scale, x.dtype)
 
@@ -71,7 +71,7 @@ def build(config: llama.LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2).
 
     Raises:
-        ValueError: an unknown kind of `rope_scaling`.
+        ValueError: there is no such kind of `rope_scaling`.
     """
     return llama.network(
         config,

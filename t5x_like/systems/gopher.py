@@ -37,7 +37,7 @@ class GopherConfig(AttentionConfig):
 
 
 def size(layers: int, d_model: int, *, heads: int, head_width: int) -> GopherConfig:
-    """The settings of a row of the paper's table, where d_ff is 4 d_model."""
+    """Return the settings of a row of the paper's table; d_ff is always 4 d_model."""
     return GopherConfig(
         layers=layers,
         d_model=d_model,
@@ -61,18 +61,18 @@ NORMAL = nn.initializers.normal
 loss = autoregressive.loss
 
 
-# ---- Transformer-XL's attention, with relative positions in the scores.
+# ---- Transformer-XL's attention: the scores depend on relative positions.
 
 
 class TransformerXLAttention(Attention):
     """Causal attention whose scores depend on content and on relative position.
 
-    Dai et al. 2019, section 3.3: with q_i the query in slot i, k_j the key in slot j, R_d the sines
-    and cosines of the distance d, and W, u, v learned, the score before scaling is
+    Dai et al. 2019, section 3.3: let q_i be the query in slot i, k_j the key in slot j, and R_d the
+    sines and cosines of the distance d. W, u and v are learned. The score before scaling is
 
         (q_i + u) k_j + (q_i + v) W R_{i-j}.
 
-    There is no longest distance. Each layer has its own W, u and v, as in Rae et al. 2021. The mask
+    Distances have no limit. The layers do not share W, u and v, as in Rae et al. 2021. The mask
     must be causal: the score of a key after its query is meaningless.
 
     Attributes:
@@ -110,8 +110,8 @@ class TransformerXLAttention(Attention):
         mask: AttentionMask,
         extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"]]:
-        """The query plus u, and the scaled scores of the distances plus `bias`."""
-        # The distances of the last query: the other queries have the same ones, shifted.
+        """Return the query plus u, and the scaled scores of the distances plus `bias`."""
+        # These are the distances of the last query; for earlier queries they are shifted.
         keys = keys_values.length
         distances = mask.first_slot + query.shape[1] - 1 - jnp.arange(keys)
         # einsum takes the cheaper order: for many queries it projects the sines, once for all rows;
@@ -130,7 +130,7 @@ class TransformerXLAttention(Attention):
 def build(config: GopherConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.1).
 
-    It is GPT-2's with RMSNorm, and with Transformer-XL's relative positions.
+    It is GPT-2's network with RMSNorm and Transformer-XL's relative positions.
     """
     tower = functools.partial(
         Tower,
@@ -154,7 +154,8 @@ def build(config: GopherConfig) -> nn.Module:
 
 
 def _block(config: GopherConfig) -> Callable[..., nn.Module]:
-    # As in GPT-2, outputs of sublayers are initialized smaller, since 2N of them are summed.
+    # As in GPT-2, the kernels of sublayer outputs have a smaller initialization, since the residual
+    # stream is the sum of 2N outputs.
     residual = NORMAL(0.02 * (2 * config.layers) ** -0.5)
     return functools.partial(
         PreNormBlock,

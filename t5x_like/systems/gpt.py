@@ -40,7 +40,7 @@ from t5x_like.systems.system import (
 class GptConfig(DropoutConfig, AttentionConfig):
     """The settings of a GPT (section 4.1).
 
-    Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
+    For fine-tuning the embedding table has `added_tokens` rows after its `vocab_size` rows.
     """
 
     vocab_size: int = 40478
@@ -60,14 +60,14 @@ INIT = nn.initializers.normal(0.02)
 loss = autoregressive.loss
 
 
-# ---- Heads of a decoder for labelled text: a class or a number, or one of several answers.
+# ---- Heads of a decoder for labelled text: predict a class, a number, or one of several answers.
 
 
 class ClassHead(nn.Module):
     """Predict a class from the sum of the states of an example's rows (two texts: both orders).
 
     Attributes:
-        labels: the number of classes; 1 where the logit is a number to predict.
+        labels: the number of classes; 1 to predict a number, which is the logit.
     """
 
     labels: int
@@ -78,7 +78,7 @@ class ClassHead(nn.Module):
     def __call__(
         self, states: Float[Array, "B C D"], real: Bool[Array, "B C"], *, deterministic: bool = True
     ) -> Float[Array, "B labels"]:
-        """Float32 logits."""
+        """Return float32 logits; rows that are not `real` are left out of the sum."""
         state = jnp.sum(jnp.where(real[..., None], states, 0.0), axis=1)
         state = nn.Dropout(self.dropout)(state, deterministic)
         return output_layer(self.labels, self.kernel_init, "classifier")(state)
@@ -94,7 +94,7 @@ class ChoiceHead(nn.Module):
     def __call__(
         self, states: Float[Array, "B C D"], real: Bool[Array, "B C"], *, deterministic: bool = True
     ) -> Float[Array, "B C"]:
-        """Float32 logits."""
+        """Return float32 logits."""
         # One mask for all rows of an example, since their logits are compared.
         states = nn.Dropout(self.dropout, broadcast_dims=(1,))(states, deterministic)
         logits = output_layer(1, self.kernel_init, "classifier")(states)[..., 0]
@@ -107,9 +107,9 @@ class ChoiceHead(nn.Module):
 class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
     """Radford et al. 2018, section 3.2: a head on the state of the last token predicts the label.
 
-    An example is C rows of L tokens, padded on the right (section 3.3): one for a text, one for
-    each order of two texts, or one for each answer to choose from. `prefill` and `extend` are the
-    language model's.
+    An example is C rows of L tokens, padded on the right (section 3.3): one row for a text, one for
+    each order of two texts, or one for each answer to choose from. `prefill` and `extend` run the
+    language model.
 
     Attributes:
         make_label_head: factory of `head(states [B, C, D], real [B, C], deterministic=) -> logits`.
@@ -124,11 +124,15 @@ class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # fla
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
-        """`logits` of the next tokens, float32 [B, C, L, V], and `label_logits`, [B, labels].
+        """Return `logits` of the next tokens, float32 [B, C, L, V], and `label_logits`.
 
         Args:
             batch: `decoder_input_tokens` and `decoder_segment_ids` [B, C, L], 0 on padding.
-            collect: as in `Decoder`; the rows of a batch are B * C there.
+            collect: as in `Decoder`; the collected arrays have B * C rows.
+
+        Returns:
+            The outputs, where `label_logits` is [B, labels] or, for multiple choice, [B, C]; with
+            `collect` also {"decoder": the collected arrays}.
         """
         tokens, segments = batch["decoder_input_tokens"], batch["decoder_segment_ids"]
         examples, rows, length = tokens.shape
@@ -153,7 +157,7 @@ class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # fla
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
-        """Zeros of examples of one row, to shape the parameters."""
+        """Return a batch of zeros whose examples have one row, to shape the parameters."""
         tokens = jnp.zeros((batch, 1, length), jnp.int32)
         return {"decoder_input_tokens": tokens, "decoder_segment_ids": tokens + 1}
 
@@ -162,7 +166,8 @@ def build(config: GptConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (sections 3.1 and 4.1).
 
     Raises:
-        ValueError: no such head, or fewer than 2 labels for one that needs them.
+        ValueError: there is no such head, fewer than 2 labels for the head `classification`, or
+            fewer than 3 added tokens for a head for labelled text.
     """
     tower = functools.partial(
         Tower,
@@ -222,7 +227,7 @@ def _block(config: GptConfig) -> Callable[..., nn.Module]:
 
 
 def _network(config: GptConfig) -> Callable[..., nn.Module]:
-    """The language model, with or without a head for labelled text (section 3.2)."""
+    """Return the factory of a language model with or without a label head (section 3.2)."""
     of_head = {"kernel_init": INIT, "dropout": config.dropout}
     networks: dict[str, Callable[..., nn.Module]] = {
         "language_modeling": Decoder,
@@ -256,16 +261,16 @@ def fine_tuning_loss(
     *,
     auxiliary: float = 0.5,
 ) -> losses.LossSums:
-    """L3 = L2 + `auxiliary` * L1 (section 3.2, equations 4 and 5), summed over examples.
+    """Return L3 = L2 + `auxiliary` * L1 (section 3.2, equations 4 and 5), summed over examples.
 
     L2 is the cross-entropy of `label` [B], or the squared error of `value` [B]. L1 is the
-    cross-entropy of tokens: as in the authors' code, the mean over an example's rows of each row's
-    mean, so that texts of all lengths count alike.
+    cross-entropy of the tokens: as in the authors' code it is averaged over the tokens of each row,
+    and then over the rows of an example, so that texts of all lengths count alike.
 
     Returns:
         The sum, the number of examples, and the metrics of the labels (`cross_entropy` and
         `accuracy`) or of the numbers (`squared_error` and `absolute_error`), and
-        `language_modeling`, L1.
+        `language_modeling`, which is L1.
     """
     outputs = losses.forward(module, params, batch, rng)
     tokens, real = batch["decoder_input_tokens"], batch["decoder_segment_ids"] > 0

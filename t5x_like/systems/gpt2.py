@@ -35,7 +35,8 @@ def _size(layers: int, d_model: int, heads: int) -> Gpt2Config:
     return Gpt2Config(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
 
 
-# Table 2, under the names of the release; the paper does not count all parameters.
+# The sizes of table 2, under the names of the released models. The paper's parameter counts leave
+# some parameters out.
 SIZES: dict[str, Gpt2Config] = {
     "small": _size(12, 768, 12),
     "medium": _size(24, 1024, 16),
@@ -60,7 +61,7 @@ def build(config: Gpt2Config) -> nn.Module:
 
 
 def network(config: Gpt2Config, *, make_stack: Callable[..., nn.Module]) -> nn.Module:
-    """A language model with learned positions, and `make_stack` for its layers."""
+    """Return a language model with learned positions, whose layers `make_stack` makes."""
     tower = functools.partial(
         Tower,
         make_entrance=functools.partial(
@@ -93,8 +94,9 @@ def network(config: Gpt2Config, *, make_stack: Callable[..., nn.Module]) -> nn.M
 def block(
     config: Gpt2Config, *, head_width: int, window: int | None = None
 ) -> Callable[..., nn.Module]:
-    """One layer, with causal attention to all earlier tokens or to the last `window` tokens."""
-    # Outputs of sublayers are initialized smaller, since 2N of them are summed (section 2.3).
+    """Return a factory of a layer, with causal attention to all or to the last `window` tokens."""
+    # The kernels of sublayer outputs have a smaller initialization, since the residual stream is
+    # the sum of 2N outputs (section 2.3).
     residual = NORMAL(0.02 * (2 * config.layers) ** -0.5)
     return functools.partial(
         PreNormBlock,

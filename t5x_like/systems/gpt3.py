@@ -32,7 +32,7 @@ def _size(layers: int, d_model: int, heads: int, head_width: int) -> Gpt3Config:
     )
 
 
-# Table 2.1, where the heads of xl and 13b together are not as wide as the model.
+# Table 2.1, in which heads times head width of xl and 13b is not the model's width.
 SIZES: dict[str, Gpt3Config] = {
     "small": _size(12, 768, 12, 64),
     "medium": _size(24, 1024, 16, 64),
@@ -51,7 +51,7 @@ def build(config: Gpt3Config) -> nn.Module:
     """Build GPT-2's network, with banded attention in layers 1, 3, ... (section 2.1).
 
     Raises:
-        ValueError: an odd number of layers, or a window below 1.
+        ValueError: the number of layers is odd, or the window is below 1.
     """
     if config.layers % 2 or config.window < 1:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""GPT-J: Wang and Komatsuzaki 2021, "GPT-J-6B", a network of their mesh-transformer-jax."""
+"""GPT-J: Wang and Komatsuzaki 2021, "GPT-J-6B", trained with their mesh-transformer-jax."""
 
 import dataclasses
 import functools
@@ -31,10 +31,10 @@ SIZES: dict[str, GptJConfig] = {"6b": GptJConfig()}
 
 
 def build(config: GptJConfig) -> nn.Module:
-    """Build the network of a config with the keys of SIZES: GPT-NeoX's with one norm a layer.
+    """Build the network of a config with the keys of SIZES: GPT-NeoX's with one norm per layer.
 
     Raises:
-        ValueError: a `rotary_width` that is odd, or wider than a head.
+        ValueError: `rotary_width` is odd, below 2, or wider than a head.
     """
     rotated, width = config.rotary_width, config.d_model // config.heads
     if rotated % 2 or not 0 < rotated <= width:

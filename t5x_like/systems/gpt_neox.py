@@ -1,6 +1,6 @@
 """GPT-NeoX: Black et al. 2022, "GPT-NeoX-20B" (arXiv:2204.06745), and Pythia, its smaller sizes.
 
-A layer's attention and feed-forward read the same states, and rotary positions turn a quarter of
+A layer's attention and feed-forward read the same states, and rotary positions rotate a quarter of
 each head.
 """
 
@@ -29,9 +29,9 @@ from t5x_like.systems.system import AttentionConfig, System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ParallelConfig(AttentionConfig):
-    """The settings of GPT-NeoX and of GPT-J."""
+    """The settings that a GPT-NeoX and a GPT-J have in common."""
 
-    positions: int = 2048  # in training; longer texts are possible
+    positions: int = 2048  # the longest text in training; longer texts are possible
     layers: int
     d_model: int
     d_ff: int
@@ -63,7 +63,7 @@ def _size(layers: int, d_model: int, heads: int, **changes: Any) -> GptNeoxConfi
     )
 
 
-# The vocabulary of each is padded for the devices that it was trained on.
+# Each vocabulary is padded for the number of devices in training.
 SIZES: dict[str, GptNeoxConfig] = {
     "20b": _size(44, 6144, 64, vocab_size=50_432, activation="gelu_fast"),
     # Biderman et al. 2023, "Pythia" (arXiv:2304.01373), table 1.
@@ -88,7 +88,8 @@ def build(config: GptNeoxConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.1).
 
     Raises:
-        ValueError: an unknown `activation`, or a `rotary_share` without whole pairs.
+        ValueError: there is no such `activation`, or the share `rotary_share` of a head's width is
+            odd, below 2, or above the width.
     """
     share, width = config.rotary_share, config.d_model // config.heads
     rotated = int(share * width)
@@ -120,7 +121,7 @@ def build(config: GptNeoxConfig) -> nn.Module:
 
 
 def initializers(config: ParallelConfig) -> tuple[Initializer, Initializer]:
-    """Of the kernels, and of those at the end of a sublayer (section 2.1.3)."""
+    """Return the initializers of kernels, and of sublayer output kernels (section 2.1.3)."""
     width, layers = config.d_model, config.layers
     return nn.initializers.normal((2 / (5 * width)) ** 0.5), nn.initializers.normal(
         2 / (layers * width**0.5)
@@ -128,7 +129,7 @@ def initializers(config: ParallelConfig) -> tuple[Initializer, Initializer]:
 
 
 def make_norm(config: ParallelConfig) -> Callable[..., nn.Module]:
-    """The factory of all norms."""
+    """Return the factory of all norms."""
     return functools.partial(LayerNorm, epsilon=config.norm_epsilon, compute=config.compute)
 
 
@@ -138,7 +139,7 @@ def network(
     make_block: Callable[..., nn.Module],
     make_head: Callable[..., nn.Module],
 ) -> nn.Module:
-    """A language model without positions at its entrance."""
+    """Build a language model whose embeddings have no positions."""
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
@@ -162,7 +163,7 @@ def network(
 def attention(
     config: ParallelConfig, *, position: Position, use_bias: bool
 ) -> Callable[..., nn.Module]:
-    """The self-attention of a layer."""
+    """Return a factory of the self-attention of a layer."""
     input_init, output_init = initializers(config)
     return functools.partial(
         Attention,
@@ -180,7 +181,7 @@ def attention(
 def feed_forward(
     config: ParallelConfig, *, activation: Callable[..., Any]
 ) -> Callable[..., nn.Module]:
-    """The feed-forward of a layer."""
+    """Return a factory of the feed-forward sublayer."""
     input_init, output_init = initializers(config)
     return functools.partial(
         MLP,

@@ -17,13 +17,13 @@ from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 def instructgpt_of(
     system: str, policy: Mapping[str, Any], reward: Mapping[str, Any], *, end_id: int
 ) -> dict[str, Any]:
-    """The settings of a policy that is trained with a reward model.
+    """Return the settings of a policy that is trained with a reward model.
 
     Args:
-        system: the system of the language model that the policy is.
-        policy: the settings of its `build`.
-        reward: the settings of a `reward_model`; `folder`, where it is read from, may be among
-            them.
+        system: the system of the policy, a language model.
+        policy: the settings of the policy.
+        reward: the settings of a `reward_model`; they may include `folder`, the folder that it is
+            read from.
         end_id: the token that ends a response.
     """
     return {
@@ -45,7 +45,7 @@ class InstructGptConfig(AttentionConfig):
 
 
 def _size(policy: str) -> InstructGptConfig:
-    """A GPT-3 with a reward model and a value network of 6 billion parameters (section 3.5)."""
+    """Return the settings of a GPT-3 with a reward model of 6 billion parameters (section 3.5)."""
     reward = reward_model.SIZES["6b"]
     settings = instructgpt_of("gpt3", gpt3.SIZES[policy], reward, end_id=50256)
     return InstructGptConfig(**settings)
@@ -63,11 +63,12 @@ def build(config: InstructGptConfig) -> nn.Module:
 
     Args:
         config: `policy` has the `system` of a network that generates text, and its settings;
-            `reward` the settings of a `reward_model`, of which the value network is another.
+            `reward` has the settings of a `reward_model`; the value network has the same settings.
 
     Raises:
-        ValueError: no such system or setting, a policy that does not generate text, another number
-            of tokens, or a reward model that reads other sides of a batch.
+        ValueError: a system or setting does not exist, the policy does not generate text, the
+            vocabulary sizes differ, `end_id` is not a token, or the reward model reads other sides
+            of a batch than the policy.
     """
     policy, reward = systems.inside(config, "policy"), systems.inside(config, "reward")
     system = policy.pop("system")
@@ -107,11 +108,14 @@ def build(config: InstructGptConfig) -> nn.Module:
 
 
 def start(module: Any, config: InstructGptConfig, read: ReadPart) -> PyTree:
-    """The policy from the folder of the run, the value network from the reward model's.
+    """Read the parameters that all five networks start from.
+
+    The policy, its reference and its average are read from the folder that the run starts from; the
+    reward model and the value network are read from the folder of the reward model.
 
     Raises:
         ValueError: the reward model has no folder, or one of the folders has another system,
-            shape or vocabulary, or lacks a part of the network.
+            shape or vocabulary, or lacks parameters of the network.
     """
     del module
     folder = config.reward.get("folder")

@@ -21,7 +21,7 @@ from t5x_like.systems.system import System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class KBertConfig(bert.BertConfig):
-    """The settings of a K-BERT: the two parts of its ablation, besides BERT's."""
+    """The settings of a K-BERT: BERT's, and the two parts of the network that it ablates."""
 
     soft_positions: bool = True
     visible_matrix: bool = True
@@ -34,33 +34,33 @@ SIZES: dict[str, KBertConfig] = {
 }
 
 
-# ---- An encoder of sentences with branches of knowledge: Liu et al. 2019 (K-BERT).
+# ---- An encoder of sentences with branches, which are facts from a knowledge graph.
 
 
 class KnowledgeEncoder(Encoder):
-    """An encoder whose batches may have branches behind the entities of their rows.
+    """An encoder whose batches may have branches after the entities of their rows.
 
     A batch with branches has `encoder_soft_positions`, `encoder_branches` and `encoder_entities`,
-    each [B, L] (`batches.sentence_trees`); one without is read as by any encoder.
+    each [B, L] (`batches.sentence_trees`); for a batch without branches it is an ordinary encoder.
 
     Attributes:
-        soft_positions: whether positions are places in the tree ("Embedding layer"), not in the
-            row.
-        visible_matrix: whether a branch and the rest of its sentence are hidden from each other,
-            but for its entity ("Seeing layer", equation 3).
+        soft_positions: whether positions count along the tree ("Embedding layer") rather than along
+            the row.
+        visible_matrix: whether a branch and the rest of its sentence, except for the branch's
+            entity, do not attend to each other ("Seeing layer", equation 3).
     """
 
     soft_positions: bool = True
     visible_matrix: bool = True
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
-        """The input of the first layer."""
+        """Return the input of the first layer."""
         if self.soft_positions and "encoder_soft_positions" in batch:
             batch = {**batch, "encoder_positions": batch["encoder_soft_positions"]}
         return super().embed(batch)
 
     def mask(self, batch: Batch) -> AttentionMask:
-        """The attention mask: of the whole row, or of the tree."""
+        """Return the attention mask, under which branches are hidden if `visible_matrix` is set."""
         mask = super().mask(batch)
         if not self.visible_matrix or "encoder_branches" not in batch:
             return mask
@@ -76,11 +76,11 @@ def build(config: KBertConfig) -> nn.Module:
     """Build BERT's network, with BERT's parameters, for sentences with branches of knowledge.
 
     Args:
-        config: `soft_positions` and `visible_matrix` as in `KnowledgeEncoder`, False to leave them
-            out.
+        config: for `soft_positions` and `visible_matrix` see `KnowledgeEncoder`; False for an
+            ablation.
 
     Raises:
-        ValueError: no such head or features.
+        ValueError: there is no such head or no such features.
     """
     network = bert.build(config)
     return KnowledgeEncoder(
@@ -96,7 +96,9 @@ def build(config: KBertConfig) -> nn.Module:
 def answer_loss(
     module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None
 ) -> losses.LossSums:
-    """The loss of answers (Devlin et al. 2018, section 4.2), which no branch can begin or end.
+    """Return the loss of answers (Devlin et al. 2018, section 4.2).
+
+    An answer cannot begin or end in a branch.
 
     Args:
         rng: key of dropout; None in evaluation.

@@ -1,4 +1,4 @@
-"""LaMDA: Thoppilan et al. 2022, "LaMDA: Language Models for Dialog Applications", its network."""
+"""LaMDA, its network: Thoppilan et al. 2022, "LaMDA: Language Models for Dialog Applications"."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def _size(layers: int, d_model: int, heads: int) -> LamdaConfig:
     return LamdaConfig(layers=layers, d_model=d_model, d_ff=8 * d_model, heads=heads)
 
 
-# Table 27; the paper has d_ff and the head width of the largest alone (section 3).
+# Table 27; the paper gives d_ff and the head width only for the largest model (section 3).
 SIZES: dict[str, LamdaConfig] = {
     "2b": _size(10, 2560, 40),
     "8b": _size(16, 4096, 64),
@@ -39,8 +39,8 @@ loss = t5.loss
 def build(config: LamdaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 3).
 
-    It is decoder-only, with T5's relative position bias and gated GELU. Where the paper has no
-    details it is T5, too: RMSNorm before each sublayer, no biases, and T5's initialization.
+    It is decoder-only, with T5's relative position bias and gated GELU. Details that the paper does
+    not give are T5's, too: RMSNorm before each sublayer, no biases, and the initialization.
     """
     return t5.build(
         config.to(

@@ -1,6 +1,7 @@
 """LLaMA: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models".
 
-With the grouped-query attention and long contexts of LLaMA 2 and 3, and Mistral's window.
+It includes the grouped-query attention and long contexts of LLaMA 2 and 3, and Mistral's sliding
+window.
 """
 
 import dataclasses
@@ -26,10 +27,10 @@ from t5x_like.systems.system import AttentionConfig, System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class UnquantizedConfig(AttentionConfig):
-    """The settings that a LLaMA and a Mixtral have."""
+    """The settings that a LLaMA and a Mixtral have in common."""
 
     vocab_size: int = 32000
-    positions: int = 2048  # in training; longer texts are possible
+    positions: int = 2048  # the longest text in training; longer texts are possible
     layers: int
     d_model: int
     d_ff: int
@@ -39,7 +40,7 @@ class UnquantizedConfig(AttentionConfig):
     norm_epsilon: float = 1e-6
     rope_theta: float = 10_000.0
     rope_scaling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    window: int = 0  # Mistral; 0 for none
+    window: int = 0  # Mistral's sliding window; 0 for none
     tied_head: bool = False
     bos_id: int | None = 1
     eos_id: int = 2
@@ -69,7 +70,7 @@ _LLAMA_3 = {
 }
 _MISTRAL = {"positions": 32_768, "norm_epsilon": 1e-5, "kv_heads": 8, "window": 4096}
 
-# Table 2, with d_ff of the released models: two thirds of 4 d_model, up to a multiple of 256.
+# Table 2, with d_ff of the released models: 2/3 of 4 d_model, rounded up to a multiple of 256.
 SIZES: dict[str, LlamaConfig] = {
     "7b": _size(32, 4096, 11008, 32),
     "13b": _size(40, 5120, 13824, 40),
@@ -91,7 +92,7 @@ def build(config: LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.2).
 
     Raises:
-        ValueError: an unknown kind of `rope_scaling`.
+        ValueError: there is no such kind of `rope_scaling`.
     """
     make_norm = functools.partial(RMSNorm, epsilon=config.norm_epsilon, compute=config.compute)
     return network(
@@ -110,11 +111,13 @@ def network(
     make_feed_forward: Callable[..., nn.Module],
     make_entrance: Callable[..., nn.Module] | None = None,
 ) -> nn.Module:
-    """A pre-norm language model.
+    """Build a pre-norm language model.
 
     Args:
-        config: with the keys of SIZES, but for those that the factories replace.
-        make_entrance: as in `Tower`.
+        config: the settings of everything that the factories do not make.
+        make_norm: factory of all norms.
+        make_attention, make_feed_forward: factories of the sublayers.
+        make_entrance: see `Tower`.
     """
     tower = functools.partial(
         Tower,
@@ -150,7 +153,14 @@ def network(
 
 
 def attention(config: LlamaConfig, *, use_bias: tuple[str, ...] = ()) -> Callable[..., nn.Module]:
-    """Grouped-query attention with rotary positions; `use_bias` as in `Attention`."""
+    """Return a factory of grouped-query attention with rotary positions.
+
+    Args:
+        use_bias: see `Attention`.
+
+    Raises:
+        ValueError: there is no such kind of `rope_scaling`.
+    """
     scaling = select_scaling(config.rope_scaling)
     return functools.partial(
         Attention,
@@ -170,7 +180,7 @@ def attention(config: LlamaConfig, *, use_bias: tuple[str, ...] = ()) -> Callabl
 def feed_forward(
     config: LlamaConfig, *, activation: Callable[[Array], Array] = nn.silu
 ) -> Callable[..., nn.Module]:
-    """A gated layer; `activation` is the gate's."""
+    """Return a factory of a gated feed-forward sublayer; `activation` is applied to the gate."""
     return functools.partial(
         GLU,
         hidden=config.d_ff,

@@ -50,7 +50,7 @@ def _size(name: str, encoder_attention: str) -> LongT5Config:
     return t5.SIZES[name].to(LongT5Config, encoder_attention=encoder_attention)
 
 
-# Section 4.1: the widths and depths are T5 v1.1's. These are the released models.
+# The released models; their widths and depths are T5 v1.1's (section 4.1).
 SIZES: dict[str, LongT5Config] = {
     "local_base": _size("base", "local"),
     "local_large": _size("large", "local"),
@@ -60,18 +60,19 @@ SIZES: dict[str, LongT5Config] = {
 }
 
 
-# ---- LongT5's attention: tokens attend to near tokens, and to sums of tokens of their document.
+# ---- LongT5's attention: tokens attend to near tokens, and to sums of blocks of tokens.
 
 
 @flax.struct.dataclass
 class Globals:
-    """The G global tokens of each row, which stand for blocks of tokens.
+    """The G global tokens of each row, each the sum of a block of tokens.
 
     Attributes:
-        of_tokens: the global token of each token, counted from 0; -1 for none.
-        segments: the document of each global token, 0 where there is none.
-        bias: of the scores, by the global token of the query and that of the key.
-        keys_values: in a layer, those that it computed.
+        of_tokens: the global token that each token belongs to, counted from 0; -1 for none.
+        segments: the document of each global token, 0 if the global token is not used.
+        bias: the bias of the scores: at [i, h, j] of head h, for queries that belong to global
+            token i and the key of global token j.
+        keys_values: the keys and values of the global tokens in a layer; None outside the layers.
     """
 
     of_tokens: Int[Array, "B T"]
@@ -80,21 +81,21 @@ class Globals:
     keys_values: KeyValues | None = None
 
     def sums(self, x: Float[Array, "B T D"]) -> Float[Array, "B G D"]:
-        """The sum of the tokens of each global token."""
+        """Return the sum of the tokens that belong to each global token."""
         own = jax.nn.one_hot(self.of_tokens, self.segments.shape[1], dtype=x.dtype)
         return jnp.einsum("BTD,BTG->BGD", x, own)
 
 
 class GlobalTokens(nn.Module):
-    """The blocks that global tokens stand for, and the bias of their scores, for all layers.
+    """The blocks of tokens that global tokens sum, and the bias of their scores, for all layers.
 
-    Guo et al. 2021, section 3.1.2. The blocks of k tokens begin where a document begins. The last
-    tokens of a document, too few for a block, belong to the block before them, if there is one
-    (flaxformer).
+    Guo et al. 2021, section 3.1.2. The first block of k tokens begins at the document's beginning.
+    The last tokens of a document, if too few for a block, belong to the block before them, if there
+    is one (as in flaxformer).
 
     Attributes:
         block: k.
-        make_bias: factory of a `RelativePositionBias` of distances in global tokens.
+        make_bias: factory of a `RelativePositionBias`, for distances between global tokens.
     """
 
     block: int
@@ -102,10 +103,11 @@ class GlobalTokens(nn.Module):
 
     @nn.compact
     def __call__(self, shared: Shared) -> Globals:
-        """The global tokens of rows whose documents are the segments of the mask's keys."""
+        """Return the global tokens of each row; the mask's key segments are the documents."""
         segments = shared.mask.key_segments
         assert segments is not None  # encoders have them
-        count = max(segments.shape[1] // self.block, 1)  # in short rows one that no token has
+        # At least one, which no token belongs to in rows shorter than a block.
+        count = max(segments.shape[1] // self.block, 1)
         of_tokens = _blocks_of(segments, self.block)
         own = of_tokens[:, :, None] == jnp.arange(count)
         bias = self.make_bias(name="relative_position_bias")(
@@ -119,7 +121,7 @@ class GlobalTokens(nn.Module):
 
 
 def _blocks_of(segments: Int[Array, "B T"], block: int) -> Int[Array, "B T"]:
-    """The number of each token's block in its row, -1 for none."""
+    """Return the number of each token's block, counted from 0 in each row; -1 for none."""
     length = segments.shape[1]
     slots = jnp.arange(length)
     begins = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)], constant_values=True)
@@ -136,9 +138,10 @@ def _blocks_of(segments: Int[Array, "B T"], block: int) -> Int[Array, "B T"]:
 class LocalAttention(Attention):
     """Self-attention to the tokens less than W slots away (Guo et al. 2021, section 3.1.1).
 
-    A block of W tokens attends to itself and the blocks beside it, so that time and memory grow
-    with the length, not with its square. Rows are padded to whole blocks inside. The bias is a
-    `RelativeBias`, which is computed for the distances within these blocks alone.
+    The scores of a block of W tokens are computed with itself and the two neighboring blocks, so
+    that time and memory grow with the length, not with its square. Rows are padded internally to
+    whole blocks. The bias is a `RelativeBias`, which is computed only for the distances within
+    these blocks.
 
     Attributes:
         block: W, the paper's radius r plus 1.
@@ -161,9 +164,9 @@ class LocalAttention(Attention):
 class TransientGlobalAttention(LocalAttention):
     """Local attention, and attention to the global tokens of the document.
 
-    Guo et al. 2021, section 3.1.2: a global token is the normed sum of its tokens, computed anew in
-    each layer, with the keys and values of the layer's own projections. `Shared.extra` is the
-    `Globals`.
+    Guo et al. 2021, section 3.1.2: a global token is the normed sum of its tokens. Each layer
+    computes it from its input, and projects it to keys and values in the same way as tokens.
+    `Shared.extra` is the `Globals`.
 
     Attributes:
         make_norm: factory of the norm of the sums.
@@ -178,7 +181,7 @@ class TransientGlobalAttention(LocalAttention):
     def attend(
         self, x: Float[Array, "B T D"], keys_values: KeyValues, *, extra: Globals, **settings: Any
     ) -> tuple[Float[Array, "B T D"], None]:
-        """The output for each token, see `Attention.attend`."""
+        """Return the output for each token, see `Attention.attend`."""
         own = self.keys_values(self.global_norm(extra.sums(x)))
         return super().attend(
             x, keys_values, extra=dataclasses.replace(extra, keys_values=own), **settings
@@ -196,7 +199,7 @@ def _attend_near(
     mask: AttentionMask,
     **settings: Any,
 ) -> Float[Array, "B T H K"]:
-    """The values of each block: of near tokens, and of the global tokens if there are some."""
+    """Return the attention output over near tokens and, if given, global tokens."""
     batch, length = query.shape[:2]
     own, read = mask.segments(batch=batch, queries=length, keys=length)
     queries, own = into_blocks(query, block), into_blocks(own, block)
@@ -220,7 +223,10 @@ def _attend_near(
 
 @dataclasses.dataclass(frozen=True)
 class _Seen:
-    """The S keys of each of n blocks of W queries; a bias for all blocks has axes of 1."""
+    """The S keys and values that n blocks of W queries attend to, with mask and bias.
+
+    The axes B and n of a bias that is the same for all blocks are 1.
+    """
 
     key: Float[Array, "B n S H K"]
     value: Float[Array, "B n S H K"]
@@ -228,7 +234,7 @@ class _Seen:
     bias: Float[Array, "B n H W S"]
 
     def beside(self, other: "_Seen") -> "_Seen":
-        """These keys, and then those."""
+        """Concatenate these keys and the keys of `other`."""
         bias = jnp.broadcast_to(self.bias, (*other.bias.shape[:-1], self.bias.shape[-1]))
         return _Seen(
             key=jnp.concatenate([self.key, other.key], axis=2),
@@ -247,11 +253,11 @@ def _near_keys(
     block: int,
     dtype: Any,
 ) -> _Seen:
-    """The tokens of each block and its neighbors, those at most W - 1 slots away allowed."""
+    """Return the tokens of each block and its neighbors, masked beyond W - 1 slots away."""
     near = with_neighbors(into_blocks(read, block))
     near = jnp.where(neighbors_exist(own.shape[1], block), near, 0)[:, :, None]
     in_radius = np.abs(distances(block)) < block
-    # The keys begin a block before the queries.
+    # The keys begin one block before the queries.
     terms = dataclasses.replace(bias, offset=block).dense(
         queries=block, keys=3 * block, dtype=dtype
     )
@@ -265,7 +271,7 @@ def _near_keys(
 
 
 def _global_keys(found: Globals, own: Int[Array, "B n W"], *, block: int) -> _Seen:
-    """The global tokens; a token may attend to the global tokens of its own document."""
+    """Return the global tokens; a token may attend to the global tokens of its document."""
     assert found.keys_values is not None  # the layer computed them
     segments = found.segments[:, None, None]
     terms = jnp.take(found.bias, jnp.maximum(found.of_tokens, 0), axis=0)  # [B T H G]
@@ -286,13 +292,14 @@ def build(config: LongT5Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
-        config: as for `t5.build`, with an `architecture` out of ARCHITECTURES. The
-            `encoder_attention` is `local` or `transient_global`; `local_radius` is the distance of
-            the farthest token that a token attends to (the paper's r), `global_block` the number of
-            tokens of a global token (the paper's k). `attention` is of the decoder.
+        config: see `t5.build`; `architecture` is one of ARCHITECTURES. `encoder_attention` is
+            `local` or `transient_global`; `local_radius` is the distance of the farthest token that
+            a token attends to (the paper's r), `global_block` the number of tokens in a global
+            token (the paper's k). `attention` is the implementation of the decoder's attention.
 
     Raises:
-        ValueError: no such architecture, attention or feed-forward, or a block of no tokens.
+        ValueError: there is no such architecture, attention or feed-forward, or `global_block` is
+            below 1.
     """
     choose("model.architecture", config.architecture, dict.fromkeys(ARCHITECTURES))
     if config.global_block < 1:
@@ -313,7 +320,7 @@ def build(config: LongT5Config) -> nn.Module:
         layers=config.encoder_layers,
         make_feed_forwards=make_feed_forwards,
         make_self_attention=functools.partial(attention, **settings, block=config.local_radius + 1),
-        # The attention computes the biases that it needs, which are few.
+        # The attention computes only the biases of near tokens, which are few.
         make_bias=t5.relative_position_bias(config, in_core=True),
         **tables,
     )
@@ -321,7 +328,7 @@ def build(config: LongT5Config) -> nn.Module:
 
 
 def _transient_global(config: LongT5Config) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
-    """The attention, and the factory of the table that its layers share."""
+    """Return a factory of the attention, and the factory of the `Globals` that its layers share."""
     norm = functools.partial(RMSNorm, compute=config.compute)
     tokens = functools.partial(
         GlobalTokens,

@@ -1,6 +1,6 @@
-"""Marian's Transformer, of the OPUS-MT models: Tiedemann and Thottingal 2020 (EAMT 2020).
+"""Marian, the Transformer of the OPUS-MT models: Tiedemann and Thottingal 2020 (EAMT 2020).
 
-The Transformer of 2017 with Swish and biases; Junczys-Dowmunt et al. 2018 (arXiv:1804.00344)
+It is the Transformer of 2017 with Swish and biases; Junczys-Dowmunt et al. 2018 (arXiv:1804.00344)
 describe the toolkit.
 """
 
@@ -9,8 +9,8 @@ import flax.linen as nn
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.systems import pegasus
 
-# The released models, of which each pair of languages has its own vocabulary: these are the numbers
-# of English to German. Padding, the last id, also begins the decoder's inputs.
+# The released models have a different vocabulary for each pair of languages: this is the size and
+# the ids of English to German. The padding token, the last id, is also the decoder's first input.
 SIZES: dict[str, pegasus.PegasusConfig] = {
     "base": pegasus.PegasusConfig(
         vocab_size=58_101,
@@ -33,7 +33,7 @@ def build(config: pegasus.PegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES, see `pegasus.build`.
 
     Raises:
-        ValueError: no such activation.
+        ValueError: there is no such activation.
     """
     positions = pegasus.sinusoids(config)
     return pegasus.network(config, make_block=PostNormBlock, make_positions=positions)

@@ -27,8 +27,8 @@ class MassConfig(bart.Seq2SeqConfig):
     norm_epsilon: float = 1e-12
 
 
-# Section 4.1: 6 layers of width 1024 on both sides, feed-forward layers of 4096. 8 heads, 512
-# positions, the epsilon and the vocabulary of 60,000 pieces are from the released code.
+# Section 4.1: 6 layers of width 1024 on each side, feed-forward layers of width 4096. The 8 heads,
+# 512 positions, epsilon and vocabulary of 60,000 pieces are from the released code.
 SIZES: dict[str, MassConfig] = {"big": MassConfig()}
 
 loss = autoregressive.loss
@@ -37,7 +37,8 @@ loss = autoregressive.loss
 def build(config: MassConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES, with BART's layers.
 
-    The decoder's inputs keep their positions in the sentence, `decoder_positions` (section 3.1).
+    The decoder's inputs keep their positions in the sentence (section 3.1), which the batch has as
+    `decoder_positions`.
     """
     make_norm = functools.partial(LayerNorm, epsilon=config.norm_epsilon)
     tower = functools.partial(bart.tower, config, make_norm=make_norm, reserved=0)

@@ -1,7 +1,7 @@
 """mBART: Liu et al. 2020, "Multilingual Denoising Pre-training ..." (arXiv:2001.08210).
 
-BART with pre-norm layers, a norm after the last one of each side, and scaled embeddings. A token
-of the language is the decoder's first input.
+BART with pre-norm layers, a norm after the last layer of each side, and scaled embeddings. The
+decoder's first input is the token of the language.
 """
 
 import dataclasses
@@ -11,8 +11,8 @@ import flax.linen as nn
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.systems import bart, pegasus
 
-# Section 2.2; mBART-50 (Tang et al. 2020, arXiv:2008.00401) has more languages. The rows of
-# embeddings, the positions and the ids are the released models'.
+# Section 2.2; mBART-50 (Tang et al. 2020, arXiv:2008.00401) has more languages. The vocabulary
+# size, the number of positions and the ids are from the released models.
 _LARGE = pegasus.PegasusConfig(
     vocab_size=250_027,
     end_id=2,
@@ -31,10 +31,10 @@ def build(config: pegasus.PegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES, see `pegasus.build`.
 
     Args:
-        config: `positions` is the length of the table, and so the longest text.
+        config: `positions` is the number of learned positions, which limits the length of a text.
 
     Raises:
-        ValueError: no such activation.
+        ValueError: there is no such activation.
     """
     return pegasus.network(
         config,

@@ -1,6 +1,6 @@
 """Mixtral: Jiang et al. 2024, "Mixtral of Experts" (arXiv:2401.04088).
 
-Mistral's network, where each feed-forward is a mixture of experts.
+Mistral's network, in which each feed-forward sublayer is a mixture of experts.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ from t5x_like.systems.system import System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MixtralConfig(llama.UnquantizedConfig):
-    """The settings of a Mixtral; experts have no quantized products."""
+    """The settings of a Mixtral, without `quantization`, which experts do not have."""
 
-    positions: int = 32_768  # in training; longer texts are possible
+    positions: int = 32_768  # the longest text in training; longer texts are possible
     kv_heads: int = 8
     norm_epsilon: float = 1e-5
     rope_theta: float = 1_000_000.0
@@ -50,7 +50,7 @@ def build(config: MixtralConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2).
 
     Raises:
-        ValueError: an unknown kind of `rope_scaling`, or more chosen experts than there are.
+        ValueError: there is no such kind of `rope_scaling`, or `chosen` is not from 1 to `experts`.
     """
     if not 1 <= config.chosen <= config.experts:
         raise ValueError(

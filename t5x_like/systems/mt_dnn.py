@@ -27,7 +27,7 @@ from t5x_like.systems.system import System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MtDnnConfig(bert.DenseEncoderConfig):
-    """The settings of BERT's encoder, and of the answer network."""
+    """The settings of BERT's encoder, and of the stochastic answer network."""
 
     answer_steps: int = 5
     prediction_dropout: float = 0.1
@@ -37,32 +37,32 @@ SIZES: dict[str, MtDnnConfig] = {
     name: size.to(MtDnnConfig, head="classification") for name, size in bert.SIZES.items()
 }
 
-_PADDING = -1e9  # the score of a candidate that is not there
+_PADDING = -1e9  # the score of a row of padding, which is not a candidate
 
 
 class RelevanceHead(MultipleChoiceHead):
-    """The relevance of each candidate for a question, from 0 to 1 (section 3, equation 5)."""
+    """Predict each candidate's relevance for a question, from 0 to 1 (section 3, equation 5)."""
 
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, C]: the relevance; -1e9 for rows of padding."""
+        """Return `logits`, float32 [B, C]: the relevance; -1e9 for rows of padding."""
         scores = super().__call__(hidden, table, batch, deterministic=deterministic)["logits"]
         return {"logits": jnp.where(scores > _PADDING, nn.sigmoid(scores), _PADDING)}
 
 
 class FirstState(nn.Module):
-    """The state of the first token, where the pooler's output stands (`PooledHeads`)."""
+    """Return the first token's state, which `PooledHeads` has replaced by the pooler's output."""
 
     @nn.compact
     def __call__(
         self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
     ) -> Float[Array, "B D"]:
-        """The state."""
+        """Return the hidden state of the first token."""
         return hidden[:, 0]
 
 
-# ---- The stochastic answer network: the class of a pair of texts, from several steps of reading.
+# ---- The stochastic answer network: predict the class of a pair of texts in several steps.
 
 
 class GatedUnit(nn.Module):
@@ -72,7 +72,7 @@ class GatedUnit(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B D"], state: Float[Array, "B D"]) -> Float[Array, "B D"]:
-        """The next state."""
+        """Return the next state."""
         axes, size = ("embed", "gates", "mlp"), (3, x.shape[-1])
         of_input, of_state = (
             keep_whole(
@@ -88,22 +88,24 @@ class GatedUnit(nn.Module):
 class StochasticAnswer(nn.Module):
     """Predict the class of a premise and a hypothesis (Liu et al. 2019, MT-DNN, section 3).
 
-    With P and H the states of the two texts' tokens, the first state is a sum of H,
+    With P and H the states of the tokens of premise and hypothesis, the first state is a weighted
+    sum of H,
 
         s = sum_j a_j H_j,   a = softmax(w H_j).
 
-    Each of `steps` steps reads P and predicts, and then the state is updated:
+    Each of `steps` steps reads P, predicts p, and then updates the state:
 
         x = sum_j b_j P_j,   b = softmax(s W P_j)
         p = softmax(V [s; x; |s - x|; s * x]),   s = GRU(x, s)
 
-    The probabilities are the mean of p over the steps. In training it is that over some of them:
-    each is left out at the rate `prediction_dropout`, but for one, which is drawn at random.
+    The predicted probabilities are the mean of p over the steps. In training each step is left out
+    of the mean with the probability `prediction_dropout`, except for one step drawn at random.
 
     Attributes:
         labels: the number of classes, C.
         steps: the number of steps, K.
-        dropout: rate for the states of the tokens, and for what the output layer reads.
+        prediction_dropout: the rate at which steps are left out of the mean in training.
+        dropout: the dropout rate of the tokens' states, and of the output layer's input.
     """
 
     labels: int
@@ -121,10 +123,12 @@ class StochasticAnswer(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Outputs:
-        """`logits`, float32 [B, C]: the logarithm of the mean; NaN for a row without both texts.
+        """Return `logits`, float32 [B, C]: the logarithm of the mean probabilities.
+
+        They are NaN for a row in which one of the two texts is missing, except a row of padding.
 
         Args:
-            hidden: the first token is read as part of no text.
+            hidden: the states of all tokens; the first token belongs to neither text.
             batch: its `encoder_token_types` are 0 for the premise, and 1 for the hypothesis.
         """
         real = batch["encoder_segment_ids"] > 0
@@ -153,7 +157,7 @@ class StochasticAnswer(nn.Module):
         return Linear((size,), axes=("embed", axis), kernel_init=self.kernel_init, name=name)
 
     def _mean(self, logs: Float[Array, "B K C"], *, deterministic: bool) -> Float[Array, "B C"]:
-        """The logarithm of the mean of the probabilities, in training over the steps kept."""
+        """Return the logarithm of the mean probabilities, in training over the steps kept."""
         kept = jnp.ones(logs.shape[:2], bool)
         if not deterministic and self.prediction_dropout:
             kept = kept_steps(self.make_rng("dropout"), kept.shape, rate=self.prediction_dropout)
@@ -162,7 +166,7 @@ class StochasticAnswer(nn.Module):
 
 
 def kept_steps(key: Array, shape: tuple[int, ...], *, rate: float) -> Bool[Array, "B K"]:
-    """Which steps of each row are kept: one drawn at random, and each other at 1 - rate."""
+    """Return which steps of each row are kept: a random step, and others at the rate 1 - rate."""
     of_steps, of_one = jax.random.split(key)
     one = jax.random.randint(of_one, shape[:1], 0, shape[1])
     return jax.random.bernoulli(of_steps, 1 - rate, shape) | jax.nn.one_hot(
@@ -173,23 +177,24 @@ def kept_steps(key: Array, shape: tuple[int, ...], *, rate: float) -> Bool[Array
 def _attend(
     scores: Float[Array, "B L"], mask: Bool[Array, "B L"], states: Float[Array, "B L D"]
 ) -> Float[Array, "B D"]:
-    """The mean of the states in the mask, weighted by the softmax of their scores."""
-    # A row of padding has nothing in its mask, and a softmax over nothing no gradient.
+    """Return the mean of the states in the mask, weighted by the softmax of their scores."""
+    # The mask of a row of padding is empty, and the gradient of a softmax over nothing is NaN.
     allowed = mask | ~jnp.any(mask, axis=1, keepdims=True)
     weights = nn.softmax(jnp.where(allowed, scores, -jnp.inf))
     return jnp.einsum("bl,bld->bd", weights, states)
 
 
 def build(config: MtDnnConfig) -> nn.Module:
-    """Build BERT's encoder and pooler, which all tasks share, and the head of each (section 3).
+    """Build BERT's encoder and pooler, which all tasks share, and a head for each task (section 3).
 
     Args:
-        config: its `head` is "pair_classification" (the stochastic answer network), "ranking", one
-            of `select_head`, or for several tasks a mapping; `answer_steps` and
-            `prediction_dropout` are those of `StochasticAnswer`.
+        config: its `head` is "pair_classification" (the stochastic answer network), "ranking", a
+            head of `select_head`, or for several tasks a mapping; `answer_steps` and
+            `prediction_dropout` are the `steps` and `prediction_dropout` of `StochasticAnswer`.
 
     Raises:
-        ValueError: no such head, a task with the pooler's name, or a setting out of its range.
+        ValueError: there is no such head, a task has the name of the pooler, `summary`, or
+            `answer_steps` is below 1.
     """
     if config.answer_steps < 1:
         raise ValueError(f"model.answer_steps={config.answer_steps} must be 1 or more steps")
@@ -228,11 +233,11 @@ def build(config: MtDnnConfig) -> nn.Module:
 def ranking_loss(
     module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None, *, gamma: float = 1.0
 ) -> losses.LossSums:
-    """The cross-entropy of the relevant one of a question's candidates (section 3.1, equation 8).
+    """Return the cross-entropy of a question's relevant candidate (section 3.1, equation 8).
 
     Args:
         rng: key of dropout; None in evaluation.
-        gamma: what the relevance is multiplied by before the softmax.
+        gamma: a factor of the relevance before the softmax over candidates.
     """
     outputs = losses.forward(module, params, batch, rng)
     return losses.fine_tuning.multiple_choice({"logits": gamma * outputs["logits"]}, batch)

@@ -53,7 +53,7 @@ def _size(
     )
 
 
-# Table 1. Only the released 350M has norms after sublayers, and narrower embeddings.
+# Table 1. Only the released 350M model has norms after sublayers and narrower embeddings.
 SIZES: dict[str, OptConfig] = {
     "125m": _size(12, 768, 12),
     "350m": _size(24, 1024, 16, d_embedding=512, post_norm=True),
@@ -67,19 +67,19 @@ SIZES: dict[str, OptConfig] = {
 }
 
 INIT = nn.initializers.normal(0.006)
-RESERVED = 2  # rows of the position table before position 0
+RESERVED = 2  # unused rows of the position table before position 0
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
 loss = autoregressive.loss
 
 
 class Projection(Linear):
-    """A linear map between the width of the embeddings and that of the model."""
+    """A linear map between the width of the embeddings and the width of the model."""
 
     axes: tuple[str, ...] = ("embed", "mlp")
     kernel_init: Initializer = INIT
 
     def __call__(self, x: Float[Array, "B L n"]) -> Float[Array, "B L m"]:
-        """The product."""
+        """Return the projected vectors."""
         return keep_whole(super().__call__(x))
 
 
@@ -87,8 +87,8 @@ class ProjectedInput(nn.Module):
     """The entrance of a tower that is wider than its embeddings.
 
     Attributes:
-        make_projection: factory of the map of the token embeddings.
-        make_positions: as in `AddPositions`.
+        make_projection: factory of the projection of the token embeddings.
+        make_positions: see `AddPositions`.
     """
 
     make_projection: Callable[..., nn.Module]
@@ -98,15 +98,15 @@ class ProjectedInput(nn.Module):
     def __call__(
         self, x: Float[Array, "B L E"], positions: Int[Array, "B L"]
     ) -> Float[Array, "B L D"]:
-        """The projected token embeddings plus position embeddings."""
+        """Return the projected token embeddings plus the position embeddings."""
         x = self.make_projection(name="projection")(x)
         return x + self.make_positions(name="position")(positions, length=x.shape[1])
 
 
 class CountingDecoder(Decoder):
-    """A decoder whose positions count the earlier tokens that are no padding (fairseq).
+    """A decoder whose positions count only the earlier tokens that are not padding (fairseq).
 
-    So a text has the same logits wherever its padding is.
+    A text has the same logits wherever its padding is.
     """
 
     def _run(self, batch: Batch, **settings: Any) -> tuple[Float[Array, "B T D"], dict]:
@@ -121,7 +121,7 @@ def build(config: OptConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.1).
 
     Raises:
-        ValueError: a pre-norm network whose embeddings have another width than the model.
+        ValueError: the embeddings of a pre-norm network have another width than the model.
     """
     if config.d_embedding != config.d_model and not config.post_norm:
         raise ValueError(
@@ -136,7 +136,7 @@ def build(config: OptConfig) -> nn.Module:
         ),
         make_norm=None if config.post_norm else functools.partial(NORM, compute=config.compute),
         make_exit=_projection(config, "d_embedding"),
-        # Section 2.2: no dropout of the embeddings.
+        # The embeddings have no dropout (section 2.2).
         compute=dataclasses.replace(config.compute, dropout=0.0),
     )
     return CountingDecoder(
@@ -153,7 +153,7 @@ def build(config: OptConfig) -> nn.Module:
 
 
 def _projection(config: OptConfig, width: str) -> Callable[..., nn.Module] | None:
-    """A map to the width of this setting; None where both widths are the same."""
+    """Return a factory of a projection to the width `config[width]`; None if none is needed."""
     if config.d_embedding == config.d_model:
         return None
     return functools.partial(Projection, (config[width],), compute=config.compute)
@@ -177,7 +177,7 @@ def _entrance(config: OptConfig) -> Callable[..., nn.Module]:
 
 
 def _block(config: OptConfig) -> Callable[..., nn.Module]:
-    # Outputs of sublayers are initialized smaller by the root of 2N, as in GPT-2.
+    # As in GPT-2, the deviation of sublayer output kernels is divided by the square root of 2N.
     residual = nn.initializers.normal(0.006 * (2 * config.layers) ** -0.5)
     return functools.partial(
         PostNormBlock if config.post_norm else PreNormBlock,

@@ -30,7 +30,7 @@ class PalmConfig(DropoutConfig, AttentionConfig):
     heads: int
     head_width: int = 256
     eos_id: int = 2
-    dropout: float = 0.0  # 0.1 in fine-tuning
+    dropout: float = 0.0  # in pretraining; 0.1 in fine-tuning
     dropout_broadcast: bool = True
 
 
@@ -45,7 +45,7 @@ SIZES: dict[str, PalmConfig] = {
     "540b": _size(118, 18432, 48),
 }
 
-# Standard deviation n^-0.5 for a kernel with n inputs (section 5, "Weight initialization").
+# A kernel with n inputs has the standard deviation n^-0.5 (section 5, "Weight initialization").
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 NORM = functools.partial(LayerNorm, use_bias=False)
 loss = autoregressive.loss
@@ -72,7 +72,7 @@ def build(config: PalmConfig) -> nn.Module:
             make_norm=make_norm,
             compute=config.compute,
         ),
-        # The embeddings have standard deviation 1, and so their products with the output D^0.5.
+        # The embeddings have standard deviation 1, so that unscaled logits would have D^0.5.
         make_head=functools.partial(TiedHead, scale=config.d_model**-0.5),
     )
 

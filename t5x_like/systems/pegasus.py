@@ -1,7 +1,7 @@
 """Pegasus: Zhang et al. 2020, "PEGASUS: Pre-training with Extracted Gap-sentences ..." (ICML 2020).
 
-An encoder-decoder with pre-norm layers, sinusoidal positions and scaled embeddings, which are the
-output layer too. Other families have the same parts in another order: systems/marian.py and
+An encoder-decoder with pre-norm layers, sinusoidal positions and scaled embeddings, to which the
+output layer is tied. Other families have the same parts in another order: systems/marian.py and
 systems/mbart.py.
 """
 
@@ -46,8 +46,8 @@ class PegasusConfig(bart.Seq2SeqConfig):
     logits_bias: bool = False
 
 
-# Section 6: 16 + 16 layers, 96,000 pieces and 103 ids that the released code puts before them; the
-# scale and the positions are that code's.
+# Section 6: 16 + 16 layers, and 96,000 pieces, before which the released code puts 103 ids; the
+# scaled embeddings and the positions are also from that code.
 SIZES: dict[str, PegasusConfig] = {"large": PegasusConfig()}
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -64,17 +64,17 @@ def build(config: PegasusConfig) -> nn.Module:
 
     Args:
         config: `start_id` is the decoder's first input, `end_id` ends a text. `scale_embeddings`
-            multiplies the embeddings, as inputs, by the root of the width. `positions` is the
-            longest text that Hugging Face's class reads; here there is no limit.
+            multiplies the input embeddings by the square root of their width. `positions` is the
+            length of the longest text that Hugging Face's class reads; here there is no limit.
 
     Raises:
-        ValueError: no such activation.
+        ValueError: there is no such activation.
     """
     return network(config, make_block=PreNormBlock, make_positions=sinusoids(config), ends=True)
 
 
 def sinusoids(config: PegasusConfig) -> Callable[..., nn.Module]:
-    """The positions of a config."""
+    """Return a factory of sinusoidal positions."""
     return functools.partial(SinesThenCosines, features=config.d_model, compute=config.compute)
 
 
@@ -86,15 +86,17 @@ def network(
     begins: bool = False,
     ends: bool = False,
 ) -> nn.Module:
-    """An encoder-decoder whose layers, with BART's biases, are of one class.
+    """Build an encoder-decoder with one class of layers, which have biases like BART's.
 
     Args:
         config: with the keys of SIZES.
+        make_block: the class of the layers.
+        make_positions: factory of the position embeddings.
         begins: whether each side begins with a layer norm, after the positions.
-        ends: whether each side ends with one.
+        ends: whether each side ends with a layer norm.
 
     Raises:
-        ValueError: no such activation.
+        ValueError: there is no such activation.
     """
     make_norm = functools.partial(bart.NORM, compute=config.compute)
 
@@ -135,7 +137,7 @@ def network(
 def declare(
     name: str, sizes: Mapping[str, PegasusConfig], build: Callable[..., nn.Module]
 ) -> System:
-    """The declaration of a system with the keys of SIZES."""
+    """Return the declaration of a system whose settings are a `PegasusConfig`."""
     return System(
         name=name,
         sizes=sizes,

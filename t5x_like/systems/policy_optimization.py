@@ -1,34 +1,32 @@
-"""PPO on sampled responses (Ouyang et al. 2022, section 3.5), over any `ActorCritic`.
+"""PPO on sampled responses (Ouyang et al. 2022, section 3.5), for any `ActorCritic`.
 
 A step is one iteration: `prepare` samples a response to each prompt of a batch and computes its
-advantages, `loss` is that of the updates on the minibatches of those episodes.
+advantages; `loss` is the loss of the updates on minibatches of these episodes.
 
-Policy gradients for sampled texts: rewards, advantages, and the clipped losses of PPO.
+The state is a prompt with the tokens after it, the action is the next token a, and the policy p is
+the language model. Four steps lead from the policy gradient to the loss:
 
-The state is a prompt with the tokens after it, the action the next token a, and the policy p the
-language model. In four steps from the identity to the loss:
-
-1. The policy gradient identity (Williams 1992): the gradient of an expectation under p is
-   itself an expectation under p, and needs samples alone,
+1. The policy gradient identity (Williams 1992): the gradient of an expectation under p is itself
+   an expectation under p, so that samples are enough to estimate it,
 
        grad E[f(a)] = sum_a f(a) grad p(a) = E[f(a) grad log p(a)],
 
    since grad p = p grad log p. As E[grad log p] = 0, a baseline V that does not depend on the
-   action may be taken off f: the advantage A = f - V has the same gradient and less variance.
-2. Conservative policy iteration (Kakade & Langford 2002) evaluates a new policy p on samples of
-   an old one, q, by the ratio r = p(a) / q(a), which is 1 where the two agree:
+   action may be subtracted from f: the advantage A = f - V has the same gradient and less variance.
+2. Conservative policy iteration (Kakade & Langford 2002) evaluates a new policy p on samples from
+   an old policy q with the ratio r = p(a) / q(a), which is 1 if p = q:
 
        L_CPI = E_q[r A],   grad L_CPI = E_q[r A grad log p] = the policy gradient at p = q.
 
-3. Far from q that is no estimate any more. Trust region policy optimization (Schulman et al. 2015)
-   maximizes L_CPI subject to E[KL(q || p)] <= delta, which takes second derivatives.
-4. Proximal policy optimization (Schulman et al. 2017, equation 7) takes the incentive away in place
-   of the constraint, and needs first derivatives alone:
+3. Far from q this is not a good estimate. Trust region policy optimization (Schulman et al. 2015)
+   maximizes L_CPI subject to E[KL(q || p)] <= delta, which needs second derivatives.
+4. Proximal policy optimization (Schulman et al. 2017, equation 7) removes the incentive to move far
+   from q instead of adding a constraint, and needs only first derivatives:
 
        L_CLIP = E_q[min(r A, clip(r, 1 - epsilon, 1 + epsilon) A)].
 
-   The minimum is a lower bound of L_CPI: a change that the clipping hides has no gradient, one
-   that makes the objective worse is never hidden.
+   The minimum makes it a lower bound of L_CPI: a change of r beyond the clipping range has no
+   gradient if it improves the objective, and is not clipped if it makes the objective worse.
 
 Arrays are [B, N] over the N tokens after each prompt; `mask` is 1 on real tokens, which come first.
 """
@@ -49,11 +47,11 @@ from t5x_like.models.networks.actor_critic import ActorCritic
 from t5x_like.models.types import Batch
 from t5x_like.models.vocabulary_product import VocabularyProduct
 
-PRETRAINING = "pretraining_"  # the beginning of the fields of pretraining rows
+PRETRAINING = "pretraining_"  # the prefix of the batch fields of pretraining rows
 
 
 def mask_of(lengths: Int[Array, " B"], size: int) -> Float[Array, "B N"]:
-    """1 on the first tokens of each row, as many as it has, 0 on the rest of `size`."""
+    """Return a mask [B, size] that is 1 on the first `lengths` tokens of each row, otherwise 0."""
     return (jnp.arange(size) < lengths[:, None]).astype(jnp.float32)
 
 
@@ -65,14 +63,15 @@ def kl_rewards(
     *,
     beta: float,
 ) -> Float[Array, "B N"]:
-    """The reward of each token: Ouyang et al. 2022, equation 2, without pretraining.
+    """Return the reward of each token: Ouyang et al. 2022, equation 2, without pretraining.
 
-    A token costs -beta (log p - log p_reference), whose sum over a response is an estimate of
-    -beta KL(p || p_reference); its last token also gets the score.
+    Each token gets -beta (log p - log p_reference), whose sum over a response is an estimate of
+    -beta KL(p || p_reference); the last token of a response also gets the score.
 
     Args:
-        log_probs, reference: of the tokens, under the policy and under the frozen reference.
-        scores: of the responses.
+        log_probs, reference: log-probabilities of the tokens under the policy and under the frozen
+            reference.
+        scores: the reward model's scores of the responses.
     """
     last = mask - jnp.pad(mask[:, 1:], ((0, 0), (0, 1)))
     penalty = jnp.where(mask > 0, log_probs - reference, 0.0)
@@ -87,13 +86,13 @@ def generalized_advantages(
     discount: float = 1.0,
     decay: float = 0.95,
 ) -> tuple[Float[Array, "B N"], Float[Array, "B N"]]:
-    """Generalized advantage estimation (Schulman et al. 2016, equation 16), and the returns.
+    """Return the generalized advantages (Schulman et al. 2016, equation 16) and the returns.
 
-    With V = 0 after the last token, backwards over the tokens,
+    With V = 0 after the last token, the advantages are computed backwards over the tokens:
 
-        delta_t = r_t + discount V_{t+1} - V_t,   A_t = delta_t + discount decay A_{t+1},
+        delta_t = r_t + discount V_{t+1} - V_t,   A_t = delta_t + discount decay A_{t+1}.
 
-    and the return is A_t + V_t: with decay 1 the discounted sum of the rewards, with decay 0
+    The return is A_t + V_t: with decay 1 the discounted sum of the rewards, with decay 0
     r_t + discount V_{t+1}.
 
     Args:
@@ -101,7 +100,7 @@ def generalized_advantages(
         decay: lambda.
 
     Returns:
-        Both 0 on padding.
+        The advantages and the returns, both 0 on padding.
     """
     values, rewards = (jnp.where(mask > 0, x, 0.0) for x in (values, rewards))
     following = jnp.pad(values[:, 1:], ((0, 0), (0, 1)))
@@ -118,10 +117,10 @@ def generalized_advantages(
 def whiten(
     values: Float[Array, "B N"], mask: Float[Array, "B N"], *, shift: bool = True
 ) -> Float[Array, "B N"]:
-    """Values of variance 1 over real tokens, and of mean 0 if `shift`; padding becomes 0.
+    """Scale values to variance 1 over real tokens, and to mean 0 if `shift`; padding becomes 0.
 
-    Rewards keep their mean (Stiennon et al. 2020's code): without it, a response would gain or
-    lose by its length.
+    Rewards keep their mean (Stiennon et al. 2020's code): subtracting it would add the same amount
+    to the reward of every token, so that the return would depend on the response's length.
     """
     number = jnp.maximum(jnp.sum(mask), 1.0)
     mean = jnp.sum(values * mask) / number
@@ -138,12 +137,12 @@ def clipped_policy(
     *,
     clip: float,
 ) -> LossSums:
-    """-L_CLIP, see above.
+    """Return the loss of the policy: -L_CLIP, see the module's docstring.
 
     Args:
-        log_probs: of the tokens, under the policy that is trained.
-        old: the same when they were sampled.
-        clip: epsilon; the ratio is clipped to 1 - epsilon and 1 + epsilon.
+        log_probs: log-probabilities of the tokens under the policy that is trained.
+        old: their log-probabilities when they were sampled.
+        clip: epsilon; the ratio is clipped to the range from 1 - epsilon to 1 + epsilon.
 
     Returns:
         The sum over tokens, their number, and the metrics: `policy`, the loss; `ratio`; `clipped`,
@@ -172,10 +171,11 @@ def clipped_value(
     *,
     clip: float,
 ) -> LossSums:
-    """The larger of the squared errors of V and of V within `clip` of the old one, halved.
+    """Return the loss of the values, whose change is clipped like the policy's.
 
-    As the policy's, the loss has no gradient where a value has moved past the clip towards its
-    return (Dhariwal et al. 2017, OpenAI Baselines).
+    It is half of the larger squared error: of V, or of V clipped to within `clip` of the old value.
+    There is no gradient if a value has moved towards its return by more than `clip` (Dhariwal et
+    al. 2017, OpenAI Baselines).
 
     Args:
         values, old: the estimates now, and when the tokens were sampled.
@@ -207,11 +207,12 @@ def sample(
     Args:
         prompts: `decoder_input_tokens` [B, P], padded on the left, `decoder_segment_ids`, 0 on
             padding, and for an encoder-decoder `encoder_input_tokens` and `encoder_segment_ids`;
-            `responses` [B, N], room for the most tokens of a response. Other fields stay.
+            `responses` [B, N], whose values are not read: N is the largest number of tokens of a
+            response. Other fields are kept.
 
     Returns:
-        The episodes, see `ActorCritic`, and the log-probability of each token as it was sampled.
-        Rows without a prompt have no response.
+        The episodes, see `ActorCritic`, and the log-probability that each token had when it was
+        sampled. In rows without a prompt the mask of the response is 0.
     """
     tokens, real = prompts["decoder_input_tokens"], prompts["decoder_segment_ids"] > 0
     new = prompts["responses"].shape[1]
@@ -247,7 +248,7 @@ def sample(
         "decoder_positions": jnp.maximum(jnp.cumsum(segments, axis=1) - 1, 0),
         "response_mask": mask,
     }
-    if "encoder" not in module.sides:  # a prefix LM samples with the prompt as its prefix
+    if "encoder" not in module.sides:  # in sampling, a prefix LM has the prompt as its prefix
         episodes["decoder_causal_attention"] = segments.at[:, -new:].set(0)
     return {**prompts, **episodes}, found.log_probs
 
@@ -255,7 +256,7 @@ def sample(
 def log_probs(
     logits: VocabularyProduct, episodes: Batch, *, temperature: float
 ) -> Float[Array, "B N"]:
-    """The log-probability of each token of the responses, of logits as in sampling."""
+    """Return the log-probability of each response token, at the temperature of sampling."""
     new = episodes["response_mask"].shape[1]
     tokens = episodes["decoder_input_tokens"][:, -new:]
     tempered = logits if temperature == 1 else logits.logits() / temperature
@@ -281,19 +282,19 @@ def prepare(
         batch: see `sample`.
         beta: the weight of the divergence from the reference.
         temperature: divides the logits, in sampling and in every log-probability.
-        missing_end: the score of a response without an end token, in place of the reward model's;
-            None for the reward model's.
+        missing_end: the score of a response without an end token, instead of the reward model's
+            score; None to keep the latter.
         whiten_rewards: whether rewards are divided by their standard deviation over the batch.
         discount, gae_decay: see `generalized_advantages`; the paper does not discount, and does
-            not give lambda.
+            not report lambda.
 
     Returns:
-        The batch as episodes, with [B, N] `old_log_probs`, `old_values`, `advantages` (of mean 0
+        The batch as episodes, with [B, N] `old_log_probs`, `old_values`, `advantages` (with mean 0
         and variance 1 over the batch), `returns`; and [B] `score`, `divergence`, the sum of
-        log p - log p_reference over the response, and `ended`.
+        log p - log p_reference over the response, and `ended`, 1 if it has an end token.
 
     Raises:
-        ValueError: a setting out of its range, or prompts and responses are longer than the
+        ValueError: a setting is out of its range, or prompts and responses are longer than the
             positions of a network.
     """
     _check(temperature=temperature, beta=beta)
@@ -326,7 +327,7 @@ def prepare(
 
 
 def _ended(episodes: Batch, *, end_id: int | None) -> Bool[Array, " B"]:
-    """Whether a response has its end token."""
+    """Return whether each response has an end token."""
     mask = episodes["response_mask"]
     is_end = episodes["decoder_input_tokens"][:, -mask.shape[1] :] == (
         -1 if end_id is None else end_id
@@ -346,21 +347,23 @@ def loss(
     temperature: float = 1.0,
     gamma_ptx: float = 0.0,
 ) -> losses.LossSums:
-    """The clipped losses of policy and value, and the pretraining loss of PPO-ptx (equation 2).
+    """Return the clipped losses of policy and value plus PPO-ptx's pretraining loss (equation 2).
 
-    Means over the tokens of the responses, and of the pretraining rows. There is no dropout: the
-    policy whose gradient is taken is the one that samples.
+    Each is a mean over the tokens of the responses or of the pretraining rows. There is no dropout,
+    so that the gradient is taken of the same policy that sampled.
 
     Args:
-        batch: from `prepare`; with `gamma_ptx` also fields [B, R, ...] of R pretraining rows an
-            episode, named as the policy reads them after `pretraining_`.
+        batch: from `prepare`; with `gamma_ptx` also the fields of R pretraining rows for each
+            episode, [B, R, ...]: the fields that the policy reads, with the prefix `pretraining_`.
+        rng: not used.
         clip, value_clip: see `clipped_policy` and `clipped_value`.
         value_weight: the weight of the value loss.
         temperature: as in `prepare`.
         gamma_ptx: the weight of the pretraining loss; 0 for PPO without it.
 
     Raises:
-        ValueError: a setting out of its range, or a batch without pretraining rows.
+        ValueError: a setting is out of its range, or `gamma_ptx` is set and the batch has no
+            pretraining rows.
     """
     del rng
     _check(clip=clip, value_clip=value_clip, temperature=temperature)
@@ -391,7 +394,7 @@ def loss(
 
 
 def _pretraining_rows(batch: Batch) -> dict[str, Array]:
-    """The pretraining rows of all episodes, [B * R, ...]."""
+    """Return the pretraining rows of all episodes, [B * R, ...], without the prefix."""
     rows = {
         name.removeprefix(PRETRAINING): x.reshape(-1, *x.shape[2:])
         for name, x in batch.items()
@@ -406,7 +409,7 @@ def _pretraining_rows(batch: Batch) -> dict[str, Array]:
 
 
 def _of_episodes(batch: Batch) -> dict[str, tuple[Array, Array]]:
-    """The metrics of the sampled responses."""
+    """Return the metrics of the sampled responses."""
     lengths = jnp.sum(batch["response_mask"], axis=1)
     there = (lengths > 0).astype(jnp.float32)
     number, tokens = jnp.sum(there), jnp.sum(lengths)
@@ -421,7 +424,7 @@ def _of_episodes(batch: Batch) -> dict[str, tuple[Array, Array]]:
 
 
 def _check(**settings: float) -> None:
-    """Check the ranges of settings of the loss."""
+    """Check that settings of the loss are in their ranges."""
     for name, value in settings.items():
         if value < 0 or (name == "temperature" and value == 0):
             allowed = "above 0" if name == "temperature" else "0 or more"

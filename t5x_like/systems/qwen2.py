@@ -1,6 +1,7 @@
 """Qwen2: Yang et al. 2024, "Qwen2 Technical Report" (arXiv:2407.10671).
 
-LLaMA's network with biases for queries, keys and values; Qwen 2.5's dense models are the same.
+LLaMA's network with biases for queries, keys and values. Qwen 2.5's dense models have the same
+network.
 """
 
 import functools
@@ -39,7 +40,7 @@ def _size(
     )
 
 
-# Table 1; the larger models have rows to spare in their tables.
+# Table 1; the embedding tables of the larger models have more unused rows.
 SIZES: dict[str, llama.LlamaConfig] = {
     "0_5b": _size(24, 896, 4864, 14, 2, tied_head=True),
     "1_5b": _size(28, 1536, 8960, 12, 2, tied_head=True),
@@ -52,7 +53,7 @@ def build(config: llama.LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.2.1).
 
     Raises:
-        ValueError: an unknown kind of `rope_scaling`.
+        ValueError: there is no such kind of `rope_scaling`.
     """
     make_norm = functools.partial(RMSNorm, epsilon=config.norm_epsilon, compute=config.compute)
     make_attention = llama.attention(config, use_bias=("query", "key", "value"))

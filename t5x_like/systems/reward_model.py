@@ -19,11 +19,11 @@ from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 
 
 def reward_model_of(system: str, trunk: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a reward model.
+    """Return the settings of a reward model.
 
     Args:
-        system: the system of the language model that it is made of.
-        trunk: the settings of its `build`.
+        system: the system of the trunk, the language model that it is made from.
+        trunk: the settings of the trunk.
     """
     return {
         "vocab_size": trunk["vocab_size"],
@@ -43,28 +43,28 @@ class RewardModelConfig(AttentionConfig):
     trunk: Mapping[str, Any]
 
 
-# Section 3.5: 6 billion parameters.
+# Section 3.5: the reward model has 6 billion parameters.
 SIZES: dict[str, RewardModelConfig] = {
     "6b": RewardModelConfig(**reward_model_of("gpt3", gpt3.SIZES["6_7b"]))
 }
 
 
-# ---- A network that generates text, with a number for each token in place of its output layer.
+# ---- A network that generates text, with a scalar head instead of its output layer.
 
 
 class RewardModel(nn.Module):
     """Ouyang et al. 2022, section 3.5: a language model that outputs a scalar reward.
 
-    The reward of a text is (w . x - shift) / scale, x the state of its last token. The trunk's
-    output layer has no parameters here, unless it is the embedding table. Experts drop no token
-    (see `undropped`): a reward does not depend on the rows beside its text.
+    The reward of a text is (w . x - shift) / scale, where x is the state of its last token. The
+    trunk's output layer has no parameters here, unless it is tied to the embedding table. Experts
+    drop no token (see `undropped`), so that a reward does not depend on other rows of the batch.
 
     Attributes:
-        make_network: factory of the trunk: a network with `states`, as `Decoder` has.
+        make_network: factory of the trunk: a network with a method `states`, such as `Decoder`.
         sides: the sides of a batch that the trunk reads.
-        shift, scale: the mean and the standard deviation of w . x over some texts whose rewards
-            are to have mean 0 and standard deviation 1.
-        generates: it does not.
+        shift, scale: the mean and the standard deviation of w . x over some texts, to give their
+            rewards mean 0 and standard deviation 1.
+        generates: False, since it does not generate text.
     """
 
     generates: ClassVar[bool] = False
@@ -79,11 +79,11 @@ class RewardModel(nn.Module):
         self.head = Linear((1,), axes=("embed", "classes"), kernel_init=_init)
 
     def __call__(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, " B"]:
-        """The float32 reward of each row: the value at its last real token.
+        """Return the float32 reward of each row: the value at its last real token.
 
         Args:
-            batch: of the trunk. Rows that are not full have `decoder_segment_ids`, 0 on padding,
-                which may be on either side.
+            batch: the fields that the trunk reads. `decoder_segment_ids` are 0 on padding, which
+                may be on either side; without them all tokens are real.
         """
         values = self.values(batch, deterministic=deterministic)
         length = values.shape[1]
@@ -92,18 +92,18 @@ class RewardModel(nn.Module):
         return jnp.take_along_axis(values, last[:, None], axis=1)[:, 0]
 
     def values(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T"]:
-        """The float32 value at every position of the decoder, anything on padding."""
+        """Return the float32 value at every position of the decoder, arbitrary on padding."""
         states = self.trunk.states(batch, deterministic=deterministic).astype(jnp.float32)
         return (self.head(keep_whole(states))[..., 0] - self.shift) / self.scale
 
     def example_batch(self, *, batch: int = 1, length: int = 8) -> dict[str, Array]:
-        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        """Return the fields that `__call__` needs, filled with 0, to shape the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)
         return {f"{side}_input_tokens": tokens for side in self.sides}
 
 
 def _init(key: Array, shape: tuple[int, int]) -> Array:
-    """A normal distribution of standard deviation 1 / sqrt(D + 1): Stiennon et al. 2020's code."""
+    """Sample normal numbers of standard deviation 1 / sqrt(D + 1): Stiennon et al. 2020's code."""
     return nn.initializers.normal((shape[0] + 1) ** -0.5)(key, shape)
 
 
@@ -111,12 +111,12 @@ def build(config: RewardModelConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
-        config: `trunk` has the `system` of a network that generates text, and its settings. Rewards
-            are shifted by `shift` and divided by `scale`.
+        config: `trunk` has the `system` of a network that generates text, and its settings. `shift`
+            is subtracted from rewards, which are then divided by `scale`.
 
     Raises:
-        ValueError: no such system or setting of the trunk, one that does not generate text, another
-            number of tokens, or a scale that is not above 0.
+        ValueError: the system or a setting of the trunk does not exist, the trunk does not generate
+            text or has another vocabulary size, or `scale` is not above 0.
     """
     settings = systems.inside(config, "trunk")
     system = settings.pop("system")
@@ -143,10 +143,10 @@ def build(config: RewardModelConfig) -> nn.Module:
 
 
 def start(module: Any, config: RewardModelConfig, read: ReadPart) -> PyTree:
-    """The trunk from the folder of a language model; the head is randomly initialized.
+    """Read the trunk from the folder of a language model; the head is randomly initialized.
 
     Raises:
-        ValueError: the folder has another system, or lacks a part of its network.
+        ValueError: the folder has another system, or lacks parameters of its network.
     """
     del module
     return {"trunk": read("trunk", system=config.trunk["system"])}

@@ -50,10 +50,10 @@ def build(config: RobertaConfig) -> nn.Module:
         config: `positions` is the length of the longest text, and `padding` the id of the padding
             token; the first `padding` + 1 rows of the position table are not used for text.
             `head` is "masked_lm", "pretraining", which also predicts the next sentence for the
-            formats of pairs (section 4.2), or one of `select_head`.
+            input formats with pairs (section 4.2), or a head of `select_head`.
 
     Raises:
-        ValueError: no such head.
+        ValueError: there is no such head.
     """
     make_norm = functools.partial(LayerNorm, epsilon=config.norm_epsilon)
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)
@@ -88,7 +88,7 @@ def build(config: RobertaConfig) -> nn.Module:
 def embeddings(
     config: RobertaConfig, *, make_norm: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
-    """Embeddings of tokens, positions and the only segment, summed, with a layer norm."""
+    """Return a factory of summed token, position and segment embeddings, with a layer norm."""
     table = functools.partial(
         TokenEmbed, features=config.d_model, embedding_init=bert.INIT, compute=config.compute
     )
@@ -104,7 +104,7 @@ def embeddings(
             embedding_init=bert.INIT,
             compute=config.compute,
         ),
-        # The published weights contain this row, which is the same for every token.
+        # The published weights contain this table, although there is only one segment.
         make_token_types=functools.partial(
             table,
             vocab_size=config.token_types,

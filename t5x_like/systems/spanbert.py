@@ -24,7 +24,7 @@ from t5x_like.systems.system import System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SpanBertConfig(bert.BertConfig):
-    """The settings of a SpanBERT; `span_places` as in the authors' code."""
+    """The settings of a SpanBERT; the value of `span_places` is from the authors' code."""
 
     span_places: int = 15
 
@@ -34,23 +34,24 @@ SIZES: dict[str, SpanBertConfig] = {
     name: size.to(SpanBertConfig, vocab_size=28996) for name, size in bert.SIZES.items()
 }
 
-_PLACE_FEATURES = 200  # section 4.2
+_PLACE_FEATURES = 200  # width of the position embeddings in a span (section 4.2)
 
 
-# ---- SpanBERT's head: predict masked tokens from their states and from the ends of their span.
+# ---- SpanBERT's head: predict masked tokens from their states, and from the span's boundaries.
 
 
 class SpanBoundary(nn.Module):
     """Predict the tokens of a span from the states beside it (Joshi et al. 2020, section 3.2).
 
-    With x_l and x_r the states to the left and right of a span, p_n the embedding of its place n:
+    For token n of a span, with x_l and x_r the states to the left and right of the span, and p_n
+    the embedding of position n in the span:
 
         h = norm(f(W1 [x_l; x_r; p_n]));   y = norm(f(W2 h));   logits = E y + b
 
     Attributes:
-        places: rows of the table of places. Tokens further from the left end have meaningless
-            logits.
-        features: width of p_n.
+        places: the number of position embeddings. The logits of tokens further from the span's left
+            end are meaningless.
+        features: the width of p_n.
         activation: f.
     """
 
@@ -65,12 +66,14 @@ class SpanBoundary(nn.Module):
     def __call__(
         self, hidden: Float[Array, "B L D"], table: Float[Array, "V D"], batch: Batch
     ) -> Outputs:
-        """`boundary_logits`, float32 [B, L, V], valid where `boundary_known`, bool [B, L], is True.
+        """Return `boundary_logits`, float32 [B, L, V], and `boundary_known`, bool [B, L].
+
+        The logits are meaningless if `boundary_known` is False.
 
         Args:
             batch: `encoder_span_left`, `encoder_span_right` [B, L]: the indices of x_l and x_r in
                 the row, 0 for a token outside of spans. With `predicted_positions` [B, P] only
-                those tokens are predicted, and L above is P.
+                these tokens are predicted, and the outputs have P instead of L.
         """
         left, right = batch["encoder_span_left"], batch["encoder_span_right"]
         at = jnp.broadcast_to(jnp.arange(left.shape[1]), left.shape)
@@ -89,7 +92,7 @@ class SpanBoundary(nn.Module):
     def _place_vectors(self, place: Array) -> Array:
         init = nn.with_logical_partitioning(self.kernel_init, ("positions", "boundary"))
         vectors = self.param("place", init, (self.places, self.features))
-        # A product for a dozen rows, since the gradient of a gather is a slow scatter.
+        # Multiply by one-hot vectors, since the backward pass of a gather is a slow scatter.
         dtype = self.compute.dtype
         return nn.one_hot(place, self.places, dtype=dtype) @ vectors.astype(dtype)
 
@@ -106,10 +109,10 @@ class SpanBoundary(nn.Module):
 
 
 class SpanPretraining(nn.Module):
-    """Predict masked tokens from their own states and from the ends of their spans.
+    """Predict masked tokens from their own states, and from the boundaries of their spans.
 
     Attributes:
-        make_masked_lm: factory of models/heads/encoder_heads.py's `MaskedLM`.
+        make_masked_lm: factory of the `MaskedLM` of models/heads/encoder_heads.py.
         make_boundary: factory of `SpanBoundary`.
     """
 
@@ -120,7 +123,7 @@ class SpanPretraining(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits` of tokens; with `encoder_span_left` in the batch also `SpanBoundary`'s."""
+        """Return `logits`; if the batch has spans, also the outputs of `SpanBoundary`."""
         outputs = self.make_masked_lm(name="masked_lm")(hidden, table, batch)
         if self.is_initializing():  # the shapes of the weights do not depend on the spans
             none = jnp.zeros_like(batch["encoder_input_tokens"])
@@ -134,11 +137,11 @@ def build(config: SpanBertConfig) -> nn.Module:
     """Build BERT's network, whose head "pretraining" has the span boundary objective (section 3.2).
 
     Args:
-        config: `span_places` is the number of tokens of a span with a position embedding; further
-            ones are predicted from their own states alone.
+        config: `span_places` is the number of position embeddings for the tokens of a span; further
+            tokens of a span are predicted only from their own states.
 
     Raises:
-        ValueError: no such head.
+        ValueError: there is no such head.
     """
     make_masked_lm = bert.masked_lm(config)
     make_boundary = functools.partial(
@@ -176,9 +179,9 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The sum of two means over masked tokens: from their own states, and from the span boundaries.
+    """Return the sum of two mean losses over masked tokens (section 3.2, equation 2).
 
-    Equation 2 of section 3.2.
+    The tokens are predicted from their own states, and from the boundaries of their spans.
 
     Args:
         rng: key of dropout; None in evaluation.

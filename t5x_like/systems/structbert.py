@@ -18,14 +18,14 @@ from t5x_like.systems.system import System, Task
 
 SIZES: dict[str, bert.BertConfig] = bert.SIZES
 
-RELATIONS = 3  # next sentence, previous one, or one of another document (section 2.2.2)
+RELATIONS = 3  # next sentence, previous sentence, sentence of another document (section 2.2.2)
 
 
 def build(config: bert.BertConfig) -> nn.Module:
-    """Build BERT's network (section 2.1) with three kinds of pairs.
+    """Build BERT's network (section 2.1) with three classes of sentence pairs.
 
     Raises:
-        ValueError: no such head.
+        ValueError: there is no such head or no such features.
     """
     make_masked_lm = bert.masked_lm(config)
     make_pooler = functools.partial(
@@ -57,20 +57,20 @@ def loss(
     *,
     predicted: float = 0.3,
 ) -> losses.LossSums:
-    """The sum of the means over masked tokens, shuffled tokens, and pairs (section 2.2).
+    """Return the sum of the mean losses of masked tokens, shuffled tokens, and pairs (section 2.2).
 
     One output layer predicts the original tokens at masked and at shuffled positions (section
     2.2.1). The head "masked_lm" has no loss of pairs.
 
     Args:
-        batch: with `encoder_loss_weights` on masked and `encoder_shuffled` on shuffled tokens; no
-            token has both.
+        batch: `encoder_loss_weights` is above 0 on masked tokens and `encoder_shuffled` on shuffled
+            tokens; no token is both.
         rng: key of dropout; None in evaluation.
-        predicted: positions with logits, as a share of a row's length: at least the share of the
-            tokens that the objective masks or shuffles.
+        predicted: the number of positions with logits, as a share of the row's length: at least the
+            share of the tokens that the objective masks or shuffles.
 
     Raises:
-        ValueError: the batch has no masked or no shuffled tokens, or no labels of pairs.
+        ValueError: the batch lacks the fields of masked or shuffled tokens, or labels of pairs.
     """
     if "encoder_shuffled" not in batch:
         raise ValueError(

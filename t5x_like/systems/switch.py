@@ -1,7 +1,7 @@
 """Switch Transformer: Fedus, Zoph and Shazeer 2022 (arXiv:2101.03961), a T5 with sparse layers.
 
-Every second feed-forward sublayer, or every one, is a set of experts, and a router chooses one of
-them for each token: more parameters for the same computation.
+Every second feed-forward sublayer, or every sublayer, is a set of experts, and a router chooses one
+expert for each token: the network has more parameters for the same computation.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from t5x_like.systems.system import System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SwitchConfig(t5.UnquantizedConfig):
-    """The settings of a Switch Transformer; experts have no quantized products."""
+    """The settings of a Switch Transformer, without `quantization`, which experts do not have."""
 
     dropout: float = 0.0
     expert_dropout: float = 0.0
@@ -48,7 +48,7 @@ def _base(experts: int) -> SwitchConfig:
     return _size("v1_0_base", experts=experts, group_size=8192)
 
 
-# The released models, each with the computation per token of a T5 (c has no such counterpart).
+# The released models. Each except c has the same computation per token as a T5.
 # docs/systems/switch.md lists the differences from table 9.
 SIZES: dict[str, SwitchConfig] = {
     "base_8": _base(8),
@@ -69,7 +69,7 @@ SIZES: dict[str, SwitchConfig] = {
         tied_head=False,
         experts=2048,
         sparse_every=1,
-        capacity_factor=2.0,  # the release has 1.0, but at least two slots
+        capacity_factor=2.0,  # the released model has 1.0, but at least two slots
         group_size=2048,
     ),
 }
@@ -78,17 +78,21 @@ SIZES: dict[str, SwitchConfig] = {
 def build(config: SwitchConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: T5's, with any `architecture`.
 
-    In each group of `sparse_every` layers the second is sparse, or the only one.
+    In each group of `sparse_every` layers, the second layer is sparse; in groups of 1, every layer.
 
     Raises:
-        ValueError: a setting that does not exist or is out of range, or layers that do not make
-            whole groups of `sparse_every`.
+        ValueError: the value of a setting does not exist or is out of range, or the number of
+            layers is not a multiple of `sparse_every`.
     """
     _check(config)
     dense = config.to(t5.T5Config)
 
     def make_init(deviation: float) -> nn.initializers.Initializer:
-        """A normal of deviation sqrt(s / n), not sqrt(1 / n), truncated at two (section 2.4)."""
+        """Return a truncated normal, scaled by `init_scale` (section 2.4).
+
+        It is truncated at two deviations, and its deviation is sqrt(s / n), where T5 has
+        sqrt(1 / n) = `deviation`.
+        """
         untruncated = deviation * math.sqrt(config.init_scale) / _TRUNCATED
         return nn.initializers.truncated_normal(untruncated)
 
@@ -97,7 +101,7 @@ def build(config: SwitchConfig) -> nn.Module:
     return t5.network(dense, make_feed_forwards=tuple(make_feed_forwards), make_init=make_init)
 
 
-_TRUNCATED = 0.8796256610342398  # the deviation of a standard normal truncated at -2 and 2
+_TRUNCATED = 0.8796256610342398  # standard deviation of a standard normal truncated at -2 and 2
 
 
 def _sparse(config: SwitchConfig, *, make_init: t5.MakeInit) -> Callable[..., nn.Module]:
@@ -171,12 +175,16 @@ def loss(
     z_loss: float = 0.0,
     label_smoothing: float = 0.0,
 ) -> losses.LossSums:
-    """The cross-entropy of the target tokens plus, for each of them, the losses of all routers.
+    """Return the cross-entropy of the target tokens plus the losses of the routers.
+
+    The losses of all routers are summed, and weighted like the cross-entropy of a target token.
 
     Args:
         rng: key of dropout and of the routers' noise; None in evaluation.
-        load_balance: alpha of section 2.2, equation 4, whose loss is summed over sparse layers.
-        router_z_loss: weight of Zoph et al. 2022 (ST-MoE), equation 5; the paper has none.
+        load_balance: weight of the load balancing loss, alpha in section 2.2, equation 4.
+        router_z_loss: weight of the router z-loss (Zoph et al. 2022, ST-MoE, equation 5), which the
+            paper does not have.
+        z_loss, label_smoothing: see `losses.cross_entropy`.
 
     Returns:
         The sum of the losses, the sum of the weights, the metrics of `losses.cross_entropy`, and

@@ -20,13 +20,14 @@ Other = TypeVar("Other", bound="ModelConfig")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ModelConfig(Mapping[str, Any]):
-    """The settings of a network: a config's `model`, with types. A system has a subclass.
+    """The settings of a network: a config's `model`, with types. Each system has a subclass.
 
-    It is a mapping, too, to make a config's `model` of: `SIZES["base"] | {"layers": 2}` is a dict.
+    It is also a mapping, so that a config's `model` can be made from it: `SIZES["base"] |
+    {"layers": 2}` is a dict.
 
     Attributes:
         vocab_size: the number of token ids, which is compared with the vocabulary of the data.
-        dtype: of the computation, `float32` or `bfloat16`.
+        dtype: the type of the computation, `float32` or `bfloat16`.
     """
 
     vocab_size: int
@@ -51,10 +52,10 @@ class ModelConfig(Mapping[str, Any]):
 
     @property
     def compute(self) -> Compute:
-        """How the modules of the network compute, by the settings that the class has.
+        """The `Compute` of the network's modules, from the settings that concern it.
 
         Raises:
-            ValueError: no such `attention` or `quantization`.
+            ValueError: there is no such `attention` or `quantization`.
         """
         names = ("dropout", "dropout_broadcast", "loop", "remat")
         given: dict[str, Any] = {name: self[name] for name in names if name in self}
@@ -67,19 +68,19 @@ class ModelConfig(Mapping[str, Any]):
         return Compute(dtype=jnp.dtype(self.dtype), **given)
 
     def to(self, kind: type[Other], **changes: Any) -> Other:
-        """Return the settings of another class: those that it has, too, and `changes`."""
+        """Convert to another class: keep the settings that both classes have, apply `changes`."""
         shared = {name: self[name] for name in kind.__dataclass_fields__ if name in self}
         return kind(**{**shared, **changes})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class LayersConfig(ModelConfig):
-    """The settings of a network of layers.
+    """The settings of a network of layers: see `models.compute.Compute`.
 
     Attributes:
-        loop: `scan` the layers, `unroll` them, or `auto`: see `models.compute.Compute`.
-        remat: what the backward pass computes again: see the same.
-        embedding_lookup: `gather` or `one_hot`: see the same.
+        loop: `scan` the layers, `unroll` them, or `auto`.
+        remat: what the backward pass recomputes.
+        embedding_lookup: `gather` or `one_hot`, called `lookup` in `Compute`.
     """
 
     loop: str = "auto"
@@ -92,7 +93,7 @@ class AttentionConfig(LayersConfig):
     """The settings of a network of layers with attention.
 
     Attributes:
-        attention: the implementation of attention: see `models.attention.selection`.
+        attention: the name of the implementation of attention: see `models.attention.selection`.
     """
 
     attention: str = "auto"
@@ -100,11 +101,11 @@ class AttentionConfig(LayersConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DropoutConfig:
-    """Dropout in training.
+    """The settings of dropout in training.
 
     Attributes:
-        dropout: the probability.
-        dropout_broadcast: whether the positions of a row share the mask.
+        dropout: the probability of dropping an activation.
+        dropout_broadcast: whether all positions of a row share one dropout mask.
     """
 
     dropout: float = 0.1
@@ -113,9 +114,9 @@ class DropoutConfig:
 
 # loss(module, params, batch, rng, **settings) -> LossSums: the sum over the batch, the sum of the
 # weights, and metrics as (sum, weight). `rng` is the key of dropout and of sampling, None in
-# evaluation; `settings` are those of a config's `loss` that it has as keyword arguments, all but
-# those that only `Task.prepare` has. Where the task has a `carry`, the loss gets `carry=`, too, and
-# returns (LossSums, carry).
+# evaluation; `settings` are a config's `loss`, without the settings that only `Task.prepare`
+# accepts as keyword arguments. If the task has a `carry`, the loss also gets `carry=`, and returns
+# (LossSums, carry).
 Loss = Callable[..., Any]
 
 
@@ -123,14 +124,14 @@ class ReadPart(Protocol):
     """Reads the parameters that a run starts from."""
 
     def __call__(self, part: str, *, system: str, folder: str = "") -> PyTree:
-        """The parameters of the submodule `part`, which is a network of `system`.
+        """Read the parameters of the submodule `part`, which is a network of `system`.
 
         Args:
-            folder: where they are, if not in the folder that the run starts from.
+            folder: the folder to read, by default the folder that the run starts from.
         """
 
     def others(self, *parts: str) -> PyTree:
-        """All parameters but those of some submodules, as a run without `Task.start` reads them."""
+        """Read all parameters except the submodules `parts`, as a run without `Task.start` does."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,20 +143,22 @@ class Task:
         prediction: how the outputs become an answer, a name in t5x_like.inference: `text`,
             `masked_tokens`, `classes`, ...; empty for a network that predicts nothing by itself.
         measures: evaluators that run by default, names in t5x_like.evaluation.
-        objective: the only one whose examples the head can read; empty for any that fits.
+        objective: the only objective whose examples the head can read; empty for any that fits.
         start: (module, settings, read) -> parameters (unboxed), for a network that is initialized
-            from another one: a student from its teacher. Top-level parts that are missing there are
-            randomly initialized. None: from a folder of the same network, or randomly.
-        start_required: the run needs a folder to start from (`initialize`).
-        carry: (module, batch) -> the memory before the first batch, for a network that remembers
-            from batch to batch: arrays [B, ...], where row r belongs to row r of the batches. It
-            depends on the shapes of the batch alone. Its data need `data.continue_rows`.
-        prepare: (module, state, batch, rng, **settings) -> batch, work before each step that needs
-            the newest parameters (`state.params`): sampling, rewards, the answers of a teacher. It
-            is a jitted program of its own. The state has no optimizer state and no memory; in
-            evaluation the rng is the same each time. `settings` are those of a config's `loss` that
-            it has as keyword arguments. A step may then update the parameters several times
-            (`train.minibatches`, `train.inner_epochs`).
+            from a different network, such as a student from its teacher. Top-level submodules that
+            it does not return are randomly initialized. None: all parameters are read from a folder
+            of the same network, or randomly initialized.
+        start_required: whether the run needs a folder to start from (`initialize`).
+        carry: (module, batch) -> the memory before the first batch, for a network that keeps a
+            memory from batch to batch: arrays [B, ...], where row r belongs to row r of the
+            batches. It may depend only on the shapes of the batch. The data need
+            `data.continue_rows`.
+        prepare: (module, state, batch, rng, **settings) -> batch: work before each step that needs
+            the newest parameters (`state.params`), such as sampling, rewards, or the answers of a
+            teacher. It is compiled as a separate program. The state has no optimizer state and no
+            memory; in evaluation the rng is the same each time. `settings` are the settings of a
+            config's `loss` that it has as keyword arguments. A step may then update the parameters
+            several times (`train.minibatches`, `train.inner_epochs`).
     """
 
     loss: Loss
@@ -173,16 +176,17 @@ class Adaptation:
     """How a network is initialized from a folder that lacks some of its parameters.
 
     Attributes:
-        complete: whether the folder has the same parameters: all are read, and none may be left
-            over. Otherwise parameters may be new, and others of the folder are not read.
-        new: patterns of paths. If the folder lacks a parameter that begins like this, it is
+        complete: whether the folder has the same parameters: then all are read, and none may be
+            left over. Otherwise the network may have parameters that the folder lacks, and
+            parameters of the folder that the network lacks are not read.
+        new: patterns of paths. If the folder lacks a parameter whose path begins like this, it is
             randomly initialized ("*" matches any text). `head/` need not be listed.
-        first_rows: embedding tables by path -> the number of rows that they have in the folder, if
-            it is smaller. The other rows are randomly initialized.
-        copied_rows: embedding tables by path -> for each row here, the row of the folder's table
-            that it is a copy of, if the folder's table has another number of rows.
-        sums: {path: (path, ...)}. If the folder lacks a parameter, it is the sum of the listed
-            parameters of the folder (a copy, if only one is listed).
+        first_rows: {path of an embedding table: its number of rows in the folder}. If the folder's
+            table has fewer rows than the network's, the other rows are randomly initialized.
+        copied_rows: {path of an embedding table: (row, ...)}. If the folder's table has another
+            number of rows, row r of the network's table is a copy of the r-th row listed.
+        sums: {path: (path, ...)}. If the folder lacks a parameter, it is initialized with the sum
+            of the listed parameters of the folder (a copy, if only one is listed).
     """
 
     complete: bool
@@ -199,12 +203,12 @@ def adaptation(
     structure: tuple[str, ...] = ("head", "labels"),
     **made: Any,
 ) -> Adaptation:
-    """Return the `Adaptation` of a system: a folder with the same head has all parameters.
+    """Return an `Adaptation` that is `complete` if system and `structure` are the same.
 
     Args:
         source, config: see `System.adapt`.
         structure: the settings that decide which parameters a network has, apart from their shapes.
-        made: attributes of the `Adaptation`.
+        made: the other attributes of the `Adaptation`.
     """
     complete = all(source.get(name) == config.get(name) for name in ("system", *structure))
     return Adaptation(complete=complete, **made)
@@ -216,25 +220,25 @@ class System:
 
     Attributes:
         name: the name of its module in t5x_like.systems, and the value of a config's `system`.
-        sizes: the paper's table: a `ModelConfig` by the name of the size, all of one class. (A
-            system that is only tried out may have dicts.)
-        build: the settings -> the network, a Linen module. It declares `sides`, those of a batch
-            that it reads ("encoder", "decoder"), and `generates`, whether it has `prefill` and
-            `extend`; its `example_batch()` is a batch to initialize it with.
-        later: settings that were added to the system later -> the value that describes earlier
-            runs, whose config.json lacks the setting. `systems.complete` adds them.
-        tasks: by the `head` of the settings; a system without heads has one, "". In a run of
+        sizes: the paper's table of sizes, {name: `ModelConfig`}, all of one class. (A system that
+            is only tried out may have dicts.)
+        build: the settings -> the network, a Linen module. The network declares `sides`, the sides
+            of a batch that it reads ("encoder", "decoder"), and `generates`, whether it has
+            `prefill` and `extend`; its `example_batch()` returns a batch to initialize it with.
+        later: {setting that was added to the system later: the value that describes earlier runs,
+            whose config.json lacks the setting}. `systems.complete` adds them.
+        tasks: {`head` of the settings: `Task`}; a system without heads has the key "". In a run of
             several tasks the `head` that `build` gets is {task: {"head", "labels"}}, and it makes
             all heads, with the parameters of task x under head/x; the network then has a
             field `task`, and `module.clone(task=x)` runs the head of x.
-        generation: generation settings that follow from the model's settings: `eos_token_id` ->
-            the model setting with this id.
+        generation: generation settings that follow from the model's settings: {name of a token id,
+            such as `eos_token_id`: the model setting that has it}.
         adapt: (settings of the folder that a run starts from, settings of the run) -> how to make
             the parameters that the folder lacks. Both have the name of the system as `system`.
-        policy: the submodule for which the others are there in training alone. The folder of a run
-            is read as a model of this network, whose `system` and settings the setting of the same
-            name has.
-        average: the submodule that is read in place of `policy`: the average of its parameters.
+        policy: name of the submodule to export. The others exist only for training; loading the
+            run's folder returns this submodule. The model setting of the same name has its `system`
+            and its settings.
+        average: name of the submodule to export instead of `policy`: the average of its parameters.
     """
 
     name: str
@@ -249,11 +253,11 @@ class System:
 
     @property
     def result(self) -> str:
-        """The submodule that the folder of a run is read as; empty for the whole network."""
+        """The submodule that loading a run's folder returns; empty for the whole network."""
         return self.average or self.policy
 
     def task(self, config: Config) -> Task:
-        """The task of the head that `config` names.
+        """Return the task of the head that `config` names.
 
         Raises:
             ValueError: the system has no task for this head; the message lists its heads.

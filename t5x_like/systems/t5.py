@@ -1,8 +1,8 @@
 """T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning" (arXiv:1910.10683).
 
-v1.0 is the paper's model: ReLU, and the embeddings serve as the output layer. v1.1 (Google's
-release of 2020, after Shazeer 2020) has gated GELU and an output layer of its own. The paper's
-other architectures (section 3.2) consist of the same parts.
+v1.0 is the paper's model: ReLU, and the output layer is tied to the embedding table. v1.1 (Google's
+release of 2020, after Shazeer 2020) has gated GELU and a separate output layer. The paper's other
+architectures (section 3.2) consist of the same parts.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class UnquantizedConfig(DropoutConfig, AttentionConfig):
-    """The settings that a T5 and a Switch Transformer have, see `build`."""
+    """The settings that a T5 and a Switch Transformer have in common, see `build`."""
 
     architecture: str = "encoder_decoder"
     vocab_size: int = 32128
@@ -87,7 +87,7 @@ def _size(layers: int, d_model: int, d_ff: int, heads: int, d_kv: int, **kind: A
 _V1_0 = {"feed_forward": "relu", "tied_head": True}
 _V1_1 = {"feed_forward": "gated_gelu", "tied_head": False, "dropout": 0.0}
 
-# v1.0: the paper's section 3.7. v1.1 was pretrained without dropout; fine-tune with 0.1.
+# v1.0: the paper's section 3.7. v1.1 was pretrained without dropout; set 0.1 for fine-tuning.
 SIZES: dict[str, T5Config] = {
     "v1_0_small": _size(6, 512, 2048, 8, 64, **_V1_0),
     "v1_0_base": _size(12, 768, 3072, 12, 64, **_V1_0),
@@ -102,16 +102,18 @@ SIZES: dict[str, T5Config] = {
 }
 
 
-# ---- T5's relative positions: a learned bias on the attention scores, by distance.
+# ---- T5's relative positions: a learned bias of the attention scores for each distance.
 
 
 class RelativePositionBias(nn.Module):
     """A learned scalar per head and distance bucket, added to the attention scores.
 
-    Raffel et al. 2020, section 2.1: 32 buckets to 128, and one table for all layers of a stack.
+    Raffel et al. 2020, section 2.1: 32 buckets for distances up to 128, and one table for all
+    layers of a stack.
 
     Attributes:
-        in_core: the attention core computes the bias from the table (`Core.knows_relative_bias`).
+        in_core: whether the attention core computes the bias from the table
+            (`Core.knows_relative_bias`), which is then returned as a `RelativeBias`.
     """
 
     heads: int
@@ -125,10 +127,16 @@ class RelativePositionBias(nn.Module):
     def __call__(
         self, *, queries: int, keys: int, offset: int | Array, bidirectional: bool
     ) -> Float[Array, "1 H T S"] | RelativeBias:
-        """The bias of `keys` (S) slots for `queries` (T) slots that begin at `offset`.
+        """Return the bias for T queries, which begin at slot `offset`, and S keys.
+
+        Args:
+            queries, keys: T and S.
+            offset: the slot of the first query among the keys.
+            bidirectional: whether queries also attend to later keys.
 
         Raises:
-            ValueError: no buckets are left for more than one distance.
+            ValueError: there are fewer than 4 buckets, or the largest distance is not above half of
+                them.
         """
         if self.buckets < 4 or self.max_distance <= self.buckets // 2:
             raise ValueError(
@@ -152,7 +160,7 @@ class RelativePositionBias(nn.Module):
 
 
 class BiasedAttention(Attention):
-    """Self-attention with a relative position bias of its own, as in T5X's scalable_t5.
+    """Self-attention with a separate relative position bias in each layer, as T5X's scalable_t5.
 
     Attributes:
         make_bias: factory of a `RelativePositionBias`.
@@ -173,7 +181,7 @@ class BiasedAttention(Attention):
         mask: AttentionMask,
         extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Any]:
-        """The query, and its bias plus `bias`."""
+        """Return the query, and the sum of this layer's relative position bias and `bias`."""
         own = self.relative_position_bias(
             queries=query.shape[1],
             keys=keys_values.length,
@@ -183,15 +191,15 @@ class BiasedAttention(Attention):
         return query, own if bias is None else bias + own
 
 
-# ---- A Transformer layer with an adapter, a small sublayer to train in place of the layer.
+# ---- A Transformer layer with an adapter: a small sublayer, fine-tuned instead of the layer.
 
 
 class AdaptedBlock(PreNormBlock, kw_only=True):  # type: ignore[call-arg]
-    """A pre-norm layer, and then x + adapter(norm(x)).
+    """A pre-norm layer followed by x + adapter(norm(x)).
 
-    Bapna & Firat 2019, as Raffel et al. 2020 have it (section 3.5.1): an additional sublayer after
-    the feed-forward network, with a norm and a residual connection of its own. An adapter whose
-    output starts at 0 leaves the layer as it was.
+    Bapna & Firat 2019, as Raffel et al. 2020 use it (section 3.5.1): an additional sublayer after
+    the feed-forward network, with its own norm and residual connection. While the adapter's output
+    is 0, as after initialization, the layer computes the same as without it.
 
     Attributes:
         make_adapter: factory of the adapter, a feed-forward network.
@@ -211,15 +219,15 @@ class AdaptedBlock(PreNormBlock, kw_only=True):  # type: ignore[call-arg]
         return self._sublayer_output(x, y, self.adapter_norm, shared)
 
 
-# ---- An encoder whose input is the token embeddings alone: T5's, without its decoder.
+# ---- T5's encoder without its decoder, whose input is only the token embeddings.
 
 
 class TokenEncoder(Encoder):
-    """An encoder with the parameters that it has in an `EncoderDecoder`, and a head.
+    """An encoder with a head; its parameters have the same names as in an `EncoderDecoder`.
 
     Attributes:
-        make_embeddings: factory of the token embeddings. They are not projected: `make_projection`
-            is refused.
+        make_embeddings: factory of the token embeddings. They are not projected: setting
+            `make_projection` raises ValueError.
     """
 
     def setup(self) -> None:
@@ -232,11 +240,11 @@ class TokenEncoder(Encoder):
         self.head = self.make_task_head()
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
-        """The token embeddings."""
+        """Return the embeddings of the tokens."""
         return self.token_embedder(batch["encoder_input_tokens"])
 
     def table(self) -> Float[Array, "V E"]:
-        """The token embeddings, for a head that is tied to them."""
+        """Return the embedding table, for a head that is tied to it."""
         return self.token_embedder.embedding
 
 
@@ -250,7 +258,7 @@ def build(config: T5Config) -> nn.Module:
             `d_adapter` is the inner dimension of adapter layers (section 3.5.1), 0 for none.
 
     Raises:
-        ValueError: no such architecture or feed-forward.
+        ValueError: there is no such architecture or feed-forward.
     """
     return network(config, make_feed_forwards=(feed_forward(config),))
 
@@ -258,7 +266,7 @@ def build(config: T5Config) -> nn.Module:
 def feed_forward(
     config: T5Config, *, make_init: MakeInit = nn.initializers.normal
 ) -> Callable[..., nn.Module]:
-    """The feed-forward sublayer; `make_init(deviation)` initializes its kernels."""
+    """Return a factory of the feed-forward sublayer; `make_init(deviation)` makes initializers."""
     return functools.partial(
         choose("model.feed_forward", config.feed_forward, {"relu": MLP, "gated_gelu": GLU}),
         hidden=config.d_ff,
@@ -277,14 +285,18 @@ def network(
     bias_in_layers: bool = False,
     make_encoder: Callable[..., nn.Module] | None = None,
 ) -> nn.Module:
-    """The network whose layers have these feed-forward sublayers in turn.
+    """Build a T5 whose layers take their feed-forward sublayers from a list in turn.
 
     Args:
-        make_feed_forwards: g factories; the number of layers of each tower is a multiple of g.
+        make_feed_forwards: g factories of feed-forward sublayers; layer i uses number i modulo g.
+            The number of layers of each tower is a multiple of g.
         make_init: standard deviation -> initializer of the kernels of attention.
-        bias_in_layers: whether each layer has a relative position bias of its own, in place of one
+        bias_in_layers: whether each layer has a separate relative position bias, instead of one
             for all layers of a tower.
         make_encoder: factory of another encoder, such as a `tower` with another self-attention.
+
+    Raises:
+        ValueError: there is no such architecture.
     """
     attention = functools.partial(Attention, **attention_settings(config, make_init=make_init))
     make_bias = relative_position_bias(config, in_core=config.compute.core.knows_relative_bias)
@@ -318,13 +330,14 @@ def tower(
     make_cross_attention: Callable[..., nn.Module] | None = None,
     **make_tables: Callable[..., nn.Module] | None,
 ) -> Callable[..., nn.Module]:
-    """A factory of pre-norm layers and a norm after them.
+    """Return a factory of a `Tower` of pre-norm layers with a norm after the last layer.
 
     Args:
-        layers: their number, a multiple of the number of `make_feed_forwards`.
-        make_feed_forwards: the layers have these feed-forward sublayers in turn.
-        make_cross_attention: of layers that read an encoder's output.
-        make_tables: `make_bias` and `make_extra`, of a `Tower`.
+        layers: the number of layers, a multiple of the number of `make_feed_forwards`.
+        make_feed_forwards: factories of feed-forward sublayers, which the layers use in turn.
+        make_cross_attention: factory of the attention to an encoder's output; None for layers
+            without it.
+        make_tables: the attributes `make_bias` and `make_extra` of the `Tower`.
     """
     norm = functools.partial(RMSNorm, compute=config.compute)
     blocks = tuple(
@@ -354,9 +367,9 @@ def tower(
 def attention_settings(
     config: T5Config, *, make_init: MakeInit = nn.initializers.normal
 ) -> dict[str, Any]:
-    """The settings of `Attention`."""
+    """Return the keyword arguments of `Attention`."""
     d_model = config.d_model
-    # The scores are not divided by sqrt(K); a smaller initialization of the query replaces that.
+    # The scores are not divided by sqrt(K): the query's smaller initialization has the same effect.
     return {
         "heads": config.heads,
         "width": config.d_kv,
@@ -369,7 +382,7 @@ def attention_settings(
 
 
 def relative_position_bias(config: T5Config, *, in_core: bool) -> Callable[..., nn.Module]:
-    """A factory of relative position biases, which are a `RelativeBias` where `in_core`."""
+    """Return a factory of `RelativePositionBias`; for `in_core` see there."""
     return functools.partial(
         RelativePositionBias,
         heads=config.heads,
@@ -388,7 +401,7 @@ def _block(config: T5Config) -> Callable[..., nn.Module]:
 
 
 def _adapter(config: T5Config) -> Callable[..., nn.Module]:
-    """The adapter of a layer: dense, ReLU, dense, with an output of 0 at first."""
+    """Return a factory of a layer's adapter: linear, ReLU, linear, whose output is 0 at first."""
     return functools.partial(
         MLP,
         hidden=config.d_adapter,

@@ -22,20 +22,22 @@ from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import ReadPart, System, Task, adaptation
 
-# g(m), the layer of a teacher with N layers that layer m of M learns from (section 4.6, table 4).
+# g(m): layer m of a student with M layers learns from layer g(m) of a teacher with N layers
+# (section 4.6, table 4). The arguments are m, M, N.
 LAYER_MAPS: dict[str, Callable[[int, int, int], int]] = {
     "uniform": lambda m, student, teacher: m * teacher // student,
     "top": lambda m, student, teacher: m + teacher - student,
     "bottom": lambda m, student, teacher: m,
 }
-STARTS: dict[str, str] = {  # of a student whose teacher is in a folder of its own
+STARTS: dict[str, str] = {  # how a student starts whose teacher is in another folder
     "folder": "the student in the folder `initialize`",
     "random": "random weights",
 }
-# The heads of task distillation; a number has no distribution, only layers to learn from.
+# The heads of task distillation. A number has no distribution to learn from, so that the head
+# "regression" learns only from the teacher's layers.
 HEADS = (*DISTILLED, "regression")
 _OF_LAYERS = ("attention", "hidden", "embedding")
-# The settings of the loss in the first step of task distillation.
+# The default settings of the loss: the first step of task distillation.
 _DEFAULTS = {
     **dict.fromkeys(_OF_LAYERS, 1.0),
     **dict.fromkeys(("prediction", "labels"), 0.0),
@@ -46,11 +48,11 @@ _DEFAULTS = {
 def student_of(
     system: str, teacher: Mapping[str, Any], *, layers: int, d_model: int, d_ff: int
 ) -> dict[str, Any]:
-    """The settings of a student for general distillation (section 4.2).
+    """Return the settings of a student for general distillation (section 4.2).
 
     Args:
         system: the system of the teacher.
-        teacher: the settings of its `build`.
+        teacher: the settings of the teacher.
         layers, d_model, d_ff: the sizes of the student.
     """
     kept = ("vocab_size", "positions", "heads", "dropout", *systems.COMPUTATION)
@@ -71,7 +73,7 @@ def student_of(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TinyBertConfig(bert.DenseEncoderConfig):
-    """The settings of a student, and of its teacher: its `system` and its settings."""
+    """The settings of a student; `teacher` has the `system` of the teacher and its settings."""
 
     layer_map: str
     start: str
@@ -95,14 +97,14 @@ _ALL = ("hidden_states", "attention_scores")
 class LayerStudent(Encoder, kw_only=True):  # type: ignore[call-arg]
     """Jiao et al. 2019, section 3.1: a student of M layers and its frozen `teacher`.
 
-    `__call__` runs the student, `compare` both.
+    `__call__` runs the student, `compare` runs both.
 
     Attributes:
         make_teacher: factory of an `Encoder`.
         make_hidden_map, make_embedding_map: factories of W_h and W_e, the linear maps from the
             student's width to the teacher's; they are used only in `compare`.
-        teacher_layers: the layer of the teacher, from 1, that each layer of the student learns
-            from: g(1), ..., g(M).
+        teacher_layers: g(1), ..., g(M): the layer of the teacher, counted from 1, that each layer
+            of the student learns from.
     """
 
     make_teacher: Callable[..., nn.Module]
@@ -119,8 +121,8 @@ class LayerStudent(Encoder, kw_only=True):  # type: ignore[call-arg]
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
-        """The student's outputs, as `Encoder` returns them."""
-        if self.is_initializing():  # parameters are made by calling what has them
+        """Return the outputs of the student, see `Encoder`."""
+        if self.is_initializing():  # Flax creates the parameters of a submodule when it is called
             self.teacher(batch)
             embedded = self.embed(batch)
             self.hidden_map(embedded)
@@ -130,17 +132,17 @@ class LayerStudent(Encoder, kw_only=True):  # type: ignore[call-arg]
     def compare(
         self, batch: Batch, *, deterministic: bool = True, layers: bool = True
     ) -> tuple[Outputs, Outputs]:
-        """The outputs of the student and of the teacher, with those of the compared layers.
+        """Return the outputs of the student and of the teacher, with `layers` also of their layers.
 
-        The teacher has no dropout, and gets no gradient.
+        The teacher has no dropout and gets no gradient.
 
         Args:
-            layers: whether to return, beside the outputs of the heads, the layers': `embeddings`
-                [B, L, D], the input of the first layer; `hidden_states` [M, B, L, D], the outputs
-                of the compared layers, both in the teacher's width; `attention_scores`
-                [M, B, H, L, L], theirs before the softmax.
+            layers: whether to add to the outputs of the heads: `embeddings` [B, L, D], the input of
+                the first layer; `hidden_states` [M, B, L, D], the outputs of the compared layers,
+                both in the teacher's width; `attention_scores` [M, B, H, L, L], the scores of the
+                compared layers before the softmax.
         """
-        own: Any = self  # what a call returns depends on `collect`
+        own: Any = self  # the type of the result depends on `collect`
         if not layers:
             student = own(batch, deterministic=deterministic)
             return student, jax.lax.stop_gradient(self.teacher(batch))
@@ -153,7 +155,12 @@ class LayerStudent(Encoder, kw_only=True):  # type: ignore[call-arg]
 
 
 def _with_layers(called: Any, layers: tuple[int, ...]) -> Outputs:
-    """The outputs, the input of layer 1, and the outputs and scores of layers counted from 1."""
+    """Add to the outputs of a call the input of layer 1 and the outputs and scores of some layers.
+
+    Args:
+        called: the outputs of an `Encoder`, and the arrays that it collected.
+        layers: the layers to return, counted from 1.
+    """
     outputs, collected = called
     found, numbers = collected["encoder"], jnp.array(layers)
     return {
@@ -165,16 +172,16 @@ def _with_layers(called: Any, layers: tuple[int, ...]) -> Outputs:
 
 
 def build(config: TinyBertConfig) -> nn.Module:
-    """Build the network of a config with the keys of SIZES: a BERT, or one with its teacher.
+    """Build the network of a config with the keys of SIZES: a BERT, with or without its teacher.
 
     Args:
-        config: its `head` is "pretraining", for general distillation, "features", or one of
-            `select_head`. With a `folder` in `teacher`, a teacher that was fine-tuned under the
-            same head, one of HEADS, a student with this head learns from it.
+        config: its `head` is "pretraining", for general distillation, "features", or a head of
+            `select_head`. If `teacher` has a `folder`, the student learns from the fine-tuned
+            teacher in it, and `head` must be the teacher's head, one of HEADS.
 
     Raises:
-        ValueError: no such head, map or start, no such system or setting of the teacher, or a
-            teacher that the student cannot be compared with.
+        ValueError: there is no such head, layer map or start, the system or a setting of the
+            teacher does not exist, or the student cannot be compared with the teacher.
     """
     choose("model.layer_map", config.layer_map, LAYER_MAPS)
     choose("model.start", config.start, STARTS)
@@ -194,7 +201,7 @@ def build(config: TinyBertConfig) -> nn.Module:
     _check_teacher(config)
     settings = systems.inside(config, "teacher")
     system = settings.pop("system")
-    # W_h and W_e of equations 8 and 9: two matrices without a bias, W_h the same for all layers.
+    # W_h and W_e of equations 8 and 9: two matrices without bias; all layers share W_h.
     make_map = functools.partial(
         Linear,
         (settings["d_model"],),
@@ -213,7 +220,7 @@ def build(config: TinyBertConfig) -> nn.Module:
 
 
 def _teacher_layers(config: TinyBertConfig) -> tuple[int, ...]:
-    """g(1), ..., g(M)."""
+    """Return g(1), ..., g(M), see LAYER_MAPS."""
     layers, of_teacher = config.layers, config.teacher["layers"]
     layer_of = LAYER_MAPS[config.layer_map]
     return tuple(layer_of(m, layers, of_teacher) for m in range(1, layers + 1))
@@ -254,7 +261,7 @@ def _check_teacher(config: TinyBertConfig) -> None:
 
 
 def _check_head(config: TinyBertConfig) -> dict[str, str]:
-    """The settings of a fine-tuned teacher that must be the student's, and why."""
+    """Return {setting that a fine-tuned teacher and its student must share: the reason}."""
     if config.head not in HEADS:
         raise ValueError(
             f"model.head={config.head!r}: a student learns from a fine-tuned teacher "
@@ -266,12 +273,15 @@ def _check_head(config: TinyBertConfig) -> dict[str, str]:
 
 
 def start(module: Any, config: TinyBertConfig, read: ReadPart) -> PyTree:
-    """The teacher, and unless it starts at random the student in the folder of the run.
+    """Read the teacher, and the student unless it is randomly initialized.
 
-    In general distillation the folder has the teacher, and the student starts at random.
+    In general distillation the folder that the run starts from has the teacher, and the student is
+    randomly initialized. In task distillation the teacher has another folder, and the student is
+    read from the folder that the run starts from, or randomly initialized if `config.start` is
+    "random". A network without a teacher is read like any other.
 
     Raises:
-        ValueError: the teacher's folder has another system, or lacks a part of its network.
+        ValueError: the teacher's folder has another system, or lacks parameters of its network.
     """
     if not isinstance(module, LayerStudent):
         return read.others()
@@ -292,13 +302,14 @@ def loss(
     hidden: float = 1.0,
     embedding: float = 1.0,
 ) -> losses.LossSums:
-    """The loss of general distillation: of attention, hidden states and embeddings (section 3.2).
+    """Return the loss of general distillation: attention, hidden states, embeddings (section 3.2).
 
-    Means over tokens, and over pairs of tokens, that are not padding; sums over layers.
+    The losses are averaged over tokens, or pairs of tokens, that are not padding, and summed over
+    layers.
 
     Args:
-        rng: key of the student's dropout; None in evaluation. The teacher has none.
-        attention, hidden, embedding: the weights (equation 11), 0 for none.
+        rng: key of the student's dropout; None in evaluation. The teacher has no dropout.
+        attention, hidden, embedding: the weights (equation 11). A loss of weight 0 is not computed.
 
     Raises:
         ValueError: all weights are 0.
@@ -322,22 +333,22 @@ def task_loss(
     labels: float | None = None,
     temperature: float | None = None,
 ) -> losses.LossSums:
-    """The loss of task distillation, or of the labels alone without a teacher (section 3.2).
+    """Return the loss of task distillation (section 3.2); without a teacher, of the labels.
 
-    Its first step has the weights 1 of `attention`, `hidden` and `embedding`, which are the
-    defaults; the second step has 0 for these and 1 for `prediction`, or for `labels` where the
-    target is a number (as in the authors' code). A loss of weight 0 is not computed, but for the
-    labels', whose metrics the second step reports.
+    The first step has the weights 1 for `attention`, `hidden` and `embedding`, which are the
+    defaults; the second step has 0 for these and 1 for `prediction`, or 1 for `labels` if the
+    target is a number (as in the authors' code). A loss of weight 0 is not computed, except that
+    the second step always reports the metrics of the labels.
 
     Args:
         head: one of HEADS.
-        rng: key of the student's dropout; None in evaluation. The teacher has none.
+        rng: key of the student's dropout; None in evaluation. The teacher has no dropout.
         attention, hidden, embedding, prediction, labels: the weights.
-        temperature: of both softmaxes (equation 10), by default 1.
+        temperature: the temperature of both softmaxes (equation 10), by default 1.
 
     Raises:
-        ValueError: a setting without a teacher, all weights 0, a temperature not above 0, or
-            `prediction` of numbers.
+        ValueError: a setting is given without a teacher, all weights are 0, the temperature is not
+            above 0, or `prediction` is set for a head that predicts a number.
     """
     given = {
         "attention": attention,
@@ -367,7 +378,7 @@ def task_loss(
 def _of_layers(
     student: Outputs, teacher: Outputs, batch: Batch, weights: Mapping[str, float]
 ) -> dict[str, losses.LossSums]:
-    """The losses of the layers whose weight is not 0 (equations 7 to 9)."""
+    """Return the layer losses whose weight is not 0 (equations 7 to 9)."""
     segments = batch["encoder_segment_ids"]
     real = segments > 0
     terms = {}
@@ -391,7 +402,7 @@ def _of_layers(
 def _of_predictions(
     head: str, student: Outputs, teacher: Outputs, batch: Batch, temperature: float
 ) -> losses.LossSums:
-    """The loss of the predictions (equation 10)."""
+    """Return the loss of the predictions (equation 10)."""
     if head not in DISTILLED:
         raise ValueError(
             f"loss.prediction: the head {head!r} predicts no distribution to compare; in its place "
@@ -406,7 +417,7 @@ def _of_predictions(
 
 
 def _combine(terms: Mapping[str, losses.LossSums], weights: Mapping[str, float]) -> losses.LossSums:
-    """The weighted sum, with every metric as <term>/<name>."""
+    """Return the weighted sum of the terms; their metrics are named <term>/<name>."""
     if not terms:
         settings = ", ".join(f"loss.{name}" for name in weights)
         raise ValueError(f"{settings} are all 0: set one of them above 0")

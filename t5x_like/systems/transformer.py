@@ -27,7 +27,7 @@ from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 class TransformerConfig(DropoutConfig, AttentionConfig):
     """The settings of a Transformer; the defaults are the base model's.
 
-    `positions`, the longest text with learned positions, is not in the paper.
+    `positions`, the length of the longest text with learned positions, is not in the paper.
     """
 
     vocab_size: int = 37000
@@ -41,9 +41,8 @@ class TransformerConfig(DropoutConfig, AttentionConfig):
     positions: int = 1024
 
 
-# Table 3. The names are the letters of its rows and their changes; two rows of (D) change the loss
-# alone and are in configs/transformer.py. `layers` is the number of each side; `positions`, the
-# longest text with learned positions, is not in the paper.
+# Table 3. A name is the letter of a row and what the row changes; two rows of (D) change only the
+# loss and are in configs/transformer.py. `layers` is the number of layers on each side.
 SIZES: dict[str, TransformerConfig] = {
     "base": TransformerConfig(),
     "big": TransformerConfig(d_model=1024, d_ff=4096, heads=16, dropout=0.3),
@@ -75,8 +74,8 @@ loss = autoregressive.loss
 class NarrowKeysAttention(Attention):
     """Attention with d_k below d_v: Vaswani et al. 2017, section 3.2.2 and rows (B) of table 3.
 
-    Queries and keys are padded with zeros to the width of the values, which changes no dot product:
-    all cores and caches work, at the cost of attention of the full width.
+    Queries and keys are padded with zeros to the width of the values, which changes no dot product,
+    so that all cores and caches work, at the cost of attention with the full width.
 
     Attributes:
         key_width: d_k; `width` is d_v.
@@ -121,11 +120,11 @@ def build(config: TransformerConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 3).
 
     Args:
-        config: its `position_scheme` is "sinusoidal" (section 3.5) or "learned", one table for the
-            encoder and one for the decoder (table 3, row E).
+        config: its `position_scheme` is "sinusoidal" (section 3.5), or "learned", with one table
+            for the encoder and one for the decoder (table 3, row E).
 
     Raises:
-        ValueError: no such position scheme.
+        ValueError: there is no such position scheme.
     """
     d_model = config.d_model
     attention = _attention(config)
@@ -148,8 +147,8 @@ def build(config: TransformerConfig) -> nn.Module:
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=d_model,
-            # The embeddings are scaled by sqrt(D) as inputs and not as the output layer: both have
-            # outputs of order 1 (section 3.4).
+            # Only the inputs are scaled by sqrt(D), not the output layer (section 3.4), so that the
+            # outputs of both are of order 1.
             embedding_init=nn.initializers.normal(d_model**-0.5),
             compute=config.compute,
         ),
@@ -160,7 +159,7 @@ def build(config: TransformerConfig) -> nn.Module:
 
 
 def _attention(config: TransformerConfig) -> Callable[..., nn.Module]:
-    """Section 3.2.2, without biases and without attention dropout (section 5.4)."""
+    """Return a factory of attention (section 3.2.2) without biases and dropout (section 5.4)."""
     kind: Callable[..., nn.Module] = Attention
     if config.d_k != config.d_v:
         kind = functools.partial(NarrowKeysAttention, key_width=config.d_k)
@@ -185,7 +184,7 @@ def _tower(config: TransformerConfig, block: Callable[..., nn.Module]) -> Callab
             LearnedPositions,
             length=config.positions,
             features=d_model,
-            # The standard deviation of sines and cosines.
+            # The standard deviation of the sines and cosines that they replace.
             embedding_init=nn.initializers.normal(0.5**0.5),
             compute=config.compute,
         ),

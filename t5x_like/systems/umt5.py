@@ -1,6 +1,6 @@
 """umT5: Chung et al. 2023, "UniMax: Fairer and More Effective Language Sampling ..." (ICLR 2023).
 
-T5 v1.1 with a vocabulary of 256,000 pieces, and a relative position bias of its own in each layer.
+T5 v1.1 with a vocabulary of 256,000 pieces, and a separate relative position bias in each layer.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from t5x_like.losses import autoregressive
 from t5x_like.systems import t5
 from t5x_like.systems.system import System, Task
 
-# The released models, whose tables have 256,384 rows; their widths and depths are T5 v1.1's.
+# The released models: their embedding tables have 256,384 rows; widths and depths are T5 v1.1's.
 SIZES: dict[str, t5.T5Config] = {
     name: dataclasses.replace(t5.SIZES[name], vocab_size=256_384)
     for name in ("small", "base", "xl", "xxl")
@@ -19,10 +19,10 @@ SIZES: dict[str, t5.T5Config] = {
 
 
 def build(config: t5.T5Config) -> nn.Module:
-    """Build the network of a config with the keys of SIZES, which are those of `t5.build`.
+    """Build the network of a config with the keys of SIZES; for the settings see `t5.build`.
 
     Raises:
-        ValueError: no such architecture or feed-forward.
+        ValueError: there is no such architecture or feed-forward.
     """
     return t5.network(config, make_feed_forwards=(t5.feed_forward(config),), bias_in_layers=True)
 

@@ -1,6 +1,6 @@
 """UniLM: Dong et al. 2019, "Unified Language Model Pre-training ..." (arXiv:1905.03197).
 
-One encoder under the attention masks of four language models: Dong et al. 2019 (UniLM).
+One encoder serves as four language models, which differ only in their attention masks.
 
 | language model | a position attends to | segment ids |
 |---|---|---|
@@ -29,7 +29,7 @@ from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task, adaptation
 
-# The segment ids of a first and of a second text, by language model, as in the authors' code.
+# {language model: segment ids of the first and of the second text}, as in the authors' code.
 SEGMENTS = {
     "bidirectional": (0, 1),
     "sequence_to_sequence": (4, 5),
@@ -40,24 +40,24 @@ _SOURCE, _TARGET = SEGMENTS["sequence_to_sequence"]
 
 
 class UnifiedEncoder(Encoder):
-    """An encoder under four attention masks, one of which generates text.
+    """An encoder with four attention masks, which generates text with "sequence_to_sequence".
 
     The segment ids of a batch, `encoder_token_types`, select the mask of each document (SEGMENTS);
     without them the encoder is bidirectional.
 
     Attributes:
         mask_id: the token [MASK], at which the model predicts the original token.
-        longest: positions of the model, and so the tokens of the longest row.
+        longest: the number of positions, which limits the length of a row.
     """
 
     generates: ClassVar[bool] = True
-    visibility: ClassVar[Visibility] = "causal"  # of the tokens that it generates
+    visibility: ClassVar[Visibility] = "causal"  # how generated tokens attend to each other
 
     mask_id: int = 103
     longest: int = 512
 
     def mask(self, batch: Batch) -> AttentionMask:
-        """The attention mask of the kind (section 2.3, figure 1)."""
+        """Return the attention mask of each document's language model (section 2.3, figure 1)."""
         mask = super().mask(batch)
         if "encoder_token_types" not in batch:
             return mask
@@ -76,15 +76,15 @@ class UnifiedEncoder(Encoder):
         cache_length: int,
         decoder_mask: Bool[Array, "B P"] | None = None,
     ) -> tuple[Float[Array, "B V"], Cache]:
-        """Run the sources through the encoder: the logits of the first target token, and a cache.
+        """Read the sources, and return the logits of the first target token and a cache.
 
         Args:
             decoder_input_tokens: left-padded sources, [CLS] text [SEP].
-            cache_length: tokens of source and target together.
-            decoder_mask: True on real tokens; None if all are.
+            cache_length: the number of tokens of source and target together.
+            decoder_mask: True on real tokens; None if all tokens are real.
 
         Raises:
-            ValueError: more tokens than the model has positions.
+            ValueError: `cache_length` is above the number of positions of the model.
         """
         if cache_length > self.longest:
             raise ValueError(
@@ -93,7 +93,7 @@ class UnifiedEncoder(Encoder):
             )
         rows, length = decoder_input_tokens.shape
         real = jnp.ones((rows, length), bool) if decoder_mask is None else decoder_mask
-        slots = cache_length + 1  # with the [MASK] after the last token
+        slots = cache_length + 1  # including a [MASK] after the last token
         layers = self.make_encoder(parent=None).empty_cache(batch=rows, slots=slots)
         cache = open_cache(layers, prompt=real, slots=slots)
         cache, mask, positions = cache.push(_append(real, True), visibility="prefix")
@@ -105,7 +105,7 @@ class UnifiedEncoder(Encoder):
     def extend(
         self, tokens: Int[Array, "B T"], cache: Cache
     ) -> tuple[Float[Array, "B 1 V"], Cache]:
-        """The logits of the next token after more target tokens, and the cache with these."""
+        """Append target tokens, and return the logits of the next token and the new cache."""
         real = jnp.ones((tokens.shape[0], tokens.shape[1] + 1), bool)
         cache, mask, positions = cache.push(real, visibility="causal")
         segments = jnp.full(real.shape, _TARGET)
@@ -114,7 +114,7 @@ class UnifiedEncoder(Encoder):
     def _predict(
         self, tokens: Array, cache: Cache, mask: AttentionMask, positions: Array, segments: Array
     ) -> tuple[Array, Cache]:
-        """Run the tokens and a [MASK] after them: the logits at the [MASK], and the cache."""
+        """Run the tokens followed by a [MASK], and return its logits and the new cache."""
         batch = {
             "encoder_input_tokens": _append(tokens, self.mask_id),
             "encoder_token_types": segments,
@@ -123,7 +123,7 @@ class UnifiedEncoder(Encoder):
         shared = Shared(mask=mask, positions=positions)
         hidden, layers = self.encoder(self.embed(batch), shared, cache.layers)
         logits = self.head(hidden[:, -1:], self.table(), {})["logits"]
-        # The token that comes next takes the slot of the [MASK].
+        # The next token will overwrite the slot of the [MASK].
         return logits, dataclasses.replace(cache, layers=layers, length=cache.length - 1)
 
 
@@ -132,11 +132,11 @@ def _append(x: Array, value: int | bool) -> Array:
 
 
 def _visible(batch: Batch) -> tuple[Int[Array, "B L"], Int[Array, "B L"]]:
-    """The first and the last position that each position attends to, by its segment id."""
+    """Return the first and the last position that each position attends to (see SEGMENTS)."""
     segments, documents = batch["encoder_token_types"], batch["encoder_segment_ids"]
     here = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
     end = jnp.full_like(here, segments.shape[1] - 1)
-    # A segment ends where the next one, or in a packed row the next document, begins.
+    # A segment ends before the next segment or, in a packed row, before the next document.
     ends = (segments[:, 1:] != segments[:, :-1]) | (documents[:, 1:] != documents[:, :-1])
     ends = jnp.pad(ends, ((0, 0), (0, 1)), constant_values=True)
     end_of_segment = jax.lax.cummin(jnp.where(ends, here, end), axis=1, reverse=True)
@@ -150,13 +150,13 @@ _SEGMENTS = 1 + max(map(max, SEGMENTS.values()))
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class UnilmConfig(bert.BertConfig):
-    """The settings of a UniLM; the ids of special tokens are BERT's."""
+    """The settings of a UniLM; the ids of the special tokens are the same as BERT's."""
 
     sep_id: int = 102
     mask_id: int = 103
 
 
-# Section 2.4: BERT large, with its cased vocabulary; `base` was released with the code.
+# Section 2.4: BERT large with BERT's cased vocabulary; `base` was released with the code.
 SIZES: dict[str, UnilmConfig] = {
     name: size.to(UnilmConfig, vocab_size=28996, token_types=_SEGMENTS)
     for name, size in bert.SIZES.items()
@@ -164,12 +164,12 @@ SIZES: dict[str, UnilmConfig] = {
 
 
 def build(config: UnilmConfig) -> nn.Module:
-    """Build BERT's network under four attention masks (section 2.3).
+    """Build BERT's network with four attention masks (section 2.3).
 
-    With a head for labelled text it is bidirectional (section 2.5): BERT itself.
+    With a head for labelled text the network is bidirectional, the same as BERT's (section 2.5).
 
     Raises:
-        ValueError: `token_types` is not 6, or no such head.
+        ValueError: `token_types` is not 6, or there is no such head.
     """
     if config.token_types != _SEGMENTS:
         raise ValueError(
@@ -197,21 +197,23 @@ def loss(
     predicted: float = 0.2,
     label_smoothing: float = 0.0,
 ) -> losses.LossSums:
-    """The mean over masked tokens, plus the next sentence of bidirectional rows (section 2.3).
+    """Return the mean loss of masked tokens, plus next sentence prediction (section 2.3).
+
+    Only bidirectional rows, with the head "pretraining", predict the next sentence.
 
     Args:
-        batch: its `encoder_token_types` contain the language model of each row, see SEGMENTS.
+        batch: its `encoder_token_types` determine the language model of each row, see SEGMENTS.
         rng: key of dropout; None in evaluation.
         predicted: see `losses.masked_lm.loss`.
-        label_smoothing: see `losses.cross_entropy`; 0.1 where the paper fine-tunes to generate.
+        label_smoothing: see `losses.cross_entropy`; 0.1 in the paper's fine-tuning for generation.
 
     Returns:
-        The sum, the number of masked tokens, and their metrics, for each language model as
-        `<language model>/cross_entropy` and `<language model>/accuracy`, too.
+        The sum, the number of masked tokens, and their metrics, also for each language model as
+        `<language model>/cross_entropy` and `<language model>/accuracy`.
 
     Raises:
-        ValueError: the batch has no masked tokens or no segments, or with the head "pretraining" no
-            labels of pairs.
+        ValueError: the batch has no masked tokens or no segments, or, with the head "pretraining",
+            no labels of pairs.
     """
     if "encoder_token_types" not in batch:
         raise ValueError(
@@ -234,7 +236,10 @@ def loss(
 
 
 def _next_sentence(outputs: Outputs, batch: Batch) -> tuple[float | jax.Array, losses.LossSums]:
-    """The scale and the sums of the next sentence: its mean, times the share of its rows."""
+    """Return the scale and the sums of the loss of next sentence prediction.
+
+    The scale is the share of rows that are bidirectional.
+    """
     bidirectional = batch["encoder_token_types"][:, 0] == SEGMENTS["bidirectional"][0]
     sums = losses.sentence_pairs(outputs, batch, where=bidirectional)
     rows = jnp.sum(losses.real_rows(batch), dtype=jnp.float32)

@@ -42,7 +42,7 @@ from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class XlnetConfig(DropoutConfig, AttentionConfig):
-    """The settings of an XLNet; `memory` is the number of tokens before a row, 0 for none."""
+    """The settings of an XLNet; `memory` is the number of remembered tokens before a row."""
 
     head: str | Mapping[str, Any] = "language_modeling"
     labels: int = 2
@@ -66,31 +66,31 @@ NORM = functools.partial(LayerNorm, epsilon=1e-12)
 
 
 class OutputLayer(nn.Module):
-    """Logits of tokens: products with the embeddings, and a learned constant for each token."""
+    """The output layer: products with the token embeddings, plus a learned bias for each token."""
 
     @nn.compact
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, P, V] at the places to predict, or [B, L, V] without any."""
+        """Return `logits`, float32: [B, P, V] at `predicted_positions`, without these [B, L, V]."""
         return {"logits": TiedHead(use_bias=True, name="output")(hidden, table)}
 
 
-# ---- Attention to both sides by relative position and segment, with orders of prediction: XLNet's.
+# ---- XLNet's attention: relative positions, segments, and masks for any order of prediction.
 
 
 @flax.struct.dataclass(kw_only=True)
 class OrderMask(AttentionMask):
-    """An AttentionMask under which a query attends to what comes before it in an order.
+    """An AttentionMask under which a query attends to the tokens before it in some order.
 
     Yang et al. 2019, section 2.3, equation 3: the query of the token at rank t attends to the keys
-    of ranks up to t, or below t where it must not see its own token. Keys of one rank come
-    together. What every query attends to, such as a memory, has the rank -1.
+    of ranks up to t, or only below t if it must not see its own token. Several tokens may have the
+    same rank. Keys that every query attends to, such as a memory, have the rank -1.
 
     Attributes:
-        query_ranks, key_ranks: the place of each token in the order; None: all come together.
-        own: a query attends to keys of its own rank, and to its own key even if that is padding;
-            the queries are then those of the last keys.
+        query_ranks, key_ranks: the rank of each token in the order; None for no order.
+        own: whether a query attends to keys of its own rank, and always to its own key, even if
+            that is padding; the T queries are then the tokens of the last T keys.
     """
 
     query_ranks: Int[Array, "B T"] | None = None
@@ -98,7 +98,7 @@ class OrderMask(AttentionMask):
     own: bool = flax.struct.field(pytree_node=False)
 
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"] | None:
-        """The matrix for `queries` (T) and `keys` (S)."""
+        """Return the matrix for `queries` (T) and `keys` (S)."""
         allowed = super().dense(queries=queries, keys=keys)
         if self.query_ranks is not None and self.key_ranks is not None:
             query, key = self.query_ranks[:, None, :, None], self.key_ranks[:, None, None, :]
@@ -111,14 +111,14 @@ class OrderMask(AttentionMask):
 
 @flax.struct.dataclass
 class Sides:
-    """What the scores of a stream of queries depend on besides its content, for `Shared.extra`.
+    """The positions and segments that the attention scores of a stream depend on.
 
     Attributes:
-        memory: M, the number of keys before those of the row.
-        slots: the slot of each query, counted as those of the keys; None: the queries are in
-            slots M, M + 1, ... to the last.
-        query_types, key_types: segments; None: no term of segments.
-        backward: rows whose text runs from its end to its beginning, or None.
+        memory: M, the number of keys before the keys of the row.
+        slots: the slot of each query, counted like the slots of the keys; None: the queries are in
+            the slots from M to the last.
+        query_types, key_types: segments; None for scores without the segment term.
+        backward: whether each row's text runs from its end to its beginning; None for no row.
     """
 
     memory: int = flax.struct.field(pytree_node=False, default=0)
@@ -131,16 +131,16 @@ class Sides:
 class TwoSidedAttention(Attention):
     """Attention whose scores depend on content, relative position and segment.
 
-    Yang et al. 2019, sections 2.2 and 2.5: with q_i the query in slot i, k_j the key in slot j, R_d
-    the sines and then the cosines of the distance d, W, u, v, w and the two vectors s learned by
-    each layer, the score before scaling is
+    Yang et al. 2019, sections 2.2 and 2.5: let q_i be the query in slot i, k_j the key in slot j,
+    and R_d the sines followed by the cosines of the distance d. Each layer learns W, u, v, w and
+    two vectors s. The score before scaling is
 
         (q_i + u) k_j + (q_i + v) W R_{i-j} + (q_i + w) s,
 
-    s one vector where i and j have the same segment and the other where not. As in the released
-    code u, v and w are initialized as kernels are, and decay. Distances are negative for keys after
-    the query, without a longest one; where a row's text runs backward, all change their sign.
-    `Shared.extra` is a `Sides`.
+    where s is one vector if i and j have the same segment, and the other vector if not. As in the
+    released code, u, v and w are initialized like kernels, and have weight decay. Distances are
+    negative for keys after the query, and have no limit; in a row whose text runs backward all
+    distances change sign. `extra` of `attend` is a `Sides`.
 
     Attributes:
         features: D, the width of the sines and cosines; even.
@@ -164,7 +164,7 @@ class TwoSidedAttention(Attention):
             return self.param(name, init, (rows, self.heads, self.width))
 
         def bias(name: str) -> Array:
-            # Initialized and decayed as matrices are: by its axes it does not count as a bias.
+            # The axes do not mark it as a bias, so that it is initialized and decayed as a kernel.
             init = nn.with_logical_partitioning(self.kernel_init, ("heads", "query"))
             return self.param(name, init, (self.heads, self.width))
 
@@ -183,7 +183,7 @@ class TwoSidedAttention(Attention):
         mask: AttentionMask,
         extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"]]:
-        """The query plus u, and the scaled scores of distances and segments plus `bias`."""
+        """Return the query plus u, and the scaled scores of distances and segments plus `bias`."""
         del mask
         sides: Sides = extra
         scores = self._distance_scores(query, sides, keys=keys_values.length)
@@ -196,8 +196,8 @@ class TwoSidedAttention(Attention):
     def _distance_scores(
         self, query: Float[Array, "B T H K"], sides: Sides, *, keys: int
     ) -> Float[Array, "B H T S"]:
-        # Of a row of L tokens after M of memory: from that of its last token to the first key, to
-        # that of its first token to the last key, M + 2 L - 1 in all.
+        # A row of L tokens after M of memory has M + 2 L - 1 distances, from the distance of the
+        # last query from the first key down to the distance of the first query from the last key.
         distances = jnp.arange(keys - 1, sides.memory - keys, -1)
         query = (query + self.distance_bias.astype(query.dtype)) * self.scale_factor
         table = self._table(distances, sides.backward)
@@ -212,8 +212,8 @@ class TwoSidedAttention(Attention):
     def _table(
         self, distances: Int[Array, " R"], backward: Bool[Array, " B"] | None
     ) -> Float[Array, "R H K"] | Float[Array, "B R H K"]:
-        """W R_d of each distance, for each row where some run backward."""
-        # In float32 for every model.dtype, as sinusoidal positions are.
+        """Return W R_d for each distance; with `backward`, separately for each row."""
+        # In float32 for every model.dtype, like sinusoidal positions.
         exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
         angles = distances[:, None].astype(jnp.float32) * 10_000.0**-exponents
         waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)]).astype(self.compute.dtype)
@@ -234,19 +234,20 @@ class TwoSidedAttention(Attention):
         return jnp.where(differ[:, None], other[..., None], same[..., None])
 
 
-# ---- A layer of two streams with one set of weights, and a memory of the text before.
+# ---- A layer of two streams that share their weights, with a memory of the preceding text.
 
 
 @flax.struct.dataclass
 class Streams:
-    """What the streams attend to, for `Shared.extra`.
+    """The masks and other inputs of the attention of all streams, for `Shared.extra`.
 
     Attributes:
-        masks: by stream, over the keys of the memory and then those of the row.
-        extras: by stream, the `extra` of its attention.
-        blind: queries of the stream "query" that attend to nothing, or None. A softmax over
-            nothing is the mean of all values, their own among them.
-        reused: tokens at the beginning of each row that the next one goes on from; None: all.
+        masks: {stream: the mask over the keys of the memory and then of the row}.
+        extras: {stream: the `extra` of its attention}.
+        blind: which queries of the stream "query" attend to nothing, or None. Their attention is
+            set to 0: a softmax over nothing would average all values, including their own token's.
+        reused: the number of tokens at the beginning of each row after which the next row
+            continues; None for all tokens.
     """
 
     masks: Mapping[str, AttentionMask]
@@ -258,9 +259,9 @@ class Streams:
 class TwoStreamBlock(PostNormBlock):
     """norm(x + sublayer(x)) for two streams (Yang et al. 2019, section 2.3 and appendix A.2).
 
-    The carry has the stream "content", [B, T, D], and perhaps a stream "query", [B, P, D]: places
-    to predict, which do not see their own tokens. Both have the same weights, and both attend to
-    the keys and values of the content only, after the keys and values of the memory.
+    The carry has the stream "content", [B, T, D], and optionally a stream "query", [B, P, D], for
+    the P positions to predict, which do not see their own tokens. Both streams share the weights,
+    and both attend to the keys and values of the memory and of the content.
 
     `Shared.extra` is a `Streams`. There is no cross-attention.
     """
@@ -272,10 +273,10 @@ class TwoStreamBlock(PostNormBlock):
     def __call__(  # type: ignore[override]
         self, carry: dict[str, Array], shared: Shared, memory: Float[Array, "B M D"] | None
     ) -> tuple[dict[str, Array], Any]:
-        """The layer's output by stream, and the next memory if one was given.
+        """Return {stream: the layer's output}, and the next memory if a memory was given.
 
-        Where `shared.collect` is not empty, a `Collected` takes the place of the memory; its
-        scores are by stream.
+        If `shared.collect` is not empty, a `Collected` is returned instead of the memory; its
+        hidden states and scores are {stream: array}.
         """
         streams: Streams = shared.extra
         content = carry["content"]
@@ -308,11 +309,12 @@ class TwoStreamBlock(PostNormBlock):
 def remembered(
     context: Float[Array, "B S *D"], reused: Int[Array, " B"] | None, *, size: int
 ) -> Float[Array, "B M *D"]:
-    """The last M before the text that the next row begins with.
+    """Return the memory for the next row: the last M states before the text that it begins with.
 
     Args:
-        context: the memory, M, and then the row.
-        reused: tokens at the beginning of each row that the next one goes on from; None: all.
+        context: the M states of the memory, and then the states of the row.
+        reused: the number of tokens at the beginning of each row after which the next row
+            continues; None for all tokens.
         size: M.
     """
     if reused is None:
@@ -322,37 +324,38 @@ def remembered(
     return jnp.take_along_axis(context, places, axis=1)
 
 
-# ---- An encoder that predicts tokens in any order, by a second stream of queries: XLNet's.
+# ---- XLNet's encoder, which predicts tokens in any order from a second stream of queries.
 
 
 CONTENT, QUERY = "content", "query"
 
 
 class PermutedEncoder(Encoder):
-    """An encoder whose tokens are predicted in an order (Yang et al. 2019, section 2.3).
+    """An encoder whose tokens are predicted in any order (Yang et al. 2019, section 2.3).
 
-    Where the batch has `predicted_positions`, the head reads the stream of queries at these; else
-    it reads the stream of contents, as in fine-tuning.
+    If the batch has `predicted_positions`, the head reads the stream of queries at these positions;
+    otherwise it reads the content stream, as in fine-tuning.
 
-    A batch has the fields of `Encoder`'s, and perhaps
+    A batch has the fields that an `Encoder` reads, and optionally
 
         encoder_order        int32 [B, L], the rank of each token in the order of prediction, from
-                             0: it sees those of its rank and of lower ones, its query those of
-                             lower ones alone; without ranks all see all
-        predicted_positions  int32 [B, P], the places of the queries
+                             0: its content attends to tokens of the same and lower ranks, its query
+                             only to tokens of lower ranks; without it all attend to all
+        predicted_positions  int32 [B, P], the positions of the queries
         encoder_token_types  int32 [B, L], segments
-        reversed             int32 [B], 1 where a row's text runs from its end to its beginning
-        memory               from the outputs for the batch before, or from `first_memory`
-        continued            int32 [B], 0 where a row does not go on from the row before
-        reused               int32 [B], how many of its first tokens the next row goes on from
+        reversed             int32 [B], 1 if the row's text runs from its end to its beginning
+        memory               from `predict` for the preceding batch, or from `first_memory`
+        continued            int32 [B], 0 if the row does not continue the preceding row's text
+        reused               int32 [B], the number of tokens after which the next row continues
 
     Attributes:
         make_embeddings: factory of a `TokenEmbed`.
         make_encoder: factory of a tower of `TwoStreamBlock`s.
         layers: N.
-        memory: M, the tokens of the text before that a row attends to; 0 for none.
-        query_init: initializer of w, the first vector of all queries.
-        compute: its `dropout` is of what the head reads, each number by itself.
+        memory: M, the number of preceding tokens that a row attends to; 0 for none.
+        query_init: initializer of w, the initial vector of every query.
+        compute: its `dropout` is also applied to the states that the head reads, where it never
+            broadcasts over positions.
     """
 
     layers: int = dataclasses.field(kw_only=True)
@@ -367,13 +370,14 @@ class PermutedEncoder(Encoder):
         self.drop = nn.Dropout(self.compute.dropout)
 
     def table(self) -> Float[Array, "V D"]:
-        """The token embeddings, for a head that is tied to them."""
+        """Return the embedding table, for a head that is tied to it."""
         return self.embeddings.embedding
 
     def first_memory(self, batch: Batch) -> PyTree:
-        """The memory before the first batch, in which nothing is real; empty without memory.
+        """Return the memory before the first batch, in which no token is real.
 
-        `hidden` [B, N, M, D] are the inputs of the N layers, `real` bool [B, M] where there is one.
+        `hidden` [B, N, M, D] are the inputs of the N layers, `real` bool [B, M] marks tokens that
+        exist. It is {} for a network without memory.
         """
         if not self.memory:
             return {}
@@ -413,7 +417,7 @@ class PermutedEncoder(Encoder):
         return hidden, {"encoder": per_layer}
 
     def predict(self, batch: Batch, *, deterministic: bool = True) -> tuple[Outputs, PyTree]:
-        """The outputs of the head, and the memory after the batch; empty without one before it."""
+        """Return the outputs of the head and the next memory, which is {} if the batch has none."""
         hidden, found = self._encode(batch, deterministic=deterministic, collect=())
         outputs = self.head(hidden, self.table(), batch, deterministic=deterministic)
         if "memory" not in batch:
@@ -428,13 +432,13 @@ class PermutedEncoder(Encoder):
 
 
 def _real(memory: PyTree, batch: Batch) -> Array:
-    """Where there is a memory that a row goes on from."""
+    """Return which tokens of the memory exist and belong to the text that the row continues."""
     real = memory["real"]
     return real & (batch["continued"] > 0)[:, None] if "continued" in batch else real
 
 
 def _of_content(collected: Collected) -> Collected:
-    """What is collected of the only stream."""
+    """Return the collected arrays of the content stream, when it is the only stream."""
 
     def content(found: PyTree) -> PyTree:
         return None if found is None else found[CONTENT]
@@ -446,13 +450,13 @@ def _of_content(collected: Collected) -> Collected:
 
 
 def _streams(batch: Batch, real: Array | None) -> Streams:
-    """What the streams attend to.
+    """Return the masks and other inputs of the attention of all streams.
 
     Args:
-        real: where there is a memory, bool [B, M], or None.
+        real: which tokens of the memory exist, bool [B, M]; None without a memory.
 
     Raises:
-        ValueError: places to predict, and no order.
+        ValueError: the batch has positions to predict, but no order.
     """
     places: dict[str, Array | None] = {CONTENT: None}
     masks = {CONTENT: _mask(batch, real, None)}
@@ -477,10 +481,10 @@ def _streams(batch: Batch, real: Array | None) -> Streams:
 
 
 def _mask(batch: Batch, real: Array | None, at: Array | None) -> OrderMask:
-    """The mask of the contents, or of the queries at some places."""
+    """Return the mask of the content stream, or of the queries at the positions `at`."""
     segments, order = batch["encoder_segment_ids"], batch.get("encoder_order")
     return OrderMask(
-        # With one document in a row, padding may attend to it: no segments to compare.
+        # In rows of one document padding may attend to it, so that no segments are compared.
         query_segments=_take(segments, at) if "encoder_positions" in batch else None,
         key_segments=_after(real, segments, real),
         query_ranks=None if order is None else _take(order, at),
@@ -490,14 +494,14 @@ def _mask(batch: Batch, real: Array | None, at: Array | None) -> OrderMask:
 
 
 def _sides(batch: Batch, real: Array | None, at: Array | None) -> Sides:
-    """Slots and segments of the contents, or of the queries at some places."""
+    """Return the slots and segments of the content stream, or of the queries at `at`."""
     size = 0 if real is None else real.shape[1]
     types = batch.get("encoder_token_types")
     return Sides(
         memory=size,
         slots=None if at is None else at + size,
         query_types=None if types is None else _take(types, at),
-        # In the code a memory is of the first segment.
+        # In the authors' code the memory belongs to the first segment.
         key_types=None if types is None else _after(real, types, 0),
         backward=batch["reversed"] > 0 if "reversed" in batch else None,
     )
@@ -508,7 +512,7 @@ def _take(row: Array, at: Array | None) -> Array:
 
 
 def _after(real: Array | None, row: Array, before: Any) -> Array:
-    """A row of numbers, with other ones for the memory before it."""
+    """Prepend the value `before` to a row, for each token of the memory if there is one."""
     if real is None:
         return row
     before = jnp.broadcast_to(jnp.asarray(before, row.dtype), real.shape)
@@ -519,12 +523,13 @@ def build(config: XlnetConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
-        config: its `head` is "language_modeling" or one of `select_head`; `memory` is the number of
-            tokens before a row that it attends to, 0 for none; `token_types` are the segments of a
-            row, the last one that of [CLS], which the network only compares.
+        config: its `head` is "language_modeling" or a head of `select_head`; `memory` is the number
+            of tokens before a row that it attends to, 0 for none; `token_types` is the number of
+            segments, of which [CLS] has the last; the network only compares segments.
 
     Raises:
-        ValueError: no such head, or a width that is odd.
+        ValueError: there is no such head. (The network raises it when it is initialized if
+            `d_model` is odd.)
     """
     make_pooler = functools.partial(
         Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
@@ -563,7 +568,7 @@ def build(config: XlnetConfig) -> nn.Module:
 
 
 def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
-    """The stack of layers: BERT's with attention of both sides, for two streams."""
+    """Return a factory of a tower of BERT's layers, with XLNet's attention and two streams."""
     block = functools.partial(
         TwoStreamBlock,
         make_norm=functools.partial(NORM, compute=config.compute),
@@ -602,13 +607,13 @@ def loss(
     carry: PyTree,
     predicted: float = 0.17,
 ) -> tuple[losses.LossSums, PyTree]:
-    """The cross-entropy of the tokens at the end of the order (section 2.3, equation 5).
+    """Return the cross-entropy of the last tokens in the order (section 2.3, equation 5).
 
     Args:
         rng: key of dropout; None in evaluation.
-        carry: the memory; empty for a model without.
-        predicted: positions with a query, as a share of a row's length: at least the share of the
-            tokens that the objective predicts.
+        carry: the memory; {} for a network without memory.
+        predicted: the number of positions with a query, as a share of the row's length: at least
+            the share of the tokens that the objective predicts.
 
     Returns:
         The loss, and the memory for the next batch.

@@ -1,4 +1,4 @@
-"""A task of a benchmark: its fields, both of its forms, and what is measured of it."""
+"""A task of a benchmark: its fields, its text-to-text and labelled forms, and its metrics."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -29,36 +29,37 @@ _LABEL, _CHOICE = "{label}", "{choice}"
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Benchmark:
-    """A row of a table of tasks.
+    """The definition of a task, one row in the table of a benchmark.
 
-    Templates have fields of a raw row in braces. In them `{label}` is the name of the label,
-    `{choice}` the right one of the choices and `{options}` all of them, "(A) red (B) blue".
+    Templates have fields of a raw row in braces. `{label}` is the name of the label, `{choice}` the
+    right choice and `{options}` all of the choices, "(A) red (B) blue".
 
     Attributes:
         inputs, targets: templates of the text-to-text form.
-        answers: the field with all right answers, where there may be several; "" for `targets`.
+        answers: the field with all right answers, if there may be several; "" for `targets`.
         kind: the labelled form, classification, regression, question_answering or
             multiple_choice; "" for a task that has only texts.
-        text_a, text_b: templates of the labelled form's texts; of a question and its context.
-        label: the field with the label or the number; of multiple choice that with the right one,
+        text_a, text_b: templates of the texts in the labelled form; for questions, the question and
+            its context.
+        label: the field with the label or the number; for multiple choice, with the right choice as
             a label or a number from 0.
         labels: the names of the labels in the order of their numbers; `label` may have either.
-        choices: the fields of the choices, or the one field that is a list of them.
-        candidates: the field with the texts that a language model chooses from by likelihood, where
+        choices: the fields of the choices, or the field that has a list of them.
+        candidates: the field with the texts that a language model chooses from by likelihood, if
             these are not the names of the labels or the choices.
-        prepare: changes a raw row before both forms; raises ValueError for a bad one.
-        for_text: makes of a raw row those of the text-to-text form, one or several.
+        prepare: changes a raw row for both forms; raises ValueError if it is bad.
+        for_text: turns a raw row into one or more raw rows for the text-to-text form.
         trained_on: which raw rows the text-to-text form is trained on; None for all.
-        metrics: names in `evaluation.metrics`, of both forms.
-        text_metrics: those of the text-to-text form where it has others.
+        metrics: names in `evaluation.metrics`, for both forms.
+        text_metrics: metrics of the text-to-text form, if they differ.
         positive: the label that is the positive class of a metric.
         group: a template of the key of a row's group, for metrics of groups.
-        splits: our split -> the file's name; "train[:90]" are its first 90 rows, "train[90:]" the
-            rest.
-        test: the split with labels on which the papers test; "" if there is none.
-        folder: the folder of the task within the user's; "" for its name.
+        splits: {our split: file name}; "train[:90]" is the first 90 rows of "train", "train[90:]"
+            the rest.
+        test: the split with labels on which the papers test; "" if there is no such split.
+        folder: the task's folder within the user's folder; "" for the task's name.
         prepared: the data set of TensorFlow Datasets, with its config and version.
-        from_prepared: changes its rows into those of the files, one into one or several.
+        from_prepared: turns a prepared row into one or more rows in the schema of the files.
     """
 
     inputs: str
@@ -90,7 +91,7 @@ class Benchmark:
         """Check that the task has the form that an objective reads.
 
         Raises:
-            ValueError: it has another one; the message names those that fit.
+            ValueError: it does not; the message names the objectives that fit.
         """
         own = (*TEXT_TO_TEXT, *OBJECTIVES.get(self.kind, ()))
         if objective not in own:
@@ -99,7 +100,7 @@ class Benchmark:
             )
 
     def measure(self, objective: str) -> dict[str, Any]:
-        """The kind and settings of the measure of one of the forms (`evaluate.measures`)."""
+        """Return the kind and settings of the measure of one of the forms (`evaluate.measures`)."""
         if self.kind == "question_answering" and objective not in TEXT_TO_TEXT:
             return {"kind": "squad"}
         of_groups: dict[str, Any] = {"positive": self.positive} if self.positive else {}
@@ -111,7 +112,7 @@ class Benchmark:
         return {"kind": "generation", "metrics": metrics, **named, **of_groups}
 
     def text_rows(self, raw: Raw, *, split: str) -> list[Row]:
-        """The rows of the text-to-text form: inputs, targets, maybe answers, choices, a group.
+        """Return rows of the text-to-text form: inputs, targets, maybe answers, choices, a group.
 
         Raises:
             ValueError: the raw row has another schema, or a bad value.
@@ -140,14 +141,14 @@ class Benchmark:
         return row | self._group(raw)
 
     def labelled_row(self, raw: Raw, *, most: int) -> Row:
-        """The row of the labelled form, with the fields of `preprocessing.labelled_text`.
+        """Return the row of the labelled form, with the fields of `preprocessing.labelled_text`.
 
         Args:
             raw: a raw row.
-            most: the most choices that it may have.
+            most: the maximum number of choices.
 
         Raises:
-            ValueError: the raw row has another schema, or a bad value, or more choices.
+            ValueError: the raw row has another schema, a bad value or too many choices.
         """
         found = self._prepared(raw)
         if self.kind == "multiple_choice" and len(found["all_choices"]) > most:
@@ -173,7 +174,7 @@ class Benchmark:
         return {"group": raw_fields.key(self.group, raw)} if self.group else {}
 
     def _prepared(self, raw: Raw) -> Raw:
-        """A raw row with the name of its label, its choices, and what `prepare` changes."""
+        """Add the name of its label and its choices to a raw row, and apply `prepare`."""
         if self.labels:
             raw = {**raw, "label": raw_fields.label(raw, self.label, self.labels)}
         if self.prepare:

@@ -1,4 +1,4 @@
-"""The pronoun of a sentence that another one has replaced by a noun: WNLI's pairs as WSC's rows."""
+"""Find the pronoun that a second sentence replaces by a noun: WNLI's pairs as WSC's rows."""
 
 import re
 
@@ -8,14 +8,14 @@ _ENDS = ".,?!"
 
 
 def marked_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
-    """The premise with asterisks around a pronoun, and the noun in its place in the hypothesis.
+    """Return the premise with asterisks around a pronoun, and its noun in the hypothesis.
 
-    As T5's released code finds them (`wnli_simple`): of all pronouns the one with the most words
-    around it that the hypothesis repeats; what stands there between these words is the noun, from
-    the last on of the first "a", the first "an" and the first "the", and without a possessive.
+    As in T5's released code (`wnli_simple`): choose the pronoun with the longest context of words
+    that the hypothesis repeats. The hypothesis' words between these contexts are the noun, from the
+    last of the first "a", the first "an" and the first "the", and without a possessive.
 
     Raises:
-        ValueError: the premise has no pronoun, or the hypothesis nothing in the place of one.
+        ValueError: the premise has no pronoun, or the hypothesis has no text between the contexts.
     """
     ours, theirs = premise.split(), hypothesis.split()
     plain, other = ([_plain(word) for word in words] for words in (ours, theirs))
@@ -24,7 +24,7 @@ def marked_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
         raise ValueError(f"sentence1={premise!r:.80} has none of {', '.join(sorted(PRONOUNS))}.")
 
     def repeated(place: int) -> tuple[list[str], list[str]]:
-        """The words before and after a pronoun that the hypothesis repeats."""
+        """Return the words before and after a pronoun that the hypothesis repeats."""
         before, after = plain[:place], plain[place + 1 :]
         while before and _find(other, before) is None:
             before = before[1:]
@@ -43,7 +43,7 @@ def marked_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
 
 
 def _between(words: list[str], before: list[str], after: list[str]) -> tuple[int, int] | None:
-    """The places of the words between two sequences; without one, from the start or to the end."""
+    """Return the range between two sequences, from the start or to the end if one is missing."""
     begins = _find(words, before) if before else None
     ends = _find(words, after, last=True) if after else None
     begin = None if begins is None else begins + len(before)
@@ -55,7 +55,7 @@ def _between(words: list[str], before: list[str], after: list[str]) -> tuple[int
 
 
 def _find(words: list[str], part: list[str], *, last: bool = False) -> int | None:
-    """The first or the last place of a sequence in another; None if it is not there."""
+    """Return the first or last index of a sequence in another; None if it does not occur."""
     places = range(len(words) - len(part) + 1)
     found = [place for place in places if words[place : place + len(part)] == part]
     return (found[-1] if last else found[0]) if found else None
@@ -66,7 +66,7 @@ def _plain(word: str) -> str:
 
 
 def _marked(word: str) -> str:
-    """*it*, and a mark of punctuation after it on its own."""
+    """Write *it*, with a following punctuation mark separated by a space."""
     return f"*{word[:-1]}* {word[-1]}" if word[-1] in _ENDS else f"*{word}*"
 
 

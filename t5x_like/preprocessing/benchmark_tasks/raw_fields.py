@@ -1,4 +1,4 @@
-"""Fields of a benchmark's raw row, checked as they are read; templates of them."""
+"""Read and check the fields of a benchmark's raw row, and fill templates with them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,10 @@ _FIELD = re.compile(r"\{([\w.]+)\}")
 
 
 def value(raw: Raw, path: str) -> Any:
-    """A field of a raw row; "idx.question" is the field "question" of the field "idx".
+    """Return a field of a raw row; "idx.question" is the field "question" of the field "idx".
 
     Raises:
-        ValueError: there is no such field, with the nearest.
+        ValueError: there is no such field; the message has the nearest name.
     """
     found: Any = raw
     for name in path.split("."):
@@ -28,10 +28,10 @@ def value(raw: Raw, path: str) -> Any:
 
 
 def text(raw: Raw, path: str) -> str:
-    """A field that is a string.
+    """Return a field that is a string.
 
     Raises:
-        ValueError: it is none, or there is no such field.
+        ValueError: it is not a string, or there is no such field.
     """
     found = value(raw, path)
     if not isinstance(found, str):
@@ -40,10 +40,10 @@ def text(raw: Raw, path: str) -> str:
 
 
 def number(raw: Raw, path: str) -> int:
-    """A field that is a whole number.
+    """Return a field that is a whole number.
 
     Raises:
-        ValueError: it is none, or there is no such field.
+        ValueError: it is not a whole number, or there is no such field.
     """
     found = value(raw, path)
     if not isinstance(found, int) or isinstance(found, bool):
@@ -52,10 +52,10 @@ def number(raw: Raw, path: str) -> int:
 
 
 def texts(raw: Raw, path: str) -> list[str]:
-    """A field that is a list of strings, one or more.
+    """Return a field that is a list of one or more strings.
 
     Raises:
-        ValueError: it is none, it is empty, or there is no such field.
+        ValueError: it is not such a list, it is empty, or there is no such field.
     """
     found = value(raw, path)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
@@ -66,28 +66,28 @@ def texts(raw: Raw, path: str) -> list[str]:
 
 
 def fill(template: str, raw: Raw) -> str:
-    """A template, "question: {question}", with the strings of a raw row in it.
+    """Fill a template, "question: {question}", with the strings of a raw row.
 
     Raises:
-        ValueError: as `text`.
+        ValueError: see `text`.
     """
     return _FIELD.sub(lambda match: text(raw, match[1]), template)
 
 
 def key(template: str, raw: Raw) -> str:
-    """A template with strings and whole numbers of a raw row in it.
+    """Fill a template with any fields of a raw row, such as strings and whole numbers.
 
     Raises:
-        ValueError: as `value`.
+        ValueError: see `value`.
     """
     return _FIELD.sub(lambda match: str(value(raw, match[1])), template)
 
 
 def label(raw: Raw, path: str, labels: Sequence[str]) -> str:
-    """The name of a row's label, which is a name, a number from 0 or a boolean in the file.
+    """Return the name of a row's label; the file has a name, a number from 0 or a boolean.
 
     Raises:
-        ValueError: it is no label, or -1, with which hidden test sets are marked.
+        ValueError: it is not a label, or is -1, which marks the rows of hidden test sets.
     """
     found = value(raw, path)
     if isinstance(found, bool):

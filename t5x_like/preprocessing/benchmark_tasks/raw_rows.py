@@ -1,4 +1,4 @@
-"""The raw rows of a benchmark: JSON Lines in a user's folder, or what tfds has prepared."""
+"""Read the raw rows of a benchmark: JSON Lines in a user's folder, or data prepared by tfds."""
 
 import itertools
 import os
@@ -19,10 +19,10 @@ _PART = re.compile(r"(\w+)(?:\[(\d*):(\d*)\])?")
 
 
 def checked_splits(splits: Mapping[str, str]) -> dict[str, str]:
-    """The splits of a user's setting, "train" or "validation" -> a part of a file.
+    """Check and return a user's setting of splits, {"train" or "validation": part of a file}.
 
     Raises:
-        ValueError: a name is another one, or a part is not written as "train" or "train[:90]".
+        ValueError: a name is another, or a part is not written as "train" or "train[:90]".
     """
     for split, part in splits.items():
         choose("data.settings.splits", split, dict.fromkeys(SPLITS))
@@ -35,15 +35,15 @@ def checked_splits(splits: Mapping[str, str]) -> dict[str, str]:
 
 
 def file_of(task: str, part: str, *, folder: str) -> str:
-    """The file of a split in the user's folder: FOLDER/TASK/SPLIT.jsonl.
+    """Return the file of a split in the user's folder: FOLDER/TASK/SPLIT.jsonl.
 
     Args:
         task: the folder of the task.
         part: "train", or "train[:90]".
-        folder: the user's.
+        folder: the user's folder.
 
     Raises:
-        ValueError: there is no such folder or file, with the nearest.
+        ValueError: there is no such folder or file; the message has the nearest name.
     """
     folder = os.path.expanduser(folder)
     parents = ((folder, os.path.dirname(folder) or "."), (os.path.join(folder, task), folder))
@@ -60,7 +60,7 @@ def file_of(task: str, part: str, *, folder: str) -> str:
 
 
 def part_of(rows: Iterable[tuple[str, Raw]], part: str) -> Iterator[tuple[str, Raw]]:
-    """The rows of a file that "train", "train[:90]" or "train[90:]" names."""
+    """Return the rows of a file that "train", "train[:90]" or "train[90:]" selects."""
     _, first, last = _parsed(part)
     return itertools.islice(rows, first, last)
 
@@ -68,10 +68,10 @@ def part_of(rows: Iterable[tuple[str, Raw]], part: str) -> Iterator[tuple[str, R
 def of_prepared(
     benchmark: Benchmark, *, task: str, part: str, data_dir: str | None
 ) -> Iterator[tuple[str, Raw]]:
-    """The rows that TensorFlow Datasets has prepared, in the schema of the files, with their place.
+    """Yield (location, row) of prepared TensorFlow Datasets, in the schema of the files.
 
     Raises:
-        ValueError: the data set is not prepared, or tfds has none.
+        ValueError: the data set is not prepared, or tfds does not have it.
     """
     if not benchmark.prepared:
         raise ValueError(
@@ -93,7 +93,7 @@ def of_prepared(
 
 
 def _parsed(part: str) -> tuple[str, int | None, int | None]:
-    """The name of a file, and its first row and the one after the last."""
+    """Return the name of a file, its first row, and the end of its rows; None if unlimited."""
     match = _PART.fullmatch(part)
     assert match, part
     first, last = (int(one) if one else None for one in match.group(2, 3))
@@ -106,7 +106,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A row of TensorFlow Datasets as JSON has it."""
+    """Convert a row of TensorFlow Datasets to JSON types."""
     if isinstance(value, dict):
         return {name: _plain(own) for name, own in value.items()}
     if isinstance(value, bytes):

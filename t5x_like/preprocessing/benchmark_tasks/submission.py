@@ -1,4 +1,4 @@
-"""The rows of hidden test sets, and how a benchmark's server wants the predictions for them."""
+"""Rows of hidden test sets, and the format of the predictions that a benchmark's server expects."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,12 +13,12 @@ class Submission:
 
     Attributes:
         file: its name; .tsv has the columns index and prediction, .jsonl lines with idx and label.
-        form: what a prediction is: the `number` or the `name` of a label, the name in `lower` case,
-            a `value` (a number), `text`, `referent` (a number of the label of WSC, from a text) or
-            `referent_name`.
-        split: the file of the test rows.
+        form: the form of a prediction: the `number` or the `name` of a label, the name in `lower`
+            case, a `value` (a number), `text`, `referent` (the number of WSC's label, derived from
+            a text) or `referent_name`.
+        split: the name of the file with the test rows.
         index: the field with the row's index.
-        stand_ins: fields that the rows lack -> the field whose first item stands in their place.
+        stand_ins: {a field that the rows lack: the field whose first item replaces it}.
     """
 
     file: str
@@ -36,17 +36,17 @@ def hidden_rows(
     as_text: bool,
     most: int,
 ) -> Iterator[Row]:
-    """The rows of a test set without labels, with `index`, in one of the task's forms.
+    """Yield the rows of a test set without labels, with `index`, in one of the task's forms.
 
-    A label of 0 stands where the form has one: only what a model reads of the row is used.
+    Rows get the label 0 if their form has a label: only the fields that a model reads are used.
 
     Args:
-        raws: the rows with their place, for messages.
-        as_text: text to text, or labelled.
-        most: the most choices of a labelled row.
+        raws: (location, for messages; row).
+        as_text: whether to use the text-to-text form rather than the labelled form.
+        most: the maximum number of choices of a labelled row.
 
     Raises:
-        ValueError: a row has another schema; the message begins with its place.
+        ValueError: a row has another schema; the message begins with its location.
     """
     for place, raw in raws:
         try:

@@ -1,4 +1,4 @@
-"""A table of benchmarks as a data module: its tasks, their mixture, labels and measures."""
+"""Make a data module from a table of benchmarks: tasks, their mixture, labels and measures."""
 
 import dataclasses
 import functools
@@ -22,13 +22,13 @@ class Suite:
     """The functions of a data module, for a table of benchmarks.
 
     Args:
-        benchmarks: by the name of the task.
-        prefix: what the names of the registered tasks begin with: "glue_" makes "glue_cola".
-        mixture: the name of the mixture; "" for none.
+        benchmarks: {name of the task: benchmark}.
+        prefix: the beginning of the names of the registered tasks: "glue_" makes "glue_cola".
+        mixture: the name of the mixture; "" for no mixture.
         mixed: the tasks of the mixture, by their names in the table.
         submissions: the files of hidden test rows, by the names in the table.
 
-    A benchmark with a `test` split has a second task, NAME_test, that validates on it.
+    A benchmark with a `test` split has a second task, NAME_test, that validates on this split.
     """
 
     def __init__(
@@ -62,23 +62,23 @@ class Suite:
         splits: Mapping[str, str] | None = None,
         labels: Sequence[str] = (),
     ) -> None:
-        """Add all tasks, and for text to text their mixture; rows are read when a task is.
+        """Add all tasks, and for text to text their mixture; rows are only read with their task.
 
         Args:
-            vocabulary: of the tokens.
-            objective: text_to_text, or one of the labelled form of a task.
-            folder: the user's, with TASK/SPLIT.jsonl; "" for what tfds has prepared.
+            vocabulary: the vocabulary of the tokens.
+            objective: text_to_text, or an objective that reads the labelled form of a task.
+            folder: a folder with TASK/SPLIT.jsonl; "" for data prepared by tfds.
             data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
-            rate: of a task in the mixture: equal, examples_proportional or temperature.
+            rate: rate of a task in the mixture: equal, examples_proportional or temperature.
             rate_settings: settings of the rate, such as limit=2**19 (the paper's K).
-            leave_out: tasks that the mixture is without, such as ("glue_cola",).
-            splits: for all tasks, in place of the table's: "train" or "validation" -> a file's
-                name, or a part of it: {"train": "train[:1000]", "validation": "train[1000:]"}.
-            labels: the names of the labels, which a run keeps; they are the table's.
+            leave_out: tasks to leave out of the mixture, such as ("glue_cola",).
+            splits: replaces the table's splits for all tasks, {"train" or "validation": a file's
+                name, or a part of it}: {"train": "train[:1000]", "validation": "train[1000:]"}.
+            labels: ignored; a run passes its label names, which are always the table's.
 
         Raises:
             ValueError: there is no such rate, it has no such setting, a task to leave out is not
-                in the mixture, or a split is no split.
+                in the mixture, or a split is not valid.
                 Missing data and bad rows are errors when a task is read.
         """
         del labels
@@ -113,12 +113,12 @@ class Suite:
         folder: str = "",
         data_dir: str | None = None,
     ) -> tf.data.Dataset:
-        """The inputs and targets of a split in turn, {"text": string}, to train a vocabulary on.
+        """Return the inputs and targets of a split, {"text": string}, to train a vocabulary on.
 
         Args:
             split: "train" or "validation".
             tasks: names of tasks; empty for all of the mixture, or all that have the split.
-            folder, data_dir: as for `register`.
+            folder, data_dir: see `register`.
 
         Raises:
             ValueError: a task does not exist, or its data is missing or bad.
@@ -145,7 +145,7 @@ class Suite:
         return tf.data.Dataset.from_tensor_slices({"text": tf.constant(found, tf.string)})
 
     def labels(self, objective: str, *, task: str, **settings: Any) -> tuple[str, ...]:
-        """The names of a task's classes in the order of their numbers; empty without classes.
+        """Return a task's class names in the order of their numbers; empty without classes.
 
         Raises:
             ValueError: there is no such task, or it does not have this form.
@@ -158,7 +158,7 @@ class Suite:
         return benchmark.labels if benchmark.kind == "classification" else ()
 
     def measure(self, objective: str, *, task: str, **settings: Any) -> dict[str, Any]:
-        """The kind and settings of the measure that a task has in `evaluate.measures`.
+        """Return the kind and settings of the measure of a task for `evaluate.measures`.
 
         Raises:
             ValueError: there is no such task, it is the mixture, or it does not have this form.
@@ -183,13 +183,13 @@ class Suite:
         data_dir: str | None = None,
         **settings: Any,
     ) -> tuple[Submission, Sequence[str], list[Row]]:
-        """The file of a task's test predictions, its labels, and the rows to predict.
+        """Return the `Submission` of a task, its labels, and the rows of its hidden test set.
 
         Args:
             objective: the form of the rows.
             task: the name of the task.
-            choices: the most of a labelled row.
-            folder, data_dir: as for `register`.
+            choices: the maximum number of choices of a labelled row.
+            folder, data_dir: see `register`.
 
         Raises:
             ValueError: the task has no hidden test set, or not in this form; or its file is missing
@@ -239,8 +239,8 @@ class Suite:
         return _of_file(benchmark, path, splits[split], form, (found.mtime_nsec, found.length))
 
 
-# A run registers its tasks several times, and reads each only once. `form` is the split, which may
-# decide on rows, whether they are text to text, and otherwise the most choices of a row.
+# A run registers its tasks several times, but reads each only once. `form` is the split, which may
+# filter rows, whether to make text-to-text rows, and the maximum number of choices of a row.
 @functools.lru_cache(maxsize=64)
 def _of_file(
     benchmark: Benchmark,

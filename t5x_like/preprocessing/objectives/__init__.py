@@ -1,17 +1,17 @@
 """Objectives: seqio preprocessors from raw text to the features of examples, in four families.
 
-    running_text  documents that run into each other: span corruption, denoising, language modeling
-    masked        rows of an encoder with masked tokens: BERT and its kin, UniLM, XLNet; or plain
+    running_text  concatenated documents: span corruption, denoising, language modeling
+    masked        rows of an encoder: masked tokens (BERT and its relatives, UniLM, XLNet), or plain
     pairs         an encoder's text and a decoder's: BART, MASS, translation, text to text
     labels        labelled text: classes, numbers, tags, answers
 
-An objective of running text is three independent choices: how the text is split into chunks
+An objective of running text combines three independent choices: how the text is split into chunks
 (`chunking`, `lengths`), which tokens are noise (`noise`) and how noise is written (`corruption`).
-One of `masked` is a format of rows, a choice of noise and a way of writing it, over groups of
-documents split into sentences (`grouping`).
+A `masked` objective combines a format of rows, a choice of noise and a way of writing it, over
+groups of documents split into sentences (`grouping`).
 
-A new objective is a function that returns an `Objective`, a line in `OBJECTIVES` below, and one in
-`batches.objective_examples`, which declares without TensorFlow what its examples contain.
+A new objective is a function that returns an `Objective`, a line in `OBJECTIVES` below, and a line
+in `batches.objective_examples`, which declares without TensorFlow what its examples contain.
 """
 
 import dataclasses
@@ -109,11 +109,11 @@ def get(name: str) -> Callable[..., Objective]:
 def build(name: str, **settings: Any) -> Objective:
     """Make the objective `name` with the settings of a config, such as rate=0.3.
 
-    The same settings give the same object, whose preprocessors need not be traced again; except
-    where they name a file, since that may have changed.
+    The same settings give the same object, whose preprocessors need not be traced again, unless a
+    setting names an existing file, since that may have changed.
 
     Raises:
-        ValueError: no objective has this name, or it has no such setting, or a bad value.
+        ValueError: no objective has this name, or it has no such setting, or a value is bad.
     """
     factory = get(name)
     check_settings("data.objective_settings", factory, settings)
@@ -124,7 +124,7 @@ def build(name: str, **settings: Any) -> Objective:
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """The settings of an objective, which may contain lists, in a form that can be hashed."""
+    """The settings of an objective, which may contain lists, in a hashable form."""
 
     text: str
     values: dict[str, Any] = dataclasses.field(compare=False)

@@ -1,4 +1,4 @@
-"""An objective: preprocessors from text to examples, and what the examples contain."""
+"""An objective: preprocessors from text to examples, and the features of the examples."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from t5x_like.vocabularies import Vocabulary
 Preprocessor = Callable[..., tf.data.Dataset]
 Seeds = Sequence[tuple[tf.Tensor, tf.Tensor]]
 Corrupt = Callable[[tf.Tensor, Seeds], tuple[tf.Tensor, tf.Tensor]]
-# (lengths, features) -> (the tokens of a whole chunk, what makes inputs and targets of a chunk).
+# (lengths, features) -> (raw chunk length, a function from a chunk to its inputs and targets).
 Pairs = Callable[[Lengths, OutputFeatures], tuple[int, Corrupt]]
 
 SEEDS = 3  # per chunk: two to sample a noise mask and one to shift it, or one and two to apply it
@@ -27,12 +27,12 @@ class Objective(Examples):
     """The preprocessors of a seqio Task, and the examples that they make.
 
     Attributes:
-        name: the spelling in the registry and in configs.
-        preprocessors: callables on a dataset, which take `sequence_length` and `output_features`
-            by name where they need them, as a `seqio.Task` injects them. The first one only
-            tokenizes, so that `cacheable` has the place of a cache after it.
-        pairs: of an objective over chunks, how it makes a chunk's inputs and targets, each with its
-            end token; raises ValueError as `lengths.plan`.
+        name: its name in the registry and in configs.
+        preprocessors: functions on a dataset, which take `sequence_length` and `output_features`
+            by name if they need them, as a `seqio.Task` passes them. The first function only
+            tokenizes, so that `cacheable` can put a cache after it.
+        pairs: for an objective over chunks, how it makes a chunk's inputs and targets, each with
+            its end token; raises ValueError, see `lengths.plan`.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Objective(Examples):
 
     @property
     def cacheable(self) -> tuple[Any, ...]:
-        """The preprocessors with the place of seqio's offline cache after the first.
+        """The preprocessors, with the placeholder of seqio's offline cache after the first.
 
-        What follows it is random or depends on lengths. An objective of one preprocessor has none.
+        Whatever follows it is random or depends on lengths. A single preprocessor gets no cache.
         """
         first, *others = self.preprocessors
         return (first, seqio.CacheDatasetPlaceholder(), *others) if others else (first,)
@@ -52,10 +52,10 @@ class Objective(Examples):
 def make(
     name: str, preprocessors: tuple[Preprocessor, ...], settings: Mapping[str, Any] | None = None
 ) -> Objective:
-    """The objective of a name in `batches.objective_examples`.
+    """Make the objective of a name in `batches.objective_examples`.
 
     Args:
-        name: the spelling in the registry and in configs.
+        name: its name in the registry and in configs.
         preprocessors: see `Objective`.
         settings: the settings of the objective, some of which may change its examples.
     """
@@ -69,17 +69,17 @@ def objective_over_chunks(
     sizes: Callable[[int], Sizes],
     corruption: Callable[[int, Vocabulary], Corrupt],
 ) -> Objective:
-    """The objective that turns each chunk of running text into one (inputs, targets) pair.
+    """Make an objective that turns each chunk of running text into an (inputs, targets) pair.
 
     Args:
-        name: the objective's name, for messages too.
-        sizes: the most tokens that a chunk of so many raw tokens can become.
+        name: the objective's name, also for messages.
+        sizes: raw tokens of a chunk -> the most tokens that it can become.
         corruption: (raw chunk length, vocabulary) -> a function of (tokens int32 [L],
-            `SEEDS` stateless seeds) that gives (inputs [S], targets [T]), neither with EOS.
-            L is the chunk length, less for the last chunk of a dataset alone.
+            `SEEDS` stateless seeds) that returns (inputs [S], targets [T]), both without EOS.
+            L is the chunk length; only the last chunk of a dataset may be shorter.
 
     Raises (when the dataset is built, before anything is read):
-        ValueError: as `lengths.plan`.
+        ValueError: see `lengths.plan`.
     """
 
     def pairs(sequence_length: Lengths, output_features: OutputFeatures) -> tuple[int, Corrupt]:

@@ -32,14 +32,14 @@ from t5x_like.systems.elmo.network import (
 )
 from t5x_like.systems.system import DropoutConfig, ModelConfig, System, Task, adaptation
 
-# Section 3.4 and the options of the released models: width in characters, number of filters.
+# (width in characters, number of filters): section 3.4 and the options of the released models.
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-LONGEST = 50  # characters of a word, with the marks around them
+LONGEST = 50  # the most characters of a word, including the marks at its beginning and end
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ElmoConfig(DropoutConfig, ModelConfig):
-    """The settings of an ELMo, and of a task's network over it."""
+    """The settings of an ELMo, and of a task's network on top of it."""
 
     head: str = "language_modeling"
     labels: int = 2
@@ -74,13 +74,13 @@ def build(config: ElmoConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (sections 3.1 to 3.4).
 
     Args:
-        config: its `head` is "language_modeling"; "features" for the states of all layers; or for a
-            task "tagging" or "classification". A task includes ELMo at the place `elmo`, one of
-            PLACES, and mixes the layers that `mix` names (`models.heads.layer_mix.LAYERS`).
+        config: its `head` is "language_modeling"; "features", to output hidden states; or, for a
+            task, "tagging" or "classification". A task includes ELMo at `elmo`, one of PLACES, and
+            mixes the layers that `mix` names (`elmo.network.LAYERS`).
 
     Raises:
-        ValueError: no such head, place or mix, filters that are wider than a word, or too few
-            labels.
+        ValueError: there is no such head, place or mix, a filter is not a pair of a width from 1 to
+            LONGEST and a number from 1, or a task has fewer than 2 labels.
     """
     head = choose("model.head", config.head, _heads(config))
     choose("model.elmo", config.elmo, dict.fromkeys(PLACES))
@@ -103,7 +103,7 @@ def build(config: ElmoConfig) -> nn.Module:
 
 
 def _language_model(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
-    """The parts of the bidirectional language model but its head (section 3.4)."""
+    """Return the factories of the bidirectional language model, without its head (section 3.4)."""
     make_words = functools.partial(
         CharacterCNN,
         filters=_check_filters(config.filters),
@@ -148,25 +148,25 @@ def _heads(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
     }
 
 
-# ---- The softmax over a large vocabulary: of a sample of it, or all of it in pieces.
+# ---- The softmax over a large vocabulary: over sampled words, or over all words step by step.
 
 
-_NEVER = -1e9  # the logit of a word that is not a negative
+_NEVER = -1e9  # the logit of a drawn word that is the target, and so not a negative example
 
 
 def draw(
     key: PRNGKeyArray, *, vocabulary: int, number: int
 ) -> tuple[Int[Array, " S"], Float[Array, ""]]:
-    """Draw different words, frequent ones more often, for a vocabulary sorted by frequency.
+    """Draw distinct words from a vocabulary sorted by frequency, frequent words more often.
 
     Word k of V has the share p_k = log((k + 2) / (k + 1)) / log(V + 1) (Zipf's law). Words arrive
-    at random times with the rates p_k, and those that arrive first are drawn: so are words drawn
-    one by one with repeats left out.
+    at random times with the rates p_k, and the first `number` words to arrive are drawn. The
+    distribution is the same as if words were drawn one by one and repeats were left out.
 
     Returns:
-        The `number` words, and the time t at which the next one arrives. A word arrives before t
-        with the probability 1 - exp(-p_k t), and a sum over the vocabulary is estimated without
-        bias by the sum over the drawn words, each divided by this.
+        The `number` words, and the time t at which the next word arrives. Word k arrives before t
+        with the probability 1 - exp(-p_k t). An unbiased estimate of a sum over the vocabulary is
+        the sum over the drawn words, each divided by this probability.
 
     Raises:
         ValueError: `number` is not from 1 to V - 1.
@@ -188,7 +188,7 @@ def _share(words: Int[Array, "*n"], vocabulary: int) -> Float[Array, "*n"]:
 def log_expected(
     words: Int[Array, "*n"], time: Float[Array, ""], *, vocabulary: int
 ) -> Float[Array, "*n"]:
-    """The logarithm of the probability that a word is drawn before a time."""
+    """Return the logarithm of the probability that a word arrives before `time`, see `draw`."""
     return jnp.log(-jnp.expm1(-_share(words, vocabulary) * time))
 
 
@@ -202,14 +202,14 @@ def sampled_softmax(
     *,
     number: int,
 ) -> LossSums:
-    """The cross-entropy of the targets among themselves and `number` words drawn for all of them.
+    """Return an estimate of the cross-entropy, with a softmax over the target and sampled words.
 
     Jean et al. 2015: each logit is reduced by the logarithm of the probability that its word is
-    drawn, so that the sum of exponentials estimates that over the vocabulary. A drawn word is left
-    out where it is the target.
+    drawn, so that the sum of exponentials estimates the sum over the vocabulary. The same `number`
+    words are used for all targets; for a target that is among them, the drawn word is left out.
 
     Returns:
-        As `losses.cross_entropy`, of which it is an estimate.
+        See `losses.cross_entropy`, which it estimates.
 
     Raises:
         ValueError: `number` is not from 1 to V - 1.
@@ -237,7 +237,7 @@ def full_softmax(
     kernel: Float[Array, "V P"],
     bias: Float[Array, " V"],
 ) -> LossSums:
-    """The cross-entropy over all V words, with the logits of one of the T places at a time."""
+    """Return the cross-entropy over all V words, keeping the logits of one of T steps at a time."""
 
     @jax.checkpoint
     def place(x: Array, target: Array, weight: Array) -> LossSums:
@@ -249,7 +249,10 @@ def full_softmax(
 
 
 def first_state(module: BidirectionalLM, batch: Batch) -> State:
-    """The state before the first batch (the authors' code keeps it from batch to batch)."""
+    """Return the state before the first batch.
+
+    As in the authors' code, every later batch starts from the state after the preceding batch.
+    """
     return module.first_state(len(batch["encoder_segment_ids"]))
 
 
@@ -262,16 +265,21 @@ def loss(
     carry: State,
     sampled: int = 8192,
 ) -> tuple[losses.LossSums, State]:
-    """The mean of the cross-entropies of both directions (section 3.1).
+    """Return the mean of the cross-entropies of both directions (section 3.1).
 
     Args:
-        batch: the fields that `BidirectionalLM.read_on` reads, the words that follow in each
-            stream, `encoder_target_tokens` and `encoder_backward_targets` [B, T], and
+        batch: the fields that `BidirectionalLM.read_on` reads; the next word of each stream,
+            `encoder_target_tokens` and `encoder_backward_targets` [B, T]; and
             `encoder_loss_weights`.
-        rng: key of dropout and of the sampled words; None in evaluation, over all words.
-        carry: the state after the batch before.
-        sampled: words that are drawn for each direction in training, among which the right one is
-            to be found; 0 for all words.
+        rng: key of dropout and of the sampled words; None in evaluation, where the softmax is over
+            all words.
+        carry: the state after the preceding batch.
+        sampled: the number of words that are drawn for the softmax of each direction in training; 0
+            for a softmax over all words.
+
+    Returns:
+        The loss, with the metrics of the mean and the cross-entropy of each direction, and the
+        state after the batch.
     """
     outputs, carry = module.apply(
         {"params": params},
@@ -307,9 +315,9 @@ def task_loss(
     *,
     mix_decay: float = 0.001,
 ) -> losses.LossSums:
-    """The loss of a head, and `mix_decay` times the squares of the weights of the layers.
+    """Return the loss of a head plus `mix_decay` times the sum of the squared mixing weights.
 
-    Section 3.3: the more of it, the nearer the mix is to the mean of the layers.
+    Section 3.3: the larger `mix_decay`, the closer the mix is to the mean of the layers.
 
     Raises:
         ValueError: `mix_decay` is negative.

@@ -1,4 +1,4 @@
-"""ELMo's network: LSTMs with projections, the bidirectional language model, heads, the mix."""
+"""ELMo's network: LSTMs with projections, the bidirectional language model, heads, layer mix."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -18,14 +18,14 @@ from t5x_like.models.matrix_product import product
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 
-# ---- LSTMs with a projection, for both directions at once.
+# ---- LSTMs with a projection, which compute both directions at once.
 
 
 DIRECTIONS = 2  # forward and backward
 
 
 class State(NamedTuple):
-    """What an LSTM remembers of the words before; with N layers, [B, N, 2, ...] between batches.
+    """The state of an LSTM after some words; for N layers, [B, N, 2, ...] between batches.
 
     Attributes:
         memory: the cells [..., C], float32.
@@ -37,20 +37,20 @@ class State(NamedTuple):
 
 
 class ProjectedLSTM(nn.Module):
-    """One layer of two LSTMs, one for each direction, that do not read each other.
+    """One layer of two independent LSTMs, one for each direction.
 
-    With the output h of the step before and the input x (Sak et al. 2014, without peepholes):
+    With the previous output h and the input x (Sak et al. 2014, without peepholes):
 
         i, g, f, o = W x + U h + b
         c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g));  h = clip(V (sigmoid(o) * tanh(c)))
 
-    The forget gate's bias starts at 1. A step over padding leaves the state as it is, and its
+    The forget gate's bias starts at 1. A step over padding does not change the state, and its
     output is 0.
 
     Attributes:
-        cell: C, numbers in a cell.
-        features: P, numbers in an output; V is left out where it is None, and P = C.
-        cell_clip, projection_clip: the largest absolute values; 0 for no limit.
+        cell: C, the width of the cell.
+        features: P, the width of the output; None for an LSTM without V, where P = C.
+        cell_clip, projection_clip: the largest absolute values of c and h; 0 for no limit.
     """
 
     cell: int
@@ -63,10 +63,12 @@ class ProjectedLSTM(nn.Module):
     def __call__(
         self, x: Float[Array, "2 B T D"], real: Bool[Array, "2 B T"], state: State
     ) -> tuple[Float[Array, "2 B T P"], State]:
-        """The outputs of all steps, in the order in which each direction reads, and the state.
+        """Return the outputs of all steps, in the order of reading, and the state.
 
         Args:
-            state: before the first step, [2, B, C] and [2, B, P].
+            x: the inputs of both directions, in the order in which each direction reads.
+            real: False on padding.
+            state: the state before the first step, [2, B, C] and [2, B, P].
         """
         inputs, width = x.shape[-1], self.features or self.cell
         limit = symmetric((6 / (inputs + width + 4 * self.cell)) ** 0.5)
@@ -80,7 +82,7 @@ class ProjectedLSTM(nn.Module):
             limit = symmetric((6 / (self.cell + width)) ** 0.5)
             axes = ("directions", "mlp", "embed")
             project = self._matrix("projection", limit, (self.cell, width), axes)
-        # The inputs of all steps at once: only what depends on the step before is in the loop.
+        # The products with all inputs are computed outside of the loop, which needs only h.
         gates = jnp.einsum("zbti,zigc->tzbgc", x.astype(self.compute.dtype), kernel) + b[:, None]
 
         def step(state: State, now: tuple[Array, Array]) -> tuple[State, Array]:
@@ -128,11 +130,12 @@ def _whole(x: Float[Array, "2 B P"]) -> Any:
 class StackedLSTM(nn.Module):
     """N layers of LSTMs in both directions: Peters et al. 2018, section 3.4.
 
-    Every layer but the first adds its input to its output.
+    Every layer except the first has a residual connection.
 
     Attributes:
+        layers: N.
         cell, features, cell_clip, projection_clip: see `ProjectedLSTM`.
-        compute: its `dropout` is of the input of each layer, before it is added, too.
+        compute: its `dropout` is applied to the input of each layer, including the residual.
     """
 
     layers: int
@@ -151,11 +154,12 @@ class StackedLSTM(nn.Module):
         *,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "N 2 B T P"], State]:
-        """The outputs of all layers, in the order in which each direction reads, and the state.
+        """Return the outputs of all layers, in the order of reading, and the state.
 
         Args:
+            x: the inputs of both directions, in the order in which each direction reads.
             real: False on padding.
-            state: before the first step, [B, N, 2, ...]; None for zeros.
+            state: the state before the first step, [B, N, 2, ...]; None for zeros.
         """
         state = self.first_state(x.shape[1]) if state is None else state
         outputs, states = [], []
@@ -177,16 +181,16 @@ class StackedLSTM(nn.Module):
         return jnp.stack(outputs), jax.tree.map(lambda *s: jnp.stack(s, axis=1), *states)
 
     def first_state(self, rows: int) -> State:
-        """The state before the first word: zeros [B, N, 2, ...]."""
+        """Return the state before the first word: zeros [B, N, 2, ...]."""
         shape = (rows, self.layers, DIRECTIONS)
         width = self.features or self.cell
         return State(jnp.zeros((*shape, self.cell)), jnp.zeros((*shape, width)))
 
 
-# ---- The mix of a bidirectional language model's layers that a task learns.
+# ---- The mix of a bidirectional language model's layers, whose weights a task learns.
 
 
-# Of the vectors of the words and the outputs of the layers after them.
+# Slices of the layers: the word vectors, and then the outputs of the LSTM layers.
 LAYERS: Mapping[str, slice] = {
     "all": slice(None),
     "words": slice(0, 1),
@@ -198,14 +202,14 @@ LAYERS: Mapping[str, slice] = {
 class LayerMix(nn.Module):
     """gamma * sum_j softmax(weights)_j h_j: Peters et al. 2018, equation 1.
 
-    The weights start at 0 and gamma at 1. One layer alone has gamma, too, and a weight of 1.
+    The weights start at 0 and gamma at 1. A single layer also has gamma; its softmax weight is 1.
 
     Attributes:
         kind: one of LAYERS.
-        norm: bring the numbers of each h_j to mean 0 and variance 1 first, over the features of a
-            word. (The paper names layer normalization; the authors' code takes the mean and
-            the variance of all words of a batch, so that a word depends on its batch.)
-        dropout: rate after the sum.
+        norm: whether to normalize each h_j first, to mean 0 and variance 1 over the features of a
+            word. (The paper names layer normalization; the authors' code takes mean and variance
+            over all words of a batch, so that a word's vector depends on its batch.)
+        dropout: the dropout rate of the sum.
     """
 
     kind: str = "all"
@@ -216,7 +220,7 @@ class LayerMix(nn.Module):
     def __call__(
         self, states: Float[Array, "N+1 B L D"], *, deterministic: bool = True
     ) -> Float[Array, "B L D"]:
-        """The mix."""
+        """Return the weighted sum of the layers; `states` are the word vectors and N layers."""
         chosen = states[LAYERS[self.kind]]
         zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("layers",))
         weights = jax.nn.softmax(self.param("weights", zeros, (len(chosen),)))
@@ -228,7 +232,7 @@ class LayerMix(nn.Module):
 
 
 def select_mix(kind: str, *, norm: bool, dropout: float) -> Callable[..., nn.Module]:
-    """The factory of a `LayerMix`.
+    """Return the factory of a `LayerMix`.
 
     Raises:
         ValueError: there is no such kind.
@@ -237,14 +241,15 @@ def select_mix(kind: str, *, norm: bool, dropout: float) -> Callable[..., nn.Mod
     return functools.partial(LayerMix, kind=kind, norm=norm, dropout=dropout)
 
 
-# ---- Heads of a bidirectional language model: the words before and after, and classes of a text.
+# ---- Heads: predict the next and the previous word, tags of words, or the class of a text.
 
 
 class BothDirections(nn.Module):
     """One softmax over V words for both directions: Peters et al. 2018, section 3.1.
 
     Attributes:
-        dropout: rate of its input.
+        features: P, the width of the input for one direction.
+        dropout: the dropout rate of the input.
     """
 
     vocab_size: int
@@ -262,7 +267,7 @@ class BothDirections(nn.Module):
     def __call__(
         self, hidden: Float[Array, "B L 2*P"], batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`forward_logits` of the word after each, `backward_logits` of the word before it.
+        """Return `forward_logits` of each next word and `backward_logits` of each previous word.
 
         Both are float32 [B, L, V].
         """
@@ -271,7 +276,7 @@ class BothDirections(nn.Module):
         return {"forward_logits": forward, "backward_logits": backward}
 
     def inputs(self, hidden: Float[Array, "2 B T P"], *, deterministic: bool) -> Outputs:
-        """What a loss needs to compute logits itself: `hidden`, `kernel` and `bias`."""
+        """Return `hidden`, `kernel` and `bias`, from which a loss computes the logits."""
         hidden = self.drop(hidden, deterministic)
         return {"hidden": hidden, "kernel": self.kernel, "bias": self.bias}
 
@@ -279,16 +284,16 @@ class BothDirections(nn.Module):
 def to_vocabulary(
     x: Float[Array, "*batch P"], kernel: Float[Array, "V P"], bias: Float[Array, " V"]
 ) -> Float[Array, "*batch V"]:
-    """Float32 logits."""
+    """Return float32 logits."""
     rows = product("np,vp->nv", x.reshape(-1, x.shape[-1]), kernel.astype(x.dtype))
     return rows.reshape(*x.shape[:-1], -1) + bias.astype(jnp.float32)
 
 
 class WordsHead(nn.Module):
-    """The hidden states of all layers, for other uses."""
+    """A head without parameters, which returns the hidden states for other uses."""
 
     def __call__(self, hidden: Array, batch: Batch, *, deterministic: bool = True) -> Outputs:
-        """`hidden` [B, L, F], the last layer's."""
+        """Return `hidden` [B, L, F], the states of the last layer."""
         return {"hidden": hidden}
 
 
@@ -302,12 +307,12 @@ class WordTagger(nn.Module):
     def __call__(
         self, hidden: Float[Array, "B L F"], batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, L, outputs]."""
+        """Return `logits`, float32 [B, L, outputs]."""
         return {"logits": output_layer(self.outputs, self.kernel_init, "tagger")(hidden)}
 
 
 class TextClassifier(nn.Module):
-    """Predict a class of a text from the largest value of each feature over its words."""
+    """Predict the class of a text from the largest value of each feature over its words."""
 
     outputs: int
     kernel_init: Initializer
@@ -316,7 +321,7 @@ class TextClassifier(nn.Module):
     def __call__(
         self, hidden: Float[Array, "B L F"], batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, outputs]; of a row of padding those of zeros."""
+        """Return `logits`, float32 [B, outputs]; a row of padding is classified as zeros."""
         real = batch["encoder_segment_ids"] > 0
         # A finite number, so that a row of padding has a finite gradient.
         lowest: Any = jnp.finfo(hidden.dtype).min
@@ -325,20 +330,21 @@ class TextClassifier(nn.Module):
         return {"logits": output_layer(self.outputs, self.kernel_init, "classifier")(pooled)}
 
 
-# ---- A bidirectional language model over characters, and networks of tasks on top of it.
+# ---- A bidirectional language model over characters, and the network of a task on top of it.
 
 
 class BidirectionalLM(nn.Module):
-    """Two language models over the same vectors of words: Peters et al. 2018, section 3.1.
+    """Two language models over the same word vectors: Peters et al. 2018, section 3.1.
 
-    One reads forward, one backward; they share the vectors and the softmax, and no LSTM.
+    One reads forward, the other backward; they share the word vectors and the softmax layer, but no
+    LSTM.
 
     Attributes:
         make_words: factory of the map from characters to vectors, `CharacterCNN`.
         make_lstm: factory of the layers, `StackedLSTM`.
         make_head: factory of `head(hidden, batch, deterministic=) -> outputs`.
         sides: the sides of a batch that it reads.
-        generates: it does not.
+        generates: False, since it does not generate text.
     """
 
     sides: ClassVar[tuple[str, ...]] = ("encoder",)
@@ -354,11 +360,11 @@ class BidirectionalLM(nn.Module):
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
-        """The outputs of the head for texts, each a row that begins and ends with a mark.
+        """Return the outputs of the head for texts, each a row that begins and ends with a mark.
 
         Args:
             batch: `encoder_characters` [B, L, K] and `encoder_segment_ids` [B, L], 0 on padding.
-            collect: ("hidden_states",) for those of the words and all layers.
+            collect: ("hidden_states",) to return the word vectors and the outputs of all layers.
 
         Returns:
             The outputs; with `collect` also {"lstm": Collected}.
@@ -370,9 +376,9 @@ class BidirectionalLM(nn.Module):
         return (outputs, {"lstm": Collected(hidden_states=states)}) if collect else outputs
 
     def states(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "N+1 B L 2*P"]:
-        """h_j of all words: [x; x], then of each layer the outputs of both directions.
+        """Return h_j of all words: [x; x], and then both directions' outputs of each layer.
 
-        A row begins without memory, and padding is at its end.
+        Each row is a separate text: both LSTMs start from zeros, and padding is at the end.
         """
         x, real = self.words(batch["encoder_characters"]), batch["encoder_segment_ids"] > 0
         layers = _read_both_ways(self.lstm, x, real, deterministic=deterministic)
@@ -381,21 +387,21 @@ class BidirectionalLM(nn.Module):
     def read_out(
         self, states: Float[Array, "N+1 B L 2*P"], batch: Batch, *, deterministic: bool
     ) -> Outputs:
-        """The outputs of the head, which reads the last layer."""
+        """Return the outputs of the head, which reads the last layer."""
         return self.head(states[-1], batch, deterministic=deterministic)
 
     def read_on(
         self, batch: Batch, state: State | None = None, *, deterministic: bool = True
     ) -> tuple[Outputs, State]:
-        """Read two streams, of texts forward and of texts backward, from where they stopped.
+        """Continue to read two streams of text, one forward and one backward.
 
         Args:
             batch: `encoder_characters` and `encoder_backward_characters` [B, T, K], each in the
-                order of reading; `encoder_segment_ids` [B, T] of both.
-            state: after the batch before; None for the beginning.
+                order of reading; `encoder_segment_ids` [B, T] are the same for both.
+            state: the state after the preceding batch; None at the beginning.
 
         Returns:
-            What the head needs for its logits, see `BothDirections.inputs`, and the next state.
+            The inputs of the logits, see `BothDirections.inputs`, and the next state.
         """
         names = ("encoder_characters", "encoder_backward_characters")
         x = self.words(jnp.concatenate([batch[name] for name in names]))
@@ -409,12 +415,12 @@ class BidirectionalLM(nn.Module):
         return self.head.inputs(outputs[-1], deterministic=deterministic), state
 
     def first_state(self, rows: int) -> State:
-        """What it remembers before the first word of a stream: zeros."""
+        """Return the state before the first word of a stream: zeros."""
         return self.make_lstm(parent=None).first_state(rows)
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8, characters: int = 50) -> Batch:
-        """A batch of zeros of the fields that `__call__` needs, to shape the parameters."""
+        """Return the fields that `__call__` needs, with characters 0, to shape the parameters."""
         ids = jnp.zeros((batch, length, characters), jnp.int32)
         return {"encoder_characters": ids, "encoder_segment_ids": ids[..., 0] + 1}
 
@@ -423,16 +429,17 @@ PLACES = ("input", "output", "both", "none")
 
 
 class TaskOverLM(BidirectionalLM, kw_only=True):  # type: ignore[call-arg]  # flax has it
-    """A task's own biLSTM over a bidirectional language model: Peters et al. 2018, section 3.3.
+    """A task's biLSTM over a bidirectional language model: Peters et al. 2018, section 3.3.
 
-    It reads [x_k; ELMo_k] for each word k, and the head [h_k; ELMo_k]: with x_k the vector of the
-    word without its context, h_k the biLSTM's output, and ELMo_k a mix of the language model's
-    layers, of its own weights at each of the two places.
+    For each word k the biLSTM reads [x_k; ELMo_k] and the head reads [h_k; ELMo_k], where x_k is
+    the word's vector without its context, h_k the biLSTM's output, and ELMo_k a mix of the language
+    model's layers. The mixes of biLSTM and head have separate weights.
 
     Attributes:
         make_task_lstm: factory of the task's biLSTM, a `StackedLSTM`.
         make_mix: factory of `LayerMix`.
-        places: where ELMo_k is included, one of PLACES.
+        places: where ELMo_k is included, one of PLACES: the "input" of the biLSTM, its "output"
+            (the head's input), "both" or "none".
     """
 
     make_task_lstm: Callable[..., nn.Module]
@@ -450,7 +457,7 @@ class TaskOverLM(BidirectionalLM, kw_only=True):  # type: ignore[call-arg]  # fl
     def read_out(
         self, states: Float[Array, "N+1 B L 2*P"], batch: Batch, *, deterministic: bool
     ) -> Outputs:
-        """The outputs of the head, which reads the task's biLSTM."""
+        """Return the outputs of the head, which reads the task's biLSTM."""
         x = jnp.split(states[0], 2, axis=-1)[0]
         if self.places in ("input", "both"):
             mixed = self.mix_input(states, deterministic=deterministic)
@@ -466,7 +473,7 @@ class TaskOverLM(BidirectionalLM, kw_only=True):  # type: ignore[call-arg]  # fl
 def _read_both_ways(
     lstm: nn.Module, x: Float[Array, "B L D"], real: Bool[Array, "B L"], *, deterministic: bool
 ) -> Float[Array, "N B L 2*P"]:
-    """The outputs of all layers for texts without anything before or after them."""
+    """Return the outputs of all layers, both directions concatenated, for separate texts."""
     both, real_both = (jnp.stack([one, jnp.flip(one, axis=1)]) for one in (x, real))
     outputs, _ = lstm(both, real_both, deterministic=deterministic)
     return jnp.concatenate([outputs[:, 0], jnp.flip(outputs[:, 1], axis=2)], axis=-1)

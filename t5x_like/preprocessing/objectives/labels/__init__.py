@@ -1,1 +1,1 @@
-"""Labelled text as examples: classes, numbers, tags, answers."""
+"""Objectives over labelled text: classes, numbers, tags, answers."""

@@ -1,9 +1,9 @@
 """Labelled text for a decoder that predicts at its last token (Radford et al. 2018, section 3.3).
 
-    gpt_classification    text_a, text_b or not, label (the number of a class)
+    gpt_classification    text_a, text_b (optional), label (the index of a class)
     gpt_similarity        text_a, text_b, label
     gpt_regression        text_a, text_b, value
-    gpt_multiple_choice   text_a, text_b or not, choices (strings), answer (which of them)
+    gpt_multiple_choice   text_a, text_b (optional), choices (strings), answer (the index of one)
 
 `batches.extraction_rows` writes the rows.
 """
@@ -23,7 +23,7 @@ from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, Outp
 
 
 def gpt_classification() -> Objective:
-    """A class of a text, or of a premise with its hypothesis: one row.
+    """Predict a class of a text, or of a premise with its hypothesis, in one row.
 
     inputs: <start> he did not come $ he came <extract>
     """
@@ -31,7 +31,7 @@ def gpt_classification() -> Objective:
 
 
 def gpt_similarity() -> Objective:
-    """A class of two texts without an order: a row for each order.
+    """Predict a class of two unordered texts, with a row for each order.
 
     inputs: <start> how old is he $ what is his age <extract>
             <start> what is his age $ how old is he <extract>
@@ -40,12 +40,12 @@ def gpt_similarity() -> Objective:
 
 
 def gpt_regression() -> Objective:
-    """The similarity of two texts as a number: rows as in `gpt_similarity`."""
+    """Predict the similarity of two texts as a number, with rows as in `gpt_similarity`."""
     return _objective("gpt_regression", ("value", "text_a", "text_b"), optional=())
 
 
 def gpt_multiple_choice(*, choices: int = 4) -> Objective:
-    """Which of some answers fits a text, or a text and a question after it: a row for each answer.
+    """Predict which of some answers fits a text, or a text and a question: a row for each answer.
 
         inputs: <start> he was thirsty . what did he do ? $ he drank <extract>
                 <start> he was thirsty . what did he do ? $ he ran <extract>
@@ -54,7 +54,7 @@ def gpt_multiple_choice(*, choices: int = 4) -> Objective:
         choices: the most answers of a raw row: 4 in RACE, 2 in the Story Cloze Test.
 
     Raises:
-        ValueError: fewer than 2.
+        ValueError: `choices` is below 2.
     """
     if choices < 2:
         raise ValueError(f"choices={choices} of gpt_multiple_choice must be 2 or more")
@@ -69,10 +69,10 @@ def _objective(
     settings: Mapping[str, Any] | None = None,
     optional: tuple[str, ...] = ("text_b",),
 ) -> Objective:
-    """The objective that makes an example of each raw row.
+    """Make an objective that turns each raw row into an example.
 
     Args:
-        fields: the fields of a raw row: its label, then those that its `ARRANGE` takes, in order.
+        fields: the fields of a raw row: its label, then the arguments of its `ARRANGE`, in order.
         settings: the settings of the objective.
         optional: the fields that a raw row need not have.
     """
@@ -86,7 +86,7 @@ def _objective(
         vocabulary = output_features["inputs"].vocabulary.plain
         length = ((sequence_length or {}).get("inputs") or 0) // rows
         row = functools.partial(write_row, vocabulary=vocabulary, length=length)
-        row("")  # raises where the length is wrong, before anything is read
+        row("")  # raises if the length is wrong, before anything is read
 
         def write(label: np.ndarray, *values: Any) -> list[dict[str, np.ndarray]]:
             texts = (

@@ -1,15 +1,15 @@
 """Labelled text with branches of a knowledge graph: classes, tags, answers (Liu et al. 2019).
 
-The raw rows and the settings are those of `labelled`, and the graph's:
+Raw rows and settings are as in `labelled`, with further settings for the graph:
 
-    graph      the path of a file of triples, see `batches.knowledge_graph.read`; "" for none
+    graph      the path of a file of triples, see `batches.knowledge_graph.read`; "" for no graph
     branches   the most branches of an entity, 2 in the released code
-    relations  whether a branch has the relation before the object; in the released code it has in
-               classification, and has not in tagging
+    relations  whether a branch has the relation before the object; in the released code it does in
+               classification, and does not in tagging
     reserved   tokens of a row that only branches may fill, which shortens a text that is too long
 
-Examples have `soft_positions`, `branches` and `entities`, see `batches.sentence_trees`. Branches
-have no tag and no answer, and no loss.
+Examples also have `soft_positions`, `branches` and `entities`, see `batches.sentence_trees`.
+Branches have no tag, no answer and no loss.
 """
 
 import functools
@@ -33,7 +33,7 @@ from t5x_like.preprocessing.objectives.objective import Objective
 def knowledge_classification(
     *, graph: str = "", branches: int = 2, relations: bool = True, reserved: int = 0
 ) -> Objective:
-    """A class of a text or of a pair, with branches of knowledge.
+    """Predict a class of a text or of a pair, with branches of knowledge.
 
     inputs:         [CLS] cook visits beijing capital china now [SEP]
     soft_positions: 0     1    2      3       4       5     4   5
@@ -58,14 +58,14 @@ def knowledge_classification(
 def knowledge_tagging(
     *, graph: str = "", branches: int = 2, relations: bool = False, reserved: int = 0
 ) -> Objective:
-    """A tag for each word of the text; branches have none.
+    """Predict a tag for each word of the text; branches have no tags.
 
     inputs:       [CLS] cook visits beijing china now [SEP]
     targets:      0     1    0      2       0     0   0
     loss_weights: 0     1    1      1       0     1   0
 
     Raises:
-        ValueError: as `knowledge_classification`.
+        ValueError: see `knowledge_classification`.
     """
     return _objective(
         "knowledge_tagging",
@@ -87,13 +87,13 @@ def knowledge_question_answering(
     relations: bool = True,
     reserved: int = 64,
 ) -> Objective:
-    """Where in a context the answer begins and ends; branches of question and context have none.
+    """Predict where in a context the answer begins and ends; it is never in a branch.
 
     Args:
-        stride, longest_question: as for `question_answering`.
+        stride, longest_question: see `question_answering`.
 
     Raises:
-        ValueError: as `knowledge_classification`.
+        ValueError: see `knowledge_classification`.
     """
     return _objective(
         "knowledge_question_answering",

@@ -1,13 +1,13 @@
 """Labelled text for an encoder: classes, numbers, tags, answers, choices (Devlin et al. 2019, 4).
 
-Each objective reads raw rows with these fields, and makes rows of an encoder by `labelled_rows`:
+Each objective reads raw rows with these fields, and makes rows of an encoder with `labelled_rows`:
 
-    classification      text_a, text_b or not, label (the number of a class)
+    classification      text_a, text_b (optional), label (the index of a class)
     pair_classification text_a, text_b, label
-    regression          text_a, text_b or not, value
-    tagging             words, tags (the number of each one's tag)
-    question_answering  question, context, answer_text, answer_start (-1 where there is no answer)
-    multiple_choice     text_a, text_b or not, choices (strings), answer (which of them)
+    regression          text_a, text_b (optional), value
+    tagging             words, tags (the index of each word's tag)
+    question_answering  question, context, answer_text, answer_start (-1 if there is no answer)
+    multiple_choice     text_a, text_b (optional), choices (strings), answer (the index of one)
 
 Other fields are ignored.
 """
@@ -24,7 +24,7 @@ from t5x_like.batches.objective_examples import examples_of
 from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
 
-# (the fields of a raw row) -> its examples, each by feature.
+# (the fields of a raw row) -> its examples, each {feature: array}.
 Write = Callable[..., list[dict[str, np.ndarray]]]
 
 # The fields of raw rows, in the order in which `Write` takes them.
@@ -36,7 +36,7 @@ _TYPES = {"value": tf.float32}
 
 
 def classification() -> Objective:
-    """A class of a text or of a pair; the longer text of a pair is truncated to fit.
+    """Predict a class of a text or of a pair; the longer text of a pair is truncated to fit.
 
     inputs: [CLS] he did not come [SEP] he came [SEP]     token_types: 1 on the second, as in BERT
     label:  the class
@@ -45,12 +45,12 @@ def classification() -> Objective:
 
 
 def pair_classification() -> Objective:
-    """A class of a pair, as in `classification`, of rows that all have a second text."""
+    """Predict a class of a pair, as in `classification`; all rows must have a second text."""
     return objective_of_rows("pair_classification", OF_CLASSES, write_classes, optional=())
 
 
 def regression() -> Objective:
-    """A number of a text or of a pair, with inputs as in `classification`."""
+    """Predict a number for a text or a pair, with inputs as in `classification`."""
 
     def write_for(writer: RowWriter) -> Write:
         def write(value: np.ndarray, *texts: bytes) -> list[dict[str, np.ndarray]]:
@@ -62,7 +62,7 @@ def regression() -> Objective:
 
 
 def tagging() -> Objective:
-    """A tag for each word, predicted at its first token; the others have no loss (section 5.3).
+    """Predict a tag for each word at its first token; other tokens have no loss (section 5.3).
 
     inputs:       [CLS] jim hen ##son was [SEP]
     targets:      0     1   2   0     0   0
@@ -74,17 +74,17 @@ def tagging() -> Objective:
 def question_answering(
     *, stride: int = STRIDE, longest_question: int = LONGEST_QUESTION
 ) -> Objective:
-    """Where in a context the answer begins and ends (sections 4.2 and 4.3).
+    """Predict where in a context the answer begins and ends (sections 4.2 and 4.3).
 
         inputs: [CLS] who came ? [SEP] it was jim henson . [SEP]
-        answer: 7 and 8, the places of "jim" and "henson"; 0 and 0 where there is none
+        answer: 7 and 8, the positions of "jim" and "henson"; 0 and 0 if there is no answer
 
     A context that is too long becomes several overlapping examples of one question.
 
     Args:
         stride: tokens from the start of one part of the context to the start of the next, 128 in
             BERT.
-        longest_question: tokens to which a question is truncated, 64 in BERT.
+        longest_question: the length to which a question is truncated, 64 tokens in BERT.
     """
     return objective_of_rows(
         "question_answering",
@@ -95,7 +95,7 @@ def question_answering(
 
 
 def multiple_choice(*, choices: int = 4) -> Objective:
-    """Which of some choices fits a text: a row for each (section 4.4).
+    """Predict which of some choices fits a text, with a row for each choice (section 4.4).
 
         inputs: [CLS] she opened the door . [SEP] she went in [SEP]
                 [CLS] she opened the door . [SEP] she fried it [SEP]
@@ -108,7 +108,7 @@ def multiple_choice(*, choices: int = 4) -> Objective:
         choices: the most choices of a raw row: 4 in SWAG and RACE.
 
     Raises:
-        ValueError: fewer than 2.
+        ValueError: `choices` is below 2.
     """
     if choices < 2:
         raise ValueError(f"choices={choices} of multiple_choice must be 2 or more")
@@ -139,7 +139,7 @@ def _of_texts(writer: RowWriter, texts: Sequence[bytes]) -> dict[str, np.ndarray
 
 
 def write_classes(writer: RowWriter) -> Write:
-    """The function that writes the example of `OF_CLASSES`."""
+    """Return the function that writes the example of a row with the fields `OF_CLASSES`."""
 
     def write(label: np.ndarray, *texts: bytes) -> list[dict[str, np.ndarray]]:
         return [_of_texts(writer, texts) | {"label": label[None]}]
@@ -148,7 +148,7 @@ def write_classes(writer: RowWriter) -> Write:
 
 
 def write_tags(writer: RowWriter) -> Write:
-    """The function that writes the example of `OF_TAGS`."""
+    """Return the function that writes the example of a row with the fields `OF_TAGS`."""
 
     def write(words: np.ndarray, tags: np.ndarray) -> list[dict[str, np.ndarray]]:
         row, first = writer.of_words([to_text(word) for word in words])
@@ -161,7 +161,7 @@ def write_tags(writer: RowWriter) -> Write:
 
 
 def write_answers(writer: RowWriter, *, stride: int, longest_question: int) -> Write:
-    """The function that writes the examples of `OF_ANSWERS`, one for each window.
+    """Return the function that writes the examples of `OF_ANSWERS`, one for each window.
 
     Raises:
         ValueError: a window has no room for the context.
@@ -198,12 +198,12 @@ def objective_of_rows(
     make_writer: Callable[..., Any] = RowWriter,
     optional: Sequence[str] = _OPTIONAL,
 ) -> Objective:
-    """The objective that makes examples of raw rows.
+    """Make an objective that turns raw rows into examples.
 
     Args:
         fields: the fields of a raw row, in the order in which `Write` takes them.
         write_for: (writer of rows) -> the function that writes examples.
-        settings: what else the examples depend on, for the fingerprint of a data position.
+        settings: anything else that the examples depend on, for a data position's fingerprint.
         examples: the settings of the objective that decide what its examples contain.
         make_writer: (vocabulary, length=) -> the writer of rows.
         optional: the fields that rows need not have.
@@ -227,7 +227,7 @@ def objective_of_rows(
 def check_fields(
     name: str, fields: Sequence[str], *, there: object, optional: Sequence[str] = _OPTIONAL
 ) -> list[str]:
-    """The fields of the objective that the raw rows have, in order.
+    """Return the fields of the objective that the raw rows have, in order.
 
     Args:
         name: the name of the objective.
@@ -256,12 +256,12 @@ def write_examples(
     features: Sequence[str],
     identity: str,
 ) -> tf.data.Dataset:
-    """Turn each raw row into the examples that `write` makes of its fields.
+    """Turn each raw row into the examples that `write` makes from its fields.
 
     Args:
         features: the features of an example; some are aligned with `inputs`, others describe the
             whole example.
-        identity: all that `write` depends on, for the fingerprint of a data position.
+        identity: everything that `write` depends on, for the fingerprint of a data position.
     """
     types = [_TYPES.get(name, tf.int32) for name in features]
 

@@ -1,6 +1,6 @@
 """Labelled text for a network that reads words by their characters: classes and tags.
 
-The raw rows are those of `labelled`.
+Raw rows are as in `labelled`.
 """
 
 import numpy as np
@@ -15,9 +15,9 @@ from t5x_like.preprocessing.objectives.objective import Objective
 
 
 def word_classification() -> Objective:
-    """A class of a text, or of a pair with </S> between.
+    """Predict a class of a text, or of a pair with </S> between the texts.
 
-    inputs: <S> he did not come </S>     characters: those of each word     label: the class
+    inputs: <S> he did not come </S>     characters: of each word     label: the class
     """
 
     def write_for(writer: WordRowWriter) -> Write:
@@ -32,7 +32,7 @@ def word_classification() -> Objective:
 
 
 def word_tagging() -> Objective:
-    """A tag for each word; there is no loss on the marks.
+    """Predict a tag for each word; there is no loss on <S> and </S>.
 
     inputs:       <S> jim henson was </S>
     targets:      0   1   2      0   0

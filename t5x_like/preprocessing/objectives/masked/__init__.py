@@ -1,1 +1,1 @@
-"""Objectives of encoders: masked tokens in rows of one or two segments."""
+"""Pretraining objectives of encoders: masked tokens in rows of one or two segments, or plain."""

@@ -1,25 +1,25 @@
 """The pretraining objectives of encoders: BERT, RoBERTa, SpanBERT, ALBERT, StructBERT and others.
 
-Each is a format of rows (`formats`), a choice of noise and a way of writing it (`masking`), put
-together over groups of documents (`grouping`). An example has the features
+Each combines a format of rows (`formats`), a choice of noise and a way of writing it (`masking`),
+over groups of documents (`grouping`). An example has the features
 
-    inputs        [CLS] A [SEP] B [SEP] with noise           targets      the same without
-    loss_weights  1 on noise, also where it is kept as is     token_types  1 on B and its [SEP]
+    inputs        [CLS] A [SEP] B [SEP] with noise           targets      the same without noise
+    loss_weights  1 on noise, also on tokens kept unchanged   token_types  1 on B and its [SEP]
     label         of a pair
 
-Settings that several have:
+Settings that several objectives share:
 
     rate          share of the text that is noise, rounded to a number for each row
-    random_rate   share of the noise that becomes random tokens: uniform over all ordinary ones,
+    random_rate   share of the noise that becomes random tokens: uniform over all ordinary tokens,
                   except in SpanBERT
-    kept_rate     share of the noise that stays as it is; the rest becomes [MASK]
-    short_rate    share of the rows that are to have a random number of tokens from 2 on
+    kept_rate     share of the noise that is kept unchanged; the rest becomes [MASK]
+    short_rate    share of the rows that get a random length of 2 tokens or more
     copies        0 for new noise at each visit (dynamic), N for N fixed masks of a row (static)
-    group         documents read together, among which the other one of a random pair is found;
-                  for documents of the length of books take fewer
+    group         documents read together, from which the second text of a random pair is taken;
+                  use a smaller group for documents as long as books
 
-All raise ValueError for a share out of range, and, when the dataset is built and before it is
-read, for lengths or a vocabulary that do not fit.
+All raise ValueError if a share is out of range, and, when the dataset is built and before it is
+read, if the lengths or the vocabulary do not fit.
 """
 
 import functools
@@ -38,7 +38,7 @@ from t5x_like.preprocessing.objectives.masked.grouping import (
 from t5x_like.preprocessing.objectives.masked.masking import Choose, Writing
 from t5x_like.preprocessing.objectives.objective import Objective
 
-_WORD = np.ones(1)  # chances of spans of one
+_WORD = np.ones(1)  # probabilities of span lengths: always one word
 
 
 def bert(
@@ -52,15 +52,15 @@ def bert(
     copies: int = 0,
     group: int = 64,
 ) -> Objective:
-    """Masked tokens, and whether B follows A (Devlin et al. 2019, section 3.1 and appendix A.2).
+    """Mask tokens, and predict whether B follows A (BERT, section 3.1 and appendix A.2).
 
         inputs:  [CLS] the man went to [MASK] store [SEP] he bought a gallon [MASK] milk [SEP]
-        label:   0 since B follows A; 1 where B is of another document, half of the times
+        label:   0 since B follows A; 1 if B is from another document, in half of the pairs
 
     Args:
         rate, random_rate, kept_rate, short_rate, copies, group: see above. BERT's code: 10 copies.
-        whole_word: take all tokens of a word or none, as BERT's later release.
-        next_sentence: pairs; without them a row is one segment of a document, and has no label.
+        whole_word: mask all tokens of a word or none, as in BERT's later release.
+        next_sentence: pairs; without them a row is one segment of a document, without a label.
     """
     settings = dict(locals())
     _check("bert", **settings)
@@ -85,15 +85,15 @@ def roberta(
     copies: int = 0,
     group: int = 64,
 ) -> Objective:
-    """Masked tokens, in one of four formats of rows (Liu et al. 2019, sections 4.1, 4.2, table 2).
+    """Mask tokens, in one of four formats of rows (RoBERTa, sections 4.1, 4.2, table 2).
 
         inputs:  <s> the man went to the <mask> . he bought milk . </s> another document . </s>
 
     Args:
-        format: "full_sentences" (RoBERTa's own), "doc_sentences", or the pairs "segment_pair" and
-            "sentence_pair" with BERT's label, whose segments have </s></s> between them.
-        rate, random_rate, kept_rate, short_rate, copies, group: see above. Static masking was
-            10 copies, dynamic is 0; `short_rate` concerns segment pairs alone.
+        format: "full_sentences" (RoBERTa's choice), "doc_sentences", or the pairs "segment_pair"
+            and "sentence_pair" with BERT's label, whose segments have </s></s> between them.
+        rate, random_rate, kept_rate, short_rate, copies, group: see above. Static masking used
+            10 copies, dynamic masking 0; `short_rate` only applies to segment pairs.
     """
     settings = dict(locals())
     _check("roberta", **settings)
@@ -121,20 +121,20 @@ def spanbert(
     longest: int = 10,
     group: int = 64,
 ) -> Objective:
-    """Masked spans of words, and predicted from their ends (Joshi et al. 2020, sections 3.1-3.3).
+    """Mask spans of words, and predict them also from their boundaries (SpanBERT, 3.1 to 3.3).
 
         inputs:  [CLS] an american [MASK] [MASK] [MASK] game [SEP]
         targets: [CLS] an american foot ##ball ball game [SEP]
-        span_left: 2 and span_right: 6 on each of the three: the places of "american" and "game"
+        span_left: 2 and span_right: 6 on all three: the positions of "american" and "game"
 
-    A row is one segment of a document. Spans have a word between them, so that both boundary
-    tokens are seen; a span is masked, replaced or kept as a whole. Random tokens are sampled from
-    the text, by their frequency, as in the authors' code.
+    A row is one segment of a document. Spans are at least a word apart, so that both boundary
+    tokens are visible; a span is masked, replaced or kept as a whole. Random tokens are sampled
+    from the text, by their frequency, as in the authors' code.
 
     Args:
         rate, random_rate, kept_rate, group: see above.
-        span_p: of the geometric distribution of the lengths of spans, in words.
-        longest: words of a span at most.
+        span_p: parameter of the geometric distribution of span lengths, in words.
+        longest: the most words of a span.
     """
     settings = dict(locals())
     _check("spanbert", **settings)
@@ -178,18 +178,18 @@ def albert(
     short_rate: float = 0.1,
     group: int = 64,
 ) -> Objective:
-    """Masked n-grams of words, and the order of two segments (Lan et al. 2020, sections 3.1, 4.1).
+    """Mask n-grams of words, and predict the order of two segments (ALBERT, sections 3.1, 4.1).
 
         inputs:  [CLS] he bought [MASK] [MASK] [MASK] [SEP] the man went to the store [SEP]
-        label:   1 since the segments are swapped, half of the times; 0 where they are in order
+        label:   1 since the segments are swapped, in half of the pairs; 0 if they are in order
 
-    The chance of an n-gram's length n is in proportion to 1 / n.
+    The probability of an n-gram of length n is proportional to 1 / n.
 
     Args:
         rate, random_rate, kept_rate, short_rate, group: see above.
-        longest: words of an n-gram at most.
-        sentences: what the label is (section 4.6, table 5): "order" as above; "next", BERT's pairs
-            and label; "none", no label, in rows of one segment (`short_rate` concerns pairs alone).
+        longest: the most words of an n-gram.
+        sentences: the kind of label (section 4.6, table 5): "order" as above; "next", BERT's pairs
+            and label; "none", no label and rows of one segment (`short_rate` only affects pairs).
     """
     settings = dict(locals())
     _check("albert", **settings)
@@ -218,17 +218,17 @@ def structbert(
     short_rate: float = 0.1,
     group: int = 64,
 ) -> Objective:
-    """Masked tokens, shuffled trigrams, three kinds of pairs (Wang et al. 2020, section 2.2).
+    """Mask tokens, shuffle trigrams, and predict one of three kinds of pairs (StructBERT, 2.2).
 
         inputs:   [CLS] the man to store went [SEP] he bought a [MASK] of milk [SEP]
         targets:  [CLS] the man went to store [SEP] he bought a gallon of milk [SEP]
-        shuffled: 1 on "to store went", which is asked for; loss_weights is 1 on [MASK]
-        label:    0 where B follows A, 1 where it comes before it, 2 of another document
+        shuffled: 1 on "to store went", which is to be reordered; loss_weights is 1 on [MASK]
+        label:    0 if B follows A, 1 if it precedes it, 2 if it is from another document
 
     Args:
         rate, random_rate, kept_rate, short_rate, group: see above.
-        shuffle_rate: share of the tokens without noise that stand in shuffled trigrams, rounded
-            to whole ones; none of them stays in order.
+        shuffle_rate: share of the tokens without noise that are in shuffled trigrams, rounded to
+            whole trigrams; no shuffled trigram stays in order.
     """
     settings = dict(locals())
     _check("structbert", **settings)
@@ -262,12 +262,12 @@ def electra(
     short_rate: float = 0.05,
     group: int = 64,
 ) -> Objective:
-    """Masked tokens for the generator to replace (Clark et al. 2020, section 3.1).
+    """Mask tokens for the generator to replace (Clark et al. 2020, section 3.1).
 
         inputs:  [CLS] the [MASK] went to the store [SEP] he bought [MASK] [SEP]
 
-    Noise is [MASK] throughout; the authors' code keeps 15% of it as it is (`kept_rate=0.15`), and
-    its large models have a `rate` of 0.25. Segments follow each other, and have no label.
+    All noise is [MASK]; the authors' code keeps 15% of it unchanged (`kept_rate=0.15`), and its
+    large models have a `rate` of 0.25. Segments follow each other, and have no label.
 
     Args:
         rate, random_rate, kept_rate, short_rate, group: see above.
@@ -284,11 +284,11 @@ def electra(
 
 
 def unmasked(*, short_rate: float = 0.05, group: int = 64) -> Objective:
-    """Plain text, for a student that learns from its teacher (Jiao et al. 2019, section 3.2).
+    """Make rows of plain text, for a student that learns from its teacher (TinyBERT, 3.2).
 
         inputs:  [CLS] the man went to the store [SEP] he bought milk [SEP]
 
-    Rows as `electra`'s, without noise and without targets.
+    Jiao et al. 2019. Rows are as in `electra`, without noise and without targets.
 
     Args:
         short_rate, group: see above.
@@ -324,16 +324,16 @@ def unilm(
     short_rate: float = 0.1,
     group: int = 64,
 ) -> Objective:
-    """Rows for four language models, with masked tokens or n-grams (Dong et al. 2019, 2.3, 2.4).
+    """Make rows for four language models, with masked tokens or n-grams (UniLM, 2.3 and 2.4).
 
         inputs:       [CLS] the man [MASK] [MASK] the store [SEP] he [MASK] milk [SEP]
-        token_types:  0 and 1 in pairs for the bidirectional one, with BERT's label
-                      4 and 5 in pairs for the sequence-to-sequence one, where B follows A
+        token_types:  0 and 1 in pairs for the bidirectional model, with BERT's label
+                      4 and 5 in pairs for the sequence-to-sequence model, where B follows A
                       2 in single segments read from left to right, 3 from right to left
 
     Args:
         rate, random_rate, kept_rate, short_rate, group: see above.
-        ngram_rate: share of the spans that are two or three tokens, half of them each.
+        ngram_rate: share of the spans that have two or three tokens, half of them each.
         bidirectional, sequence_to_sequence, left_to_right, right_to_left: shares of the rows.
     """
     settings = dict(locals())
@@ -359,7 +359,7 @@ def _pairs(pairing: Pairing, *, short_rate: float, separators: int = 1) -> Forma
 
 
 def _masked(noise: Choose, write: Writing) -> Corrupt:
-    """Noise and its loss weights, and nothing else."""
+    """Return a function that applies noise and marks it in the loss weights."""
 
     def corrupt(
         generator: np.random.Generator, rows: TextRows, special: SpecialTokens

@@ -1,7 +1,7 @@
-"""Which stretches of text make up a row of an encoder, and what the row is labelled.
+"""Plan the rows of an encoder: the stretches of text in each row, and its label.
 
-A format plans the rows of a group of documents; it sees where sentences and documents end, and no
-token. `batches.encoder_rows.lay_out` then writes special tokens and text, for all rows at once.
+A format plans the rows of a group of documents; it reads the ends of sentences and documents, but
+no tokens. `batches.encoder_rows.lay_out` then writes special tokens and text, for all rows at once.
 """
 
 import bisect
@@ -17,12 +17,12 @@ from t5x_like.batches.encoder_rows import Piece, Planned
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """A group of documents, none of them empty.
+    """A group of documents that are not empty.
 
     Attributes:
-        tokens: of all documents, one after the other.
-        ends: where sentences end; `ends[i]` is the first token of sentence i, S + 1 of them.
-        bounds: the first sentence of each document, and the number of all: D + 1 of them.
+        tokens: the tokens of all documents, one after the other.
+        ends: S + 1 offsets of sentences; `ends[i]` is the first token of sentence i.
+        bounds: the first sentence of each document, and the number of all sentences: D + 1.
     """
 
     tokens: Int[np.ndarray, " T"]
@@ -38,7 +38,7 @@ class Documents:
         *,
         longest: int,
     ) -> "Documents":
-        """From lengths of sentences and their numbers; longer sentences are cut, none is lost."""
+        """Make it from sentence lengths and sentences per document; cut those over `longest`."""
         parts = -(-sentence_lengths // longest)
         first = np.cumsum(parts) - parts
         cut = np.full(parts.sum(), longest)
@@ -54,26 +54,26 @@ class Documents:
         return len(self.bounds) - 1
 
     def numbers(self, tokens: Int[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
-        """Of which documents some tokens are, by their places in the group."""
+        """Return the documents that contain some tokens, given their positions in the group."""
         starts = np.array(self.ends)[self.bounds]
         return np.searchsorted(starts, tokens, side="right") - 1
 
     def reach(self, first: int, *, tokens: int, last: int) -> int:
-        """The sentence after those from `first` on that have `tokens` together, or `last`."""
+        """Return the end of the fewest sentences from `first` with `tokens` or more, or `last`."""
         reached = bisect.bisect_left(self.ends, self.ends[first] + tokens, first + 1, last + 1)
         return min(reached, last)
 
     def after(self, token: int, first: int, last: int) -> int:
-        """The sentence that begins at a token or next after it, neither `first` nor `last`."""
+        """Return the sentence that begins at or next after a token, between `first` and `last`."""
         return bisect.bisect_left(self.ends, token, first + 1, last - 1)
 
     def piece(self, first: int, after_last: int) -> Piece:
-        """The tokens of some sentences."""
+        """Return the token range of some sentences."""
         return self.ends[first], self.ends[after_last]
 
 
-# From (documents, the number of one, its sentences from first to before last, the tokens wanted,
-# random numbers) to the row and the sentence with which the next one begins.
+# (documents, the index of one, its first sentence, the end of its sentences, the tokens wanted,
+# random numbers) -> (a row, the sentence with which the next row begins).
 Pairing = Callable[[Documents, int, int, int, int, random.Random], tuple[Planned, int]]
 Plan = Callable[[Documents, int, Sequence[random.Random]], list[Planned]]
 
@@ -83,9 +83,9 @@ class Format:
     """How rows are made.
 
     Attributes:
-        plan: from documents, the tokens that a row has room for, and a source of random numbers
-            for each document, to rows.
-        separators: between the two segments of a pair; 0 where a row is no pair.
+        plan: (documents, tokens that fit into a row, a source of random numbers for each document)
+            -> rows.
+        separators: the number of separators within a pair; 0 if rows are not pairs.
     """
 
     plan: Plan
@@ -100,11 +100,11 @@ class Format:
 def next_or_random(
     documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
 ) -> tuple[Planned, int]:
-    """B follows A in the text (label 0), or is of another document (1): BERT, task 2.
+    """Plan a pair where B follows A (label 0), or is from another document (1): BERT, task 2.
 
-    A is a random number of the sentences, at least one; where there is but one, B is random, as
-    in BERT's code, so that rather more than half of the pairs of short documents are. What a
-    random B takes the place of begins the next row. Among no other documents all pairs are real.
+    A is a random number of the sentences, at least one. If there is only one, B is random, as in
+    BERT's code, so that short documents have random pairs in more than half of the cases. The text
+    that a random B replaces begins the next row. A group of one document has only real pairs.
     """
     end = _part(first, last, draw)
     if len(documents) > 1 and (last - first == 1 or draw.random() < 0.5):
@@ -117,9 +117,9 @@ def next_or_random(
 def next_or_previous(
     documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
 ) -> tuple[Planned, int]:
-    """B follows A (label 0), or comes before it (1): ALBERT's sentence order, section 3.1.
+    """Plan a pair where B follows A (label 0), or precedes it (1): ALBERT's order, section 3.1.
 
-    A chunk of one sentence is cut in its middle.
+    A chunk of one sentence is cut in the middle.
     """
     del number, wanted
     pieces = _in_two(documents, first, _part(first, last, draw), last)
@@ -130,10 +130,10 @@ def next_or_previous(
 def next_previous_or_random(
     documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
 ) -> tuple[Planned, int]:
-    """B follows A (0), comes before it (1) or is of another document (2): StructBERT, 2.2.2.
+    """Plan a pair where B follows A (0), precedes it (1), or is random (2): StructBERT, 2.2.2.
 
-    A third of the pairs each; a chunk of one sentence is cut in its middle. Among no other
-    documents there are the first two alone.
+    Each label has a third of the pairs, and a random B is from another document; a chunk of one
+    sentence is cut in the middle. A group of one document only has the first two labels.
     """
     label = int(draw.random() * (3 if len(documents) > 1 else 2))
     end = _part(first, last, draw)
@@ -148,9 +148,9 @@ def next_previous_or_random(
 def one_or_two(
     documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
 ) -> tuple[Planned, int]:
-    """Two segments that follow each other, of like length, or one in a tenth of the rows.
+    """Plan two consecutive segments of similar length, or one segment in a tenth of the rows.
 
-    As in ELECTRA's code. There is no label.
+    As in ELECTRA's code, without a label.
     """
     del number, wanted
     if last - first == 1 or draw.random() < 0.1:
@@ -159,7 +159,7 @@ def one_or_two(
     return Planned(_in_two(documents, first, documents.after(half, first, last), last)), last
 
 
-# UniLM's language models, and the token types of a first and of a second segment under each.
+# UniLM's language models, with the token types of the first and the second segment.
 SEGMENTS = {
     "bidirectional": (0, 1),
     "sequence_to_sequence": (4, 5),
@@ -178,10 +178,10 @@ def unified(
     *,
     shares: Mapping[str, float],
 ) -> tuple[Planned, int]:
-    """A row for one of four language models, sampled by their shares (UniLM, section 2.3).
+    """Plan a row for one of four language models, sampled by their shares (UniLM, section 2.3).
 
     Bidirectional rows are BERT's pairs with its label. In sequence-to-sequence rows B follows A;
-    one-way language models read a single segment. The last two have the label 0.
+    one-way language models read a single segment. All but bidirectional rows have the label 0.
     """
     [kind] = draw.choices(list(shares), list(shares.values()))
     if kind == "bidirectional":
@@ -201,10 +201,10 @@ def segment_pairs(
     pairing: Pairing,
     short_rate: float,
 ) -> list[Planned]:
-    """Rows of as many sentences as fill them, in two segments, then cut to fit (BERT, A.2).
+    """Plan rows of as many sentences as fill them, in two segments, then cut to fit (BERT, A.2).
 
-    With probability `short_rate` a row is to have any number of tokens from 2 on instead, so that
-    the model meets short ones, too.
+    With probability `short_rate` a row gets a random target of 2 tokens or more instead, so that
+    the model also sees short rows.
     """
     rows = []
     for number, draw in enumerate(draws):
@@ -220,7 +220,7 @@ def segment_pairs(
 def sentence_pairs(
     documents: Documents, room: int, draws: Sequence[random.Random]
 ) -> list[Planned]:
-    """Two single sentences, from next to each other or from two documents (RoBERTa, 4.2)."""
+    """Plan pairs of single sentences, adjacent or from two documents (RoBERTa, section 4.2)."""
     rows = []
     for number, draw in enumerate(draws):
         first, last = documents.bounds[number], documents.bounds[number + 1]
@@ -234,21 +234,21 @@ def sentence_pairs(
 def full_sentences(
     documents: Documents, room: int, draws: Sequence[random.Random]
 ) -> list[Planned]:
-    """Rows full of sentences, over the ends of documents (RoBERTa, section 4.2)."""
+    """Plan rows full of sentences, across the ends of documents (RoBERTa, section 4.2)."""
     del draws
     return _filled(documents, room, range(len(documents)))
 
 
 def doc_sentences(documents: Documents, room: int, draws: Sequence[random.Random]) -> list[Planned]:
-    """Rows full of sentences of one document; its last row may be short (RoBERTa, 4.2)."""
+    """Plan rows full of sentences of one document; its last row may be short (RoBERTa, 4.2)."""
     del draws
     return [row for number in range(len(documents)) for row in _filled(documents, room, [number])]
 
 
 def cut_to_fit(pieces: list[Piece], *, most: int, draw: random.Random) -> list[Piece]:
-    """One piece or two of at most so many tokens, the longer one cut first (BERT's code).
+    """Cut one or two pieces to at most `most` tokens, the longer piece first (BERT's code).
 
-    Each token to go is taken from the front or from the end, half of the times each.
+    Each removed token is taken from the front or from the end, with equal probability.
     """
     sizes = [end - start for start, end in pieces]
     if sum(sizes) <= most:
@@ -262,17 +262,17 @@ def cut_to_fit(pieces: list[Piece], *, most: int, draw: random.Random) -> list[P
 def _cut(piece: Piece, kept: int, draw: random.Random) -> Piece:
     start, end = piece
     surplus = end - start - kept
-    front = draw.getrandbits(surplus).bit_count() if surplus else 0  # as many coins
+    front = draw.getrandbits(surplus).bit_count() if surplus else 0  # a coin toss for each token
     return start + front, start + front + kept
 
 
 def _part(first: int, last: int, draw: random.Random) -> int:
-    """Where some sentences are divided: after one of them at least, before the last if it can."""
+    """Return where to divide some sentences: after at least one, before the last if possible."""
     return first + 1 + int(draw.random() * (last - first - 1))
 
 
 def _in_two(documents: Documents, first: int, end: int, last: int) -> list[Piece]:
-    """The sentences before and from `end` on; where none is left, the two halves of the one."""
+    """Divide sentences at `end`; if none is left after it, cut all text into two halves."""
     if end < last:
         return [documents.piece(first, end), documents.piece(end, last)]
     start, stop = documents.piece(first, last)
@@ -281,7 +281,7 @@ def _in_two(documents: Documents, first: int, end: int, last: int) -> list[Piece
 
 
 def _elsewhere(documents: Documents, number: int, wanted: int, draw: random.Random) -> Piece:
-    """So many tokens, in whole sentences, from a random place of a random other document."""
+    """Return `wanted` tokens, in whole sentences, from a random position in another document."""
     other = int(draw.random() * (len(documents) - 1))
     other += other >= number
     first, last = documents.bounds[other], documents.bounds[other + 1]
@@ -290,7 +290,7 @@ def _elsewhere(documents: Documents, number: int, wanted: int, draw: random.Rand
 
 
 def _filled(documents: Documents, room: int, numbers: Sequence[int]) -> list[Planned]:
-    """Rows of whole sentences in order; a separator stands between two documents."""
+    """Plan rows of whole sentences in order, with a separator between two documents."""
     rows: list[Planned] = []
     pieces: list[Piece] = []
     left = room

@@ -1,9 +1,9 @@
 """Encoder objectives over groups of documents: tokens -> rows by a format -> masks, in NumPy.
 
 A group is a number of consecutive documents of a shard; text from other documents comes from the
-same group. One call of a Python function without state makes all rows of a group: they depend on
-the documents and the group's seed alone, so that a position in the data is restored as for any
-other preprocessor. No document is dropped, and a row of several documents ends with the group.
+same group. One call of a stateless Python function makes all rows of a group: they depend only on
+the documents and the group's seed, so that a position in the data can be restored as for any other
+preprocessor. No document is dropped, and a row of several documents ends with the group.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
 
 # (random generator, rows, special tokens) -> the features that masking changes or adds, [B, L]:
-# "inputs", "loss_weights" and others. Targets are the text itself.
+# "inputs", "loss_weights" and others. Targets are the original text.
 Corrupt = Callable[[np.random.Generator, TextRows, SpecialTokens], dict[str, np.ndarray]]
 
 
@@ -34,7 +34,7 @@ class GroupRows(Protocol):
 
     @property
     def aligned(self) -> tuple[str, ...]:
-        """The features of each token, in order."""
+        """The features with a value for each token, in order."""
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -47,29 +47,29 @@ class GroupRows(Protocol):
         counts: Int[np.ndarray, " D"],
         seed: Int[np.ndarray, "2"],
     ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, " B"], Int[np.ndarray, "B W"]]:
-        """The aligned features of each row, its size in tokens, and its features as a whole.
+        """Return the aligned features of each row, its size in tokens, and its features as a whole.
 
         Args:
-            tokens: of all documents, one after the other.
-            lengths: tokens of each sentence.
-            counts: sentences of each document.
-            seed: all random numbers depend on it alone.
+            tokens: the tokens of all documents, one after the other.
+            lengths: the tokens of each sentence.
+            counts: the sentences of each document.
+            seed: determines all random numbers.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class Grouping:
-    """Makes rows by a format, and masks them.
+    """Makes rows in a format, and masks them.
 
     Attributes:
         format: the format of the rows.
         corrupt: masks the tokens.
         special: the special tokens of the vocabulary.
-        length: tokens a row.
+        length: tokens per row.
         features: all features of an example, a label last.
         copies: 0 for new masks at every epoch (RoBERTa's dynamic masking). N for static masking:
-            the mask of a row depends on its tokens and one of N numbers, sampled at each epoch, and
-            so does the division of documents into rows.
+            the mask of a row depends on its tokens and on one of N numbers, sampled at each epoch;
+            the division of documents into rows likewise.
     """
 
     format: Format
@@ -81,12 +81,12 @@ class Grouping:
 
     @property
     def aligned(self) -> tuple[str, ...]:
-        """The features of each token, in order."""
+        """The features with a value for each token, in order."""
         return tuple(name for name in self.features if name != "label")
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """The label, where an example has one."""
+        """The label, if examples have one."""
         return ("label",) if "label" in self.features else ()
 
     def __call__(
@@ -124,7 +124,7 @@ class Grouping:
     def _draws(
         self, documents: Documents, generator: np.random.Generator
     ) -> tuple[Int[np.ndarray, " D"], list[random.Random]]:
-        """The copy of each document at this epoch, and its random generator."""
+        """Return the copy number of each document in this epoch, and its random generator."""
         if not self.copies:
             one = random.Random(int(generator.integers(2**63)))
             return np.zeros(0, np.int64), [one] * len(documents)
@@ -137,7 +137,7 @@ class Grouping:
         return copies, [random.Random(seed) for seed in seeds]
 
     def _corrupt_each(self, rows: TextRows, copies: Int[np.ndarray, " B"]) -> dict[str, np.ndarray]:
-        """Like `corrupt`, with random numbers that depend on a row's tokens and copy alone."""
+        """Like `corrupt`, with random numbers that depend only on a row's tokens and copy."""
         found = []
         for row, copy in enumerate(copies):
             one = TextRows(**{k: v[row : row + 1] for k, v in vars(rows).items()})
@@ -161,14 +161,14 @@ def objective_over_groups(
     """Make an encoder's objective over groups of documents.
 
     Args:
-        name: the objective's name, for messages too.
+        name: the objective's name, also for messages.
         row_format: how rows are planned.
         corrupt: masks the tokens.
-        settings: all settings of the objective; `group` and `copies` among them are used here.
+        settings: all settings of the objective, including `group` and optionally `copies`.
 
     Raises:
-        ValueError: `group` below 1 or `copies` below 0; when the dataset is built, before anything
-            is read, a length below 8 or a vocabulary without [CLS], [SEP] and [MASK].
+        ValueError: `group` is below 1 or `copies` below 0; when the dataset is built, before
+            anything is read, a length is below 8 or the vocabulary lacks [CLS], [SEP] or [MASK].
     """
     features = examples_of(name, settings).features
     own: dict[str, Any] = {key: settings[key] for key in ("copies",) if key in settings}
@@ -194,16 +194,16 @@ def objective_of_rows(
     *,
     settings: Mapping[str, Any],
 ) -> Objective:
-    """Make an objective whose rows are made of groups of documents.
+    """Make an objective whose rows are made from groups of documents.
 
     Args:
-        name: the objective's name, for messages too.
-        rows_for: the special tokens and the tokens a row -> what makes the rows.
+        name: the objective's name, also for messages.
+        rows_for: (special tokens, tokens per row) -> the function that makes the rows.
         settings: all settings of the objective; `group` is the number of documents in a group.
 
     Raises:
-        ValueError: `group` below 1; when the dataset is built, before anything is read, a length
-            below 8 or a vocabulary without [CLS], [SEP] and [MASK].
+        ValueError: `group` is below 1; when the dataset is built, before anything is read, a length
+            is below 8 or the vocabulary lacks [CLS], [SEP] or [MASK].
     """
     group = settings["group"]
     if group < 1:
@@ -234,7 +234,7 @@ def _rows(
 
     @seqio.map_over_dataset(num_seeds=1)
     def of_group(group: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        # Not ragged where all documents have the same length.
+        # Not ragged if all documents have the same length.
         tokens, lengths = (
             one if isinstance(one, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(one)
             for one in (group["tokens"], group["sentence_lengths"])

@@ -26,24 +26,24 @@ def masked_targets(
     kept_rate: float = 0.1,
     target_length: int = 64,
 ) -> Objective:
-    """{"inputs": string, "targets": string} -> a row of both, with masks in the target only.
+    """Tokenize {"inputs": string, "targets": string} to one row, with masks only in the target.
 
         inputs:       [CLS] how do you do ? [SEP] [MASK] [MASK] thanks [MASK]
         targets:      [CLS] how do you do ? [SEP] fine , thanks [SEP]
-        loss_weights: 1 on masked tokens; the last [SEP] may be one, so the model learns to end
+        loss_weights: 1 on masked tokens; the last [SEP] may be masked, so the model learns to end
         token_types:  4, and 5 from "fine" on: UniLM's sequence-to-sequence segments
 
     Args:
-        rate: share of the target that is masked, [SEP] included, rounded for each row.
+        rate: share of the target that is masked, including [SEP], rounded for each row.
         random_rate, kept_rate: shares of the masked tokens that become random tokens, and that are
             kept; the rest becomes [MASK].
-        target_length: the most tokens of the target, [SEP] included; the rest of the row is for
+        target_length: the most tokens of the target, including [SEP]; the rest of the row is for
             the source. Both are truncated at their ends.
 
     Raises:
-        ValueError: shares out of range; when the dataset is built, before it is read, a vocabulary
-            without [CLS], [SEP] and [MASK], rows without room for a source, or a task without
-            pairs.
+        ValueError: shares are out of range; when the dataset is built, before it is read, the
+            vocabulary lacks [CLS], [SEP] or [MASK], rows have no room for a source, or the task
+            has no pairs.
     """
     check_rate("masked_targets", rate=rate)
     check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
@@ -91,7 +91,7 @@ class _Rows:
         target: Int[np.ndarray, " T"],
         seed: Int[np.ndarray, "2"],
     ) -> Int[np.ndarray, "4 L"]:
-        """The features, in order."""
+        """Return inputs, targets, loss weights and token types, in the order of `_FEATURES`."""
         generator = np.random.default_rng(seed.astype(np.uint32))
         sep = [self.special.sep]
         target = np.concatenate([target[: self.target_length - 1], sep])

@@ -1,8 +1,7 @@
-"""Choose the masked tokens of an encoder's rows, and replace them; many rows at once.
+"""Choose the masked tokens of an encoder's rows, and replace them; for many rows at once.
 
-Noise is a number for each token: 0 for a token that is not masked, and the same number, 1 or
-more, for the tokens of a span. A row has at most as much noise as its budget, a rounded share of
-its text.
+Noise is a number for each token: 0 if the token is not masked, and the same number, 1 or more, for
+all tokens of a span. A row has at most as much noise as its budget, a rounded share of its text.
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ _TRIES = 32
 
 
 def budgets(text: Bool[np.ndarray, "B L"], *, rate: float) -> Int[np.ndarray, " B"]:
-    """Masked tokens of each row: the rounded share of its text, at least one if it has text."""
+    """Return the masked tokens of each row: the rounded share of its text, at least one if any."""
     count = text.sum(axis=1)
     return np.minimum(np.maximum(np.rint(count * rate).astype(np.int64), 1), count)
 
@@ -39,7 +38,7 @@ def single_tokens(
 
 
 def tokens_at(rate: float) -> Choose:
-    """Mask single tokens anywhere in the text."""
+    """Return a function that masks single tokens anywhere in the text."""
 
     def choose(generator: np.random.Generator, rows: TextRows, special: SpecialTokens) -> Noise:
         del special
@@ -55,7 +54,7 @@ def spans_at(
     of: Literal["word", "token"] = "word",
     apart: int = 0,
 ) -> Choose:
-    """Mask spans of whole words, or of tokens; see `spans`."""
+    """Return a function that masks spans of whole words, or of tokens; see `spans`."""
 
     def choose(generator: np.random.Generator, rows: TextRows, special: SpecialTokens) -> Noise:
         starts = special.word_starts[rows.tokens] if of == "word" else np.ones_like(rows.text)
@@ -67,13 +66,13 @@ def spans_at(
 
 
 def geometric(p: float, *, longest: int) -> Float[np.ndarray, " longest"]:
-    """Chances of the lengths 1, 2, ...: (1 - p)^(n - 1) p, scaled to sum to 1 (SpanBERT, 3.1)."""
+    """Return probabilities of lengths 1, 2, ...: (1 - p)^(n - 1) p, normalized (SpanBERT, 3.1)."""
     chances = (1 - p) ** np.arange(longest)
     return chances / chances.sum()
 
 
 def harmonic(longest: int) -> Float[np.ndarray, " longest"]:
-    """Chances of the lengths 1, 2, ...: in proportion to 1 / n (ALBERT, section 3.1)."""
+    """Return probabilities of lengths 1, 2, ..., proportional to 1 / n (ALBERT, section 3.1)."""
     chances = 1 / np.arange(1, longest + 1)
     return chances / chances.sum()
 
@@ -86,16 +85,16 @@ def spans(
     chances: Float[np.ndarray, " longest"],
     apart: int = 0,
 ) -> Noise:
-    """Place spans of whole units, of random lengths at random places, until the budget is spent.
+    """Place spans of whole units, of random lengths at random positions, until the budget is spent.
 
-    A length is sampled, then places, until one is free: only text, and in no other span. So lengths
-    are distributed as in `chances`, except for the last span, which has as many units as the budget
-    still allows. Where no further unit fits, a part of the budget is unused.
+    First a length is sampled, then positions, until one is free: the span covers only text, and no
+    other span. So lengths are distributed by `chances`, except for the last span, which has as many
+    units as the budget still allows. If no further unit fits, part of the budget stays unused.
 
     Args:
         generator: the random generator.
         within: the units.
-        budget: masked tokens of each row.
+        budget: the number of masked tokens of each row.
         chances: the probabilities of the lengths 1, 2, ..., in units.
         apart: the least number of units between two spans, 0 or 1.
     """
@@ -112,7 +111,7 @@ def spans(
 
 
 class _Search:
-    """The spans placed so far; units are shifted right by one here, with free ones around them."""
+    """The spans placed so far. Units are shifted right by one here, with free units around them."""
 
     def __init__(
         self,
@@ -134,7 +133,7 @@ class _Search:
         self._wanted = self._lengths(len(left))
 
     def step(self, rows: Int[np.ndarray, " R"]) -> Bool[np.ndarray, " R"]:
-        """Try one place for a span in each of the rows; return where it was free."""
+        """Try one position for a span in each of the rows; return whether it was free."""
         wanted = self._wanted[rows]
         choices = np.maximum(self._within.counts[rows] - wanted + 1, 1)
         first = 1 + (self._generator.random(rows.size) * choices).astype(np.int64)
@@ -161,20 +160,20 @@ class _Search:
 
     def _lengths(self, count: int) -> Int[np.ndarray, " count"]:
         sampled = np.searchsorted(self._limits, self._generator.random(count), side="right")
-        # The limit matters where rounding leaves the sum below 1.
+        # The limit matters if rounding leaves the sum below 1.
         return np.minimum(sampled, len(self._limits) - 1) + 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Writing:
-    """Replace masked tokens: by [MASK], a random token, or the token itself (BERT, section 3.1).
+    """Replaces masked tokens: by [MASK], a random token, or the token itself (BERT, section 3.1).
 
     Attributes:
         random_rate: share that becomes random tokens.
-        random_tokens: what these are sampled from: the `vocabulary`, all ids but special tokens
-            alike, or the `text` of the rows, so that a token is as likely as it is frequent.
+        random_tokens: where these are sampled from: the `vocabulary`, uniformly over all ids that
+            are not special tokens; or the `text` of the rows, by frequency.
         kept_rate: share that is kept.
-        together: whether tokens of a span are replaced independently, or the span as a whole.
+        together: whether each "token" of a span is replaced independently, or the "span" at once.
     """
 
     random_rate: float = 0.1
@@ -189,7 +188,7 @@ class Writing:
         noise: Noise,
         special: SpecialTokens,
     ) -> Int[np.ndarray, "B L"]:
-        """The tokens [B, L] after the replacement."""
+        """Return the tokens [B, L] after the replacement."""
         draw = generator.random((tokens.shape[0], tokens.shape[1] + 1), np.float32)
         draw = np.take_along_axis(draw, noise, axis=1) if self.together == "span" else draw[:, :-1]
         written = np.full_like(tokens, special.mask)
@@ -222,14 +221,14 @@ def shuffled_trigrams(
         rate: share of the free tokens that are shuffled, rounded to whole trigrams.
 
     Returns:
-        The tokens, and True where a trigram was shuffled.
+        The tokens [B, L], and True where a trigram was shuffled.
     """
     count = free.sum(axis=1)
-    # Where fewer are free than a trigram has, a span could only be shorter.
+    # With fewer free tokens than a trigram has, a span could only be shorter.
     budget = np.where(count < 3, 0, 3 * np.rint(count * rate / 3).astype(np.int64))
     within = units(np.ones_like(free), text=free)
     found = spans(generator, within, budget=budget, chances=np.array([0.0, 0.0, 1.0]))
-    # The three places of a trigram are consecutive.
+    # The three positions of a trigram are consecutive.
     rows, places = (where.reshape(-1, 3) for where in np.nonzero(found))
     order = _ORDERS[generator.integers(len(_ORDERS), size=len(rows))]
     out = tokens.copy()
@@ -238,7 +237,7 @@ def shuffled_trigrams(
 
 
 def boundaries(noise: Noise) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, "B L"]]:
-    """The places before and after the span of each masked token; 0 elsewhere."""
+    """Return the positions before and after the span of each masked token; 0 elsewhere."""
     length = noise.shape[1]
     at = np.arange(length)
     new = np.ones_like(noise, bool)

@@ -14,7 +14,7 @@ from t5x_like.preprocessing.objectives.masked.grouping import GroupRows, objecti
 from t5x_like.preprocessing.objectives.objective import Objective
 
 _ALIGNED = ("inputs", "targets", "loss_weights", "sentences", "hidden")
-_WORD = np.ones(1)  # chances of spans of one
+_WORD = np.ones(1)  # probabilities of span lengths: always one word
 
 
 def etc(
@@ -25,7 +25,7 @@ def etc(
     hidden_rate: float = 0.1,
     group: int = 64,
 ) -> Objective:
-    """Masked words, and sentences that are hidden as a whole (Ainslie et al. 2020).
+    """Mask words, and hide some sentences entirely (Ainslie et al. 2020).
 
         inputs:       [CLS] the man went . [MASK] [MASK] [MASK] [MASK] we [MASK] . [SEP]
         targets:      [CLS] the man went . he     bought milk   .      we sang   . [SEP]
@@ -34,17 +34,17 @@ def etc(
         hidden:       0     0   0   0    0 1      1      1      1      0  0      0 0
 
     A row has sentences of one document. A hidden sentence is [MASK] throughout; its tokens are not
-    predicted, but the sentence is to be found by its global token. Noise is in the other sentences.
+    predicted, but its global token must identify the sentence. Noise is in the other sentences.
 
     Args:
         rate: share of the text outside hidden sentences that is masked, in whole words.
-        random_rate, kept_rate: shares of the noise that become random tokens, and that stay.
-        hidden_rate: share of the sentences of a row that are hidden, rounded; of two sentences or
-            more at least one, and never all.
-        group: documents read together.
+        random_rate, kept_rate: shares of the noise that become random tokens, and that are kept.
+        hidden_rate: share of the sentences of a row that are hidden, rounded; at least one of two
+            or more sentences, and never all.
+        group: the number of documents read together.
 
     Raises:
-        ValueError: a share out of its range.
+        ValueError: a share is out of range.
     """
     settings = dict(locals())
     check_rate("etc", rate=rate)
@@ -65,9 +65,9 @@ class NumberedRows:
 
     Attributes:
         special: the special tokens of the vocabulary.
-        length: tokens a row.
-        rate, hidden_rate: as for `etc`.
-        write: how noise is written.
+        length: tokens per row.
+        rate, hidden_rate: see `etc`.
+        write: replaces the noise.
     """
 
     special: SpecialTokens
@@ -78,7 +78,7 @@ class NumberedRows:
 
     @property
     def aligned(self) -> tuple[str, ...]:
-        """The features of each token, in order."""
+        """The features with a value for each token, in order."""
         return _ALIGNED
 
     @property
@@ -127,7 +127,7 @@ class NumberedRows:
 
 
 def _numbers(rows: TextRows, documents: Documents) -> Int[np.ndarray, "B L"]:
-    """The number of each token's sentence in its row, from 1 on; 0 on special tokens."""
+    """Return the number of each token's sentence in its row, from 1; 0 on special tokens."""
     offsets = np.arange(rows.tokens.shape[1]) - 1  # the row begins with [CLS]
     places = rows.firsts[:, None] + np.maximum(offsets, 0)
     of_group = np.searchsorted(np.array(documents.ends), places, side="right")
@@ -138,7 +138,7 @@ def _numbers(rows: TextRows, documents: Documents) -> Int[np.ndarray, "B L"]:
 def _hidden(
     generator: np.random.Generator, sentences: Int[np.ndarray, "B L"], *, rate: float
 ) -> np.ndarray:
-    """True on the tokens of the hidden sentences [B, L]."""
+    """Return True on the tokens of hidden sentences, bool [B, L]."""
     counts = sentences.max(axis=1)
     budget = np.minimum(np.maximum(np.rint(counts * rate).astype(np.int64), 1), counts - 1)
     real = np.arange(max(int(counts.max()), 1)) < counts[:, None]

@@ -1,4 +1,4 @@
-"""XLNet's objective: rows that go on from each other, an order of prediction, tokens to predict."""
+"""XLNet's objective: rows that continue each other, an order of prediction, tokens to predict."""
 
 import bisect
 import dataclasses
@@ -30,37 +30,38 @@ def xlnet(
     backward: float = 0.5,
     group: int = 64,
 ) -> Objective:
-    """Predict the tokens at the end of a random order (Yang et al. 2019, sections 2.3 and 2.5).
+    """Predict the last tokens of a random order (Yang et al. 2019, sections 2.3 and 2.5).
 
         inputs:       the man went to ##wards a store . he bought milk . [SEP] we sang . [SEP] [CLS]
         loss_weights: 1   0   0    1  1       0 0     0 0  1      0    0 0     1  0    0 0     0
         order:        3   0   0    7  4       0 0     0 9  19     9    9 10    17 9    9 15    12
         token_types:  0   0   0    0  0       0 0     0 0  0      0    0 0     1  1    1 1     2
 
-    A row is a first part, which goes on from the first part of the row before; and a second part:
-    the text after it, and in half of the rows text of another place of the group. `order` is the
-    rank at which tokens are seen: those of the context of a part come together, then each token to
-    predict and each special token by itself; all of the first part come before the second.
+    A row has a first part, which continues the first part of the row before, and a second part: the
+    text after it and, in half of the rows, text from elsewhere in the group. `order` is the rank at
+    which tokens are seen: the context of a part comes first, with one rank, then each token to
+    predict and each special token, with separate ranks; the whole first part precedes the second.
 
-    A row also has `reused`, the tokens of its first part; `continued`, 0 where it is the first of
-    its group; and `reversed`, 1 where its text runs from the end of the group to the beginning.
+    A row also has `reused`, the number of tokens of its first part; `continued`, 0 if it is the
+    first row of its group; and `reversed`, 1 if its text runs from the end of the group to the
+    beginning.
 
     Args:
-        form: "spans", as in the released code; "tail", single tokens, any as likely as any other.
+        form: "spans", as in the released code; "tail", single tokens, all equally likely.
         rate: share of a row's tokens that are predicted, 1 / K: 85 of 512.
-        longest: tokens of a span at most; the chance of n is in proportion to 1 / n. A span begins
-            with a word.
-        context: tokens left out around a span, for each of its own; what is missing at the end is
-            filled up with single tokens.
+        longest: the most tokens of a span; the probability of n is proportional to 1 / n. A span
+            begins with a word.
+        context: tokens left out around a span, for each of its tokens; if the end is reached too
+            early, single tokens fill up the number.
         reuse: share of a row that is its first part.
-        block: tokens among which the order is random, a multiple of them after each other; 0: all
-            of a part.
+        block: the order is random within blocks of this many tokens, and blocks follow each other;
+            0 for one block per part.
         backward: share of the groups whose text is reversed.
-        group: documents read together.
+        group: the number of documents read together.
 
     Raises:
-        ValueError: a setting out of range; when the dataset is built, before anything is read, rows
-            without room, or a vocabulary without [CLS], [SEP] and [MASK].
+        ValueError: a setting is out of range; when the dataset is built, before anything is read,
+            rows have no room, or the vocabulary lacks [CLS], [SEP] or [MASK].
     """
     choose("form of xlnet", form, dict.fromkeys(FORMS))
     check_rate("xlnet", rate=rate)
@@ -96,21 +97,21 @@ def xlnet(
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """Spans to predict, each in a context (zihangdai/xlnet, data_utils.py).
+    """Samples spans to predict, each within a context (zihangdai/xlnet, data_utils.py).
 
     Attributes:
-        longest: tokens of a span at most.
-        context: tokens around a span for each of its own.
+        longest: the most tokens of a span.
+        context: tokens around a span, for each of its tokens.
     """
 
     longest: int
     context: int
 
     def sample(self, draw: random.Random, starts: Sequence[bool], *, goal: int) -> list[Piece]:
-        """Spans of at most `goal` tokens together, in order.
+        """Return spans of at most `goal` tokens together, in order.
 
         Args:
-            draw: random numbers.
+            draw: the source of random numbers.
             starts: for each token whether it can begin a span.
         """
         chances = masking.harmonic(self.longest).tolist()
@@ -137,8 +138,8 @@ class Text:
     """The text of a group, in the direction in which it is read.
 
     Attributes:
-        tokens: of all documents, with [SEP] at the end of each.
-        ends: where sentences end: from 0 to T, increasing.
+        tokens: the tokens of all documents, with [SEP] at the end of each document.
+        ends: the ends of sentences: from 0 to T, increasing.
     """
 
     tokens: Int[np.ndarray, " T"]
@@ -153,7 +154,7 @@ class Text:
         *,
         end: int,
     ) -> "Text":
-        """From lengths of sentences and their numbers; a document may be empty."""
+        """Make it from sentence lengths and sentences per document; a document may be empty."""
         ends, last = np.cumsum(lengths), np.cumsum(counts)
         last = last[counts > 0]
         tokens = np.insert(tokens, ends[last - 1], end) if len(last) else tokens
@@ -162,7 +163,7 @@ class Text:
         return cls(tokens, [0, *ends.tolist()])
 
     def reversed(self) -> "Text":
-        """The same text from its end to its beginning."""
+        """Return the same text from its end to its beginning."""
         total = len(self.tokens)
         return Text(self.tokens[::-1], [total - end for end in reversed(self.ends)])
 
@@ -173,7 +174,7 @@ class PermutedRows:
 
     Attributes:
         length, first: tokens of a row and of its first part.
-        spans: None for single tokens.
+        spans: samples spans; None for single tokens.
         rate, block, backward: see `xlnet`.
     """
 
@@ -215,10 +216,10 @@ class PermutedRows:
         return out, sizes, np.array(whole, np.int32).reshape(-1, 3)
 
     def plan(self, text: Text, draw: random.Random) -> Iterator[tuple[Piece, Piece, Piece | None]]:
-        """The first part, A and B of each row; A may be empty, B is None where there is none.
+        """Yield the first part, A and B of each row; A may be empty, and B may be None.
 
-        As in the released code, A ends with a sentence, and B is what follows it or text of another
-        place, half of the times; both are cut at their ends to fit.
+        As in the released code, A ends with a sentence. B follows it or is, in half of the rows,
+        text from elsewhere; both are cut at their ends to fit.
         """
         ends, total = text.ends, len(text.tokens)
         room = self.length - self.first - 3
@@ -244,7 +245,7 @@ class PermutedRows:
     def _predicted(
         self, parts: Sequence[Int[np.ndarray, " L"]], draw: random.Random, *, backward: bool
     ) -> tuple[Int[np.ndarray, " L"], Int[np.ndarray, " L"]]:
-        """The loss weights and the order of a row, from the tokens of its parts."""
+        """Return the loss weights and the order of a row, from the tokens of its parts."""
         size = sum(map(len, parts))
         goal = round(self.rate * size)
         goals = [math.ceil(goal * len(parts[0]) / size)]
@@ -271,7 +272,7 @@ class PermutedRows:
         goal: int,
         backward: bool,
     ) -> np.ndarray:
-        """The tokens to predict, `goal` of them or all of the text; bool [L]."""
+        """Choose `goal` tokens to predict, or all of the text if it has fewer; bool [L]."""
         chosen = np.zeros(len(part), bool)
         if self.spans:
             # Spans begin with a word in the direction of the language.
@@ -290,9 +291,9 @@ class PermutedRows:
 def _elsewhere(
     ends: Sequence[int], first: int, last: int, wanted: int, draw: random.Random
 ) -> Piece | None:
-    """So many tokens, in whole sentences, from before the token `first` or from sentence `last` on.
+    """Return `wanted` tokens, in whole sentences, before token `first` or from sentence `last` on.
 
-    None where there is no sentence.
+    None if there is no sentence.
     """
     before, after = bisect.bisect_right(ends, first) - 1, len(ends) - 1 - last
     if before + after == 0:
@@ -304,7 +305,7 @@ def _elsewhere(
 
 
 def _cut(a: Piece, b: Piece | None, *, room: int) -> tuple[Piece, Piece | None]:
-    """A and B of at most `room` tokens together, the longer one cut first."""
+    """Cut A and B to at most `room` tokens together, the longer text first."""
     sizes = a[1] - a[0], b[1] - b[0] if b else 0
     if sum(sizes) <= room:
         return a, b

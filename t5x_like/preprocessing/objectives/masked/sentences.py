@@ -1,4 +1,4 @@
-"""Split documents into sentences and tokenize them, the first step of encoders' objectives."""
+"""Split documents into sentences and tokenize them, the first step of the encoders' objectives."""
 
 import re
 
@@ -8,15 +8,16 @@ import tensorflow as tf
 from t5x_like.preprocessing.objectives.running_text.lengths import OutputFeatures
 from t5x_like.vocabularies import Vocabulary
 
-# A full stop, question or exclamation mark, perhaps with a closing quote or bracket, then a blank
-# and what begins a sentence: no letter from a to z, after an opening quote or bracket at most.
+# A full stop, question or exclamation mark, optionally with a closing quote or bracket, then
+# whitespace and the beginning of a sentence: any letter or digit except a to z, optionally after an
+# opening quote or bracket.
 _BREAK = re.compile(
     r"""\s*\n\s*|(?:(?<=[.!?])|(?<=[.!?]["'\u201d\u2019)\]]))\s+(?=["'\u201c\u2018(\[]?[^\W_a-z])"""
 )
 
 
 def split(text: str) -> list[str]:
-    """The sentences of a text, none of them empty, without surrounding whitespace.
+    """Return the sentences of a text, none of them empty, without surrounding whitespace.
 
     They end at line breaks and at the punctuation of `_BREAK`, which splits "Dr. Who": for
     BERT's purposes a sentence is any run of text (Devlin et al. 2019, section 3).
@@ -27,15 +28,15 @@ def split(text: str) -> list[str]:
 def tokenize(
     dataset: tf.data.Dataset, output_features: OutputFeatures, *, between: str = ""
 ) -> tf.data.Dataset:
-    """{"text": string or token ids} -> {"tokens": int32 [L], "sentence_lengths": int32 [S]}.
+    """Tokenize {"text": string or ids} to {"tokens": int32 [L], "sentence_lengths": int32 [S]}.
 
-    Each sentence is tokenized on its own by the vocabulary of "inputs", without special tokens. A
-    text of token ids is one sentence, or comes with "sentence_lengths". Other features are
+    Each sentence is tokenized separately by the vocabulary of "inputs", without special tokens. A
+    text of token ids is one sentence, unless it comes with "sentence_lengths". Other features are
     dropped.
 
     Args:
-        between: inserted before every sentence but the first: a space where a model generates text,
-            as byte-level BPE has spaces in its tokens.
+        between: inserted before every sentence except the first: a space if the model generates
+            text, since tokens of byte-level BPE include spaces.
 
     Raises:
         ValueError: the examples have no "text".

@@ -1,1 +1,1 @@
-"""Objectives of encoder-decoders over pairs of texts: corrupted documents, translation."""
+"""Objectives over pairs of texts: corrupted documents, translation, text to text, feedback."""

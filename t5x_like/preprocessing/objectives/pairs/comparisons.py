@@ -1,4 +1,4 @@
-"""Comparisons: a prompt, several responses to it, and how people ranked them."""
+"""Comparisons: a prompt, several responses to it, and their ranking by people."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ _FIELDS = ("prompt", "responses", "ranks")
 
 
 def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Objective:
-    """{"prompt": string, "responses": strings [K], "ranks": integers [K]} -> one example.
+    """Turn {"prompt": string, "responses": strings [K], "ranks": integers [K]} into one example.
 
         inputs:      name a pet <end>
         targets:     a dog <end> a <end>
@@ -34,8 +34,8 @@ def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Objective:
         end_inputs: whether the prompt has an end token, as in the model's fine-tuning.
 
     Raises:
-        ValueError: no responses; when the dataset is built also rows without these
-            fields, or lengths with no room for text.
+        ValueError: `responses` is below 1; when the dataset is built, rows lack these fields, or
+            lengths leave no room for text.
     """
     if responses < 1:
         raise ValueError(f"responses={responses} of comparisons must be 1 or more")
@@ -76,11 +76,11 @@ def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Objective:
 
 @dataclasses.dataclass(frozen=True)
 class _Writer:
-    """Tokenizes a comparison: the inputs, targets, row numbers and ranks of its example.
+    """Tokenizes a comparison into the inputs, targets, row numbers and ranks of its example.
 
     Attributes:
-        inputs, targets: the most tokens of a prompt and of a response, with their end tokens.
-        end_inputs: whether a prompt has one.
+        inputs, targets: the most tokens of a prompt and of a response, including end tokens.
+        end_inputs: whether a prompt has an end token.
     """
 
     vocabulary: Vocabulary

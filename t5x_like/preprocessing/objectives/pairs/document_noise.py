@@ -1,4 +1,4 @@
-"""BART's corruptions of a document, to be composed in any order (Lewis et al. 2019, 2.2)."""
+"""BART's corruptions of a document, composable in any order (Lewis et al. 2019, section 2.2)."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -11,18 +11,18 @@ from t5x_like.batches.noise_counts import check_rate, noise_count
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Tokens without special tokens, at least one.
+    """One or more tokens, without special tokens.
 
     Attributes:
-        sentences: the number of each token's sentence, from 0; a mask that replaces tokens has that
-            of the first of them, or for a span of length 0 the next token's.
+        sentences: the index of each token's sentence, from 0; a mask that replaces tokens has the
+            index of the first replaced token, or, for a span of length 0, of the next token.
     """
 
     tokens: Int[np.ndarray, " L"]
     sentences: Int[np.ndarray, " L"]
 
     def take(self, places: Int[np.ndarray, " K"]) -> "Text":
-        """The tokens at these places, in this order."""
+        """Return the tokens at these positions, in this order."""
         return Text(self.tokens[places], self.sentences[places])
 
 
@@ -53,7 +53,7 @@ def text_infilling(*, rate: float, mean_span: float) -> Corruption:
     """Replace spans of Poisson lengths by one [MASK] each: "A [MASK] D [MASK] E .".
 
     A span of length 0 is a mask between two tokens. All placements of the spans among the kept
-    tokens are equally likely, adjacent ones too.
+    tokens are equally likely, including adjacent spans.
     """
 
     def corrupt(generator: np.random.Generator, text: Text, mask: int) -> Text:
@@ -64,7 +64,7 @@ def text_infilling(*, rate: float, mean_span: float) -> Corruption:
         spans = generator.choice(len(sizes), size=len(lengths), replace=False)
         sizes[spans] = lengths
         starts = np.cumsum(sizes) - sizes
-        # A span of length 0 at the end stands before no token.
+        # A span of length 0 at the end has no next token.
         found = text.take(np.minimum(starts, len(text.tokens) - 1))
         found.tokens[spans] = mask
         return found
@@ -75,7 +75,7 @@ def text_infilling(*, rate: float, mean_span: float) -> Corruption:
 def span_lengths(
     generator: np.random.Generator, *, tokens: int, mean: float
 ) -> Int[np.ndarray, " S"]:
-    """Sample Poisson lengths, 0 included, up to this number of tokens; the last is truncated."""
+    """Sample Poisson lengths, including 0, that sum to `tokens`; the last is truncated."""
     sampled = np.zeros(0, np.int64)
     while sampled.sum() < tokens:
         sampled = np.concatenate([sampled, generator.poisson(mean, size=tokens)])
@@ -109,7 +109,7 @@ def document_rotation() -> Corruption:
 
 
 def corruptions(name: str, *, rate: float, mean_span: float) -> Mapping[str, Corruption]:
-    """The five corruptions by their names.
+    """Return the five corruptions by name.
 
     Args:
         name: the objective's name, for messages.
@@ -117,7 +117,7 @@ def corruptions(name: str, *, rate: float, mean_span: float) -> Mapping[str, Cor
         mean_span: mean length of the spans of text infilling, in tokens.
 
     Raises:
-        ValueError: `rate` or `mean_span` out of range.
+        ValueError: `rate` or `mean_span` is out of range.
     """
     check_rate(name, rate=rate)
     # Shorter spans would insert more masks than they remove tokens.

@@ -12,13 +12,13 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 
 
 def translation() -> Objective:
-    """{"inputs": string, "targets": string} -> their tokens, each side ended by EOS.
+    """Tokenize {"inputs": string, "targets": string}, each side ended by EOS.
 
-    A pair is dropped where a side has more tokens than its length allows, EOS counted: truncated,
-    as by `text_to_text`, the two sides would no longer be translations of each other.
+    A pair is dropped if a side has more tokens than its length allows, including EOS: if it were
+    truncated, as in `text_to_text`, the sides would no longer be translations of each other.
 
     Raises (when the dataset is built, before anything is read):
-        ValueError: a length that is missing or below 2.
+        ValueError: a length is missing or below 2.
     """
     tokenize, append_eos = seqio.preprocessors.tokenize, seqio.preprocessors.append_eos
     return make("translation", (tokenize, _whole, append_eos))

@@ -1,4 +1,4 @@
-"""Prompts that a model is to respond to, with texts of pretraining beside them."""
+"""Prompts for a model to respond to, optionally with pretraining texts."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 )
 from t5x_like.vocabularies import Vocabulary
 
-# Of the pretraining rows; those after the first make inputs and targets of a text.
+# Objectives of the pretraining rows; all but the first make inputs and targets from a text.
 _OF_TEXTS = {
     "language_modeling": language_modeling.language_modeling,
     "span_corruption": denoising.span_corruption,
@@ -33,24 +33,24 @@ def prompts(
     pretraining_rows: int = 0,
     pretraining_objective: str = "language_modeling",
 ) -> Objective:
-    """{"inputs": string} -> {"inputs": tokens}, truncated on the left.
+    """Tokenize {"inputs": string}, truncated on the left.
 
     With R pretraining rows the field "pretraining", strings [R], becomes the feature `pretraining`:
-    R rows of L tokens one after the other, each a text and its end token, truncated to L or filled
-    up with `prompt_rows.NO_TOKEN`. `data.lengths.pretraining` is L. For an encoder-decoder it
-    becomes two such features, `pretraining_inputs` and `pretraining_targets`, each of a length of
-    its own: a text is truncated to the tokens that fill the inputs, and changed by its objective,
-    with other noise in every epoch.
+    R rows of L tokens one after the other, each a text and its end token, truncated to L or padded
+    with `prompt_rows.NO_TOKEN`. `data.lengths.pretraining` is L. For an encoder-decoder it becomes
+    two such features, `pretraining_inputs` and `pretraining_targets`, each with its own length: a
+    text is truncated to the tokens that fill the inputs, and changed by its objective, with
+    different noise in every epoch.
 
     Args:
         end_inputs: whether the prompt has an end token, as in the model's fine-tuning.
         pretraining_rows: R; 8 in Ouyang et al. 2022, appendix C.4.
         pretraining_objective: "language_modeling" for a decoder; for an encoder-decoder
-            "span_corruption" or "prefix_lm", with the settings that they have by default.
+            "span_corruption" or "prefix_lm", with their default settings.
 
     Raises:
-        ValueError: fewer than 0 rows, or another objective; when the dataset is built also rows
-            without these fields, or lengths with no room for text.
+        ValueError: `pretraining_rows` is below 0, or the objective is another; when the dataset is
+            built, rows lack these fields, or lengths leave no room for text.
     """
     choose("pretraining_objective", pretraining_objective, _OF_TEXTS)
     if pretraining_rows < 0:
@@ -73,7 +73,7 @@ def prompts(
                 f"data.objective='prompts' reads the fields {', '.join(needed)}, and the task's "
                 f"rows lack {', '.join(missing)}"
             )
-        # The lengths are those of all rows together.
+        # These lengths count the tokens of all rows together.
         sizes = {name: sequence_length[name] // pretraining_rows for name in features[1:]}
         length, pair = _plan(pretraining_objective, sizes, output_features)
         write = _Writer(
@@ -93,10 +93,10 @@ def prompts(
 def _plan(
     objective: str, sizes: Mapping[str, int], features: OutputFeatures
 ) -> tuple[int, Corrupt | None]:
-    """The most tokens of a text, and what makes inputs and targets of it, if anything does.
+    """Return the most tokens of a text, and the function to inputs and targets, or None.
 
     Args:
-        sizes: the tokens of a row of each feature of pretraining rows; none without such rows.
+        sizes: the tokens of a row of each pretraining feature; empty without pretraining rows.
     """
     pairs = _OF_TEXTS[objective]().pairs
     if pairs is None or not sizes:
@@ -123,7 +123,7 @@ def _tokenize(dataset: tf.data.Dataset, write: "_Writer") -> tf.data.Dataset:
 def _corrupt(
     dataset: tf.data.Dataset, pair: Corrupt, *, write: "_Writer", sizes: Mapping[str, int]
 ) -> tf.data.Dataset:
-    """Make inputs and targets of each row of `pretraining`, of the `sizes` of the two features."""
+    """Turn each row of `pretraining` into inputs and targets, padded to `sizes`."""
 
     def filled(tokens: tf.Tensor, size: int) -> tf.Tensor:
         padding = [[0, size - tf.size(tokens)]]
@@ -153,9 +153,9 @@ class _Writer:
     """Tokenizes a prompt and its pretraining texts.
 
     Attributes:
-        inputs: the most tokens of a prompt, with its end token.
-        rows, row: how many pretraining rows, and the tokens of each.
-        end_inputs, end_rows: whether a prompt has an end token, and a pretraining row.
+        inputs: the most tokens of a prompt, including its end token.
+        rows, row: the number of pretraining rows, and the tokens of each.
+        end_inputs, end_rows: whether a prompt and a pretraining row have an end token.
     """
 
     vocabulary: Vocabulary

@@ -1,8 +1,8 @@
-"""The objectives of BART and MASS: corrupted text for the encoder, the text for the decoder.
+"""The objectives of BART and MASS: corrupted text for the encoder, original text for the decoder.
 
-Documents are split at sentences and never concatenated. A Python function without state makes the
-examples: they depend on the document and its seed alone, so that a position in the data is restored
-as for any other preprocessor.
+Documents are split into sentences and never concatenated. A stateless Python function makes the
+examples: they depend only on the document and its seed, so that a position in the data can be
+restored as for any other preprocessor.
 """
 
 import functools
@@ -43,16 +43,17 @@ def bart(
         inputs:  <s> He bought a <mask> milk. The <mask> the store. </s>
         targets: <s> The man went to the store. He bought a gallon of milk. </s>
 
-    A row is as many whole sentences of one document as it has room for.
+    A row has as many whole sentences of one document as fit.
 
     Args:
-        corruptions: names of corruptions in `document_noise`, in the order of their application.
+        corruptions: names of corruptions in `document_noise`, in the order in which to apply them.
         rate: share of the tokens that are masked, deleted or in spans, rounded for each row.
         mean_span: mean of the Poisson distribution of span lengths, in tokens.
 
     Raises:
-        ValueError: an unknown corruption or none, `rate` or `mean_span` out of range; when the
-            dataset is built, before it is read, lengths or a vocabulary that do not fit.
+        ValueError: a corruption is unknown or there are none, `rate` or `mean_span` is out of
+            range; when the dataset is built, before it is read, the lengths or the vocabulary do
+            not fit.
     """
     known = document_noise.corruptions("bart", rate=rate, mean_span=mean_span)
     if isinstance(corruptions, str) or not corruptions:
@@ -87,7 +88,7 @@ def bart(
 
 
 def _rows(tokens: np.ndarray, sizes: np.ndarray, *, room: int) -> list[Text]:
-    """Runs of whole sentences of a document, at most `room` tokens; longer sentences are split."""
+    """Return runs of whole sentences, at most `room` tokens each; longer sentences are split."""
     document = Documents.of(tokens, sizes, np.array([len(sizes)]), longest=room)
     rows = []
     for row in formats.doc_sentences(document, room, ()):
@@ -108,20 +109,20 @@ def mass(
 
         inputs:    he bought [MASK] [MASK] [MASK] of milk [SEP]
         targets:   a full gallon
-        positions: 2 3 4, where the decoder reads nothing, "a" and "full"
+        positions: 2 3 4, where the decoder's inputs are the start token, "a" and "full"
 
-    The fragment has k of the m tokens of a sentence, [SEP] included, and begins anywhere. With
-    k = 1 it is the token of a masked language model, with k = m all text of a language model.
+    The fragment has k of the m tokens of a sentence, including [SEP], and begins anywhere. With
+    k = 1 it equals masked language modeling, with k = m language modeling.
 
     Args:
         rate: share of the tokens that are in the fragment, rounded, at least one.
-        tokens: k itself, where a sentence has as many; 0 to use `rate`.
+        tokens: k itself, if a sentence has that many tokens; 0 to use `rate`.
         random_rate: share of the fragment that is replaced by random tokens (section 4.1).
         kept_rate: share that is kept; the rest becomes [MASK].
 
     Raises:
-        ValueError: shares out of range, `tokens` below 0; when the dataset is built, before it is
-            read, lengths or a vocabulary that do not fit.
+        ValueError: shares are out of range, or `tokens` is below 0; when the dataset is built,
+            before it is read, the lengths or the vocabulary do not fit.
     """
     if not 0 < rate <= 1 or tokens < 0:
         raise ValueError(
@@ -168,7 +169,7 @@ def _without_fragment(
     special: SpecialTokens,
     generator: np.random.Generator,
 ) -> Example:
-    """The example of a row with a fragment of `count` tokens at a random place."""
+    """Return the example of a row with a fragment of `count` tokens at a random position."""
     first = generator.integers(len(row) - count + 1)
     places = np.arange(first, first + count)
     noise = np.isin(np.arange(len(row)), places).astype(np.int64)
@@ -188,7 +189,7 @@ def _over_documents(
     Args:
         write_for: (special tokens of the vocabulary, lengths) -> the function that writes examples.
         settings: text of all settings, for the fingerprint of a data position.
-        between: as for `sentences.tokenize`.
+        between: see `sentences.tokenize`.
     """
 
     def make_examples(

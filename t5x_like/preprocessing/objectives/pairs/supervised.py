@@ -15,19 +15,19 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 
 
 def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Objective:
-    """{"inputs": string, "targets": string} -> their tokens, truncated to fit and ended by EOS.
+    """Tokenize {"inputs": string, "targets": string}, truncated to fit and ended by EOS.
 
     For fine-tuning and for supervised tasks in a mixture. Other features are passed on, and the
     strings are kept as "inputs_pretokenized" and "targets_pretokenized", for metrics.
 
     Args:
-        end_inputs: whether inputs end with EOS, too. Without it inputs that are too long are
+        end_inputs: whether inputs end with EOS too. Without it, inputs that are too long are
             truncated on the left: in a decoder, the targets continue the end of a prompt.
-        end_targets: whether targets end with EOS. Without it nothing but their own tokens has a
-            loss, as for a rating that is one token.
+        end_targets: whether targets end with EOS. Without it, only their tokens have a loss, as
+            for a rating of one token.
 
     Raises:
-        ValueError: inputs end with EOS, and targets do not.
+        ValueError: inputs end with EOS, but targets do not.
     """
     if end_inputs and not end_targets:
         raise ValueError("end_targets=False needs end_inputs=False: one text goes on in the other")
@@ -62,13 +62,13 @@ def _truncate(
 
 
 def marked_text_to_text() -> Objective:
-    """{"inputs": string, "targets": string} -> <s> text </s> on both sides, truncated to fit.
+    """Tokenize {"inputs": string, "targets": string} to <s> text </s> on both sides.
 
-    For BART, which reads and generates the special token that begins a text, too. The strings are
-    kept as by `text_to_text`.
+    For BART, which also reads and generates the special token at the beginning of a text. Both
+    sides are truncated to fit; the strings are kept as in `text_to_text`.
 
     Raises (when the dataset is built, before anything is read):
-        ValueError: a vocabulary without [CLS] and [SEP], or lengths without room for text.
+        ValueError: the vocabulary lacks [CLS] or [SEP], or lengths leave no room for text.
     """
 
     def add_special_tokens(

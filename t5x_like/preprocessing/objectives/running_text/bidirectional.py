@@ -16,7 +16,7 @@ from t5x_like.vocabularies.words import (
     spell_all,
 )
 
-# How many numbers each feature has for a place of the streams.
+# The number of values of each feature per position of the streams.
 _SIZES = {
     "inputs": 1,
     "targets": 1,
@@ -28,9 +28,9 @@ _PLACE = sum(_SIZES.values())
 
 
 def bidirectional_lm() -> Objective:
-    """Predict each word from those before it, and from those after it (Peters et al. 2018, 3.1).
+    """Predict each word from the words before it, and from those after it (ELMo, section 3.1).
 
-    Each document gives a stretch of two streams, one for each direction:
+    Peters et al. 2018. Each document adds to two streams, one for each direction:
 
         inputs            <S>  he   came        what the forward direction reads, as ids,
         characters                              and by its characters
@@ -38,7 +38,7 @@ def bidirectional_lm() -> Objective:
         backward_...      </S> came he          what the backward direction reads, by characters
         backward_targets  came he   <S>
 
-    The streams run on through documents, and are cut into rows of the inputs' length.
+    The streams continue across documents, and are cut into rows of the inputs' length.
     """
 
     def to_streams(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
@@ -71,7 +71,7 @@ def bidirectional_lm() -> Objective:
 
 
 def streams(text: str, vocabulary: WordVocabulary) -> Int[np.ndarray, "L {_PLACE}"]:
-    """The places of both streams for a document; none for one without words."""
+    """Return the positions of both streams for a document; none for a text without words."""
     words = vocabulary.words(text)
     if not words:
         return np.zeros([0, _PLACE], np.int32)

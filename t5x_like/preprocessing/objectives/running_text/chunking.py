@@ -1,4 +1,4 @@
-"""Tokenize documents, and cut their concatenation into chunks of one length, losing nothing."""
+"""Tokenize documents, and cut their concatenation into chunks of one length without any loss."""
 
 import seqio
 import tensorflow as tf
@@ -7,10 +7,10 @@ from t5x_like.preprocessing.objectives.running_text.lengths import OutputFeature
 
 
 def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
-    """{"text": string or token ids} -> {"targets": int32 [L]} by the vocabulary of "targets".
+    """Tokenize {"text": string or token ids} to {"targets": int32 [L]}.
 
-    Adds no EOS: T5 concatenates documents without a separator. Other features are dropped, since a
-    chunk can contain parts of several documents.
+    The vocabulary is that of "targets". No EOS is added: T5 concatenates documents without a
+    separator. Other features are dropped, since a chunk can contain parts of several documents.
 
     Raises:
         ValueError: the examples have no "text".
@@ -31,14 +31,14 @@ def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.da
 
 
 def end_with_eos(tokens: tf.Tensor, *, feature: seqio.Feature) -> tf.Tensor:
-    """[L] tokens -> [L + 1] with EOS at the end, or unchanged if the feature has no EOS."""
+    """Append EOS, [L] -> [L + 1], unless the feature has no EOS."""
     if not feature.add_eos:
         return tokens
     return tf.concat([tokens, [feature.vocabulary.eos_id]], axis=0)
 
 
 def concatenate_and_split(dataset: tf.data.Dataset, *, length: int) -> tf.data.Dataset:
-    """{"targets": int32 [any]} -> {"targets": int32 [length]}, the same tokens in the same order.
+    """Cut {"targets": int32 [any]} into {"targets": int32 [length]}, with all tokens in order.
 
     Documents are concatenated: the rest of a document starts the next chunk. Only the last chunk of
     the dataset can be shorter, and it is never empty. (T5's

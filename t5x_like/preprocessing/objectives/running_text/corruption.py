@@ -1,4 +1,4 @@
-"""Write down noise: from tokens and a noise mask to the tokens of one feature."""
+"""Write noise: from tokens and a noise mask to the tokens of one feature."""
 
 import tensorflow as tf
 
@@ -24,9 +24,9 @@ def spans_to_sentinels(tokens: tf.Tensor, mask: tf.Tensor, *, first: int) -> tf.
 def spans_after_sentinels(
     tokens: tf.Tensor, mask: tf.Tensor, *, first: int, final_sentinel: bool
 ) -> tf.Tensor:
-    """The noise only, each run after its sentinel: "a b c d e" -> "<X> b c <Y> e".
+    """Return only the noise, each run after its sentinel: "a b c d e" -> "<X> b c <Y> e".
 
-    Arguments as for `spans_to_sentinels`. `final_sentinel` appends one more sentinel, "<Z>".
+    For the arguments see `spans_to_sentinels`. `final_sentinel` appends one more sentinel, "<Z>".
 
     Returns:
         int32 [noise tokens + runs (+ 1)].
@@ -41,13 +41,13 @@ def spans_after_sentinels(
 
 
 def _sentinels(mask: tf.Tensor, *, first: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """(bool [L], True where a run of noise starts; int32 [L], at such a place its sentinel)."""
+    """Return bool [L], True where a run of noise starts; and int32 [L], there the sentinel."""
     starts = mask & ~tf.concat([[False], mask[:-1]], axis=0)
     return starts, first + 1 - tf.cumsum(tf.cast(starts, tf.int32))
 
 
 def mask_tokens(tokens: tf.Tensor, mask: tf.Tensor, *, mask_token: int) -> tf.Tensor:
-    """[L] -> [L] with every noise token replaced by `mask_token`."""
+    """Replace every noise token by `mask_token`: [L] -> [L]."""
     return tf.where(mask, mask_token, tokens)
 
 
@@ -60,7 +60,7 @@ def replace_tokens(
     kept_rate: float,
     seeds: tuple[Seed, Seed],
 ) -> tf.Tensor:
-    """[L] -> [L]: replace each noise token by a random token, itself, or the mask token.
+    """Replace each noise token by a random token, itself, or the mask token: [L] -> [L].
 
     Independently for each token: random with probability `random_rate`, itself with `kept_rate`,
     otherwise <M>. Random tokens are uniform over the vocabulary without its three special ids and

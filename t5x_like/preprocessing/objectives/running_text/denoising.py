@@ -1,8 +1,8 @@
 """The denoising objectives of the T5 paper's comparison (Raffel et al. 2020, section 3.3).
 
-Each one is a noise mask and two ways of writing it down, for the inputs and for the targets. Where
-spans or tokens are removed from the text, an example covers more text than its inputs are long;
-where every token is replaced by one token, as much.
+Each objective is a noise mask with two ways of writing it, for the inputs and for the targets. If
+spans or tokens are removed from the text, an example covers more text than its inputs are long; if
+every token is replaced by one token, it covers equally much.
 """
 
 from collections.abc import Callable
@@ -51,21 +51,21 @@ def random_spans_lengths(
     random_roll: bool = False,
     eos: int = 1,
 ) -> tuple[int, int]:
-    """(raw length, targets length) with which span corruption fills `inputs_length` tokens.
+    """Return (raw length, targets length) with which span corruption fills `inputs_length` tokens.
 
     At T5's best setting 512 -> (568, 114): of 568 tokens, 85 are noise in 28 spans, so the inputs
     are 483 + 28 + EOS and the targets 85 + 28 + EOS.
 
     Args:
-        inputs_length: in tokens, EOS and sentinels included.
+        inputs_length: in tokens, including EOS and sentinels.
         rate: share of noise tokens.
         mean_span: tokens per span of noise.
-        final_sentinel: as for `span_corruption`; the targets are one token longer.
-        random_roll: as for `span_corruption`; both leave room for one more sentinel.
+        final_sentinel: see `span_corruption`; the targets are one token longer.
+        random_roll: see `span_corruption`; both leave room for one more sentinel.
         eos: tokens that end the inputs, and the targets: 1, or 0 for features without EOS.
 
     Raises:
-        ValueError: as `span_corruption`.
+        ValueError: see `span_corruption`.
     """
     check_spans("random_spans_lengths", rate=rate, mean_span=mean_span)
     sizes = span_sizes(
@@ -83,28 +83,28 @@ def span_corruption(
     final_sentinel: bool = False,
     random_roll: bool = False,
 ) -> Objective:
-    """Random spans of tokens, each replaced by one sentinel (T5, sections 3.1.4 and 3.3.4).
+    """Replace random spans of tokens by one sentinel each (T5, sections 3.1.4 and 3.3.4).
 
         inputs:  Thank you <X> to your party <Y> EOS
         targets: <X> for inviting me <Y> last week . EOS
 
     Sentinels count down from the last id of the vocabulary. In the paper's example one more, <Z>,
     ends the targets, for the text after the last span. T5's code samples masks that end in a span,
-    and writes none: its 114 target tokens for 512 inputs are 85 noise tokens, 28 sentinels and EOS.
-    So are these, without `final_sentinel`.
+    and omits it: its 114 target tokens for 512 inputs are 85 noise tokens, 28 sentinels and EOS.
+    This function does the same without `final_sentinel`.
 
     Args:
         rate: share of tokens that are noise.
         mean_span: mean length of a span, in tokens.
         final_sentinel: end the targets with <Z>, as in the paper's example: 115 target tokens.
-        random_roll: shift each mask around by a random number of tokens, so that noise is anywhere
-            and not always last, as the setting of that name in T5's code. In a row of one span it
-            is the difference between a blank in a text and the text's end. A span that is shifted
-            over the end becomes two; rows without such a span are one token shorter.
+        random_roll: rotate each mask by a random number of tokens, so that noise is anywhere and
+            not always last, like the setting of that name in T5's code. In a row of one span this
+            makes the difference between a blank within a text and the end of the text. A span that
+            crosses the end becomes two; rows without such a span are one token shorter.
 
     Raises:
-        ValueError: `rate` or `mean_span` out of range; later, when the dataset is built and
-            before it is read, lengths or a vocabulary that do not fit.
+        ValueError: `rate` or `mean_span` is out of range; later, when the dataset is built and
+            before it is read, the lengths or the vocabulary do not fit.
     """
     check_spans("span_corruption", rate=rate, mean_span=mean_span)
 
@@ -138,19 +138,19 @@ def span_corruption(
 
 
 def iid_replace_spans(*, rate: float = 0.15) -> Objective:
-    """Single tokens at random; neighbours share a sentinel (T5, section 3.3.2, its baseline).
+    """Replace random tokens by sentinels, shared by neighbours (T5, section 3.3.2, its baseline).
 
         inputs:  Thank you <X> me to your party <Y> week . EOS
         targets: <X> for inviting <Y> last <Z> EOS
 
     The number of adjacent noise tokens is random, so lengths vary by a few tokens: chunks are as
-    long as the inputs, and the targets must have room for the case without any.
+    long as the inputs, and the targets must have room for the case that no two are adjacent.
 
     Args:
         rate: share of tokens that are noise.
 
     Raises:
-        ValueError: as `span_corruption`.
+        ValueError: see `span_corruption`.
     """
 
     def sizes(length: int) -> Sizes:
@@ -179,7 +179,7 @@ def iid_drop_tokens(*, rate: float = 0.15) -> Objective:
         rate: share of tokens that are noise.
 
     Raises:
-        ValueError: as `span_corruption`.
+        ValueError: see `span_corruption`.
     """
 
     def sizes(length: int) -> Sizes:
@@ -204,8 +204,8 @@ def bert_style(
         targets: Thank you for inviting me to your party last week . EOS
 
     In T5's paper 15% of the tokens are corrupted: 90% become the mask token and 10% a random
-    token. BERT's own shares (Devlin et al. 2018, section 3.1: 80% masked, 10% random, 10% kept)
-    need `kept_rate=0.1`.
+    token. The original shares of BERT (Devlin et al. 2018, section 3.1: 80% masked, 10% random, 10%
+    kept) need `kept_rate=0.1`.
 
     Args:
         rate: share of tokens that are noise.
@@ -213,7 +213,7 @@ def bert_style(
         kept_rate: share of the noise tokens that are kept.
 
     Raises:
-        ValueError: as `span_corruption`; or the last two are negative or sum to more than 1.
+        ValueError: see `span_corruption`; or the last two are negative or sum to more than 1.
     """
     check_shares("bert_style", random_rate=random_rate, kept_rate=kept_rate)
 
@@ -239,13 +239,13 @@ def mass_style(*, rate: float = 0.15) -> Objective:
         inputs:  Thank you <M> <M> me to your party <M> week . EOS
         targets: Thank you for inviting me to your party last week . EOS
 
-    T5's variant of MASS (Song et al. 2019), which itself masks one long span and predicts it.
+    T5's variant of MASS (Song et al. 2019); the original masks one long span and predicts it.
 
     Args:
         rate: share of tokens that are noise.
 
     Raises:
-        ValueError: as `span_corruption`.
+        ValueError: see `span_corruption`.
     """
 
     def write(
@@ -286,7 +286,7 @@ def _token_noise(
     sizes: Callable[[int], Sizes],
     write: Write,
 ) -> Objective:
-    """Make an objective whose noise is single tokens: their number fixed, their places random."""
+    """Make an objective whose noise is single tokens at random positions, of a fixed number."""
     check_rate(name, rate=rate)
 
     def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:

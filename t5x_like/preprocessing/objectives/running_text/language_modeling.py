@@ -21,7 +21,7 @@ from t5x_like.vocabularies import Vocabulary
 
 
 def language_modeling() -> Objective:
-    """Predict every token from those before it (T5, section 3.2.3, the "LM" rows).
+    """Predict every token from the tokens before it (T5, section 3.2.3, the "LM" rows).
 
     Targets are running text, cut to exactly the targets length; EOS is at the end of each document,
     not of each chunk. For decoder-only models: there are no inputs.
@@ -51,7 +51,7 @@ def language_modeling() -> Objective:
 def prefix_lm() -> Objective:
     """Predict the second part of a chunk from its first (T5, section 3.2.3 and table 3, row 1).
 
-    The chunk is as long as the inputs and is cut at a uniformly random place, so that neither
+    The chunk is as long as the inputs and is cut at a uniformly random position, so that neither
     part is empty. Half of a row is padding on average, unless it is packed. Targets must be as
     long as the inputs.
     """

@@ -13,7 +13,7 @@ OutputFeatures = Mapping[str, seqio.Feature]
 def check_features(
     objective: str, *, names: tuple[str, ...], lengths: Lengths, features: OutputFeatures
 ) -> None:
-    """Raises ValueError unless each name has a length of 2 or more and a usable feature."""
+    """Raise ValueError unless each name has a length of 2 or more and a usable feature."""
     for name in names:
         if name not in features:
             raise ValueError(
@@ -37,16 +37,16 @@ def plan(
     sequence_length: Lengths,
     output_features: OutputFeatures,
 ) -> int:
-    """The raw chunk length that fills the inputs; the targets must have room for the rest.
+    """Return the raw chunk length that fills the inputs; check that the targets fit too.
 
     Args:
         objective: its name, for messages.
-        sizes: see `Sizes`.
-        sequence_length: length of "inputs" and of "targets" in tokens, EOS included.
-        output_features: the task's features; an EOS is counted where a feature has `add_eos`.
+        sizes: raw length -> `Sizes`.
+        sequence_length: the lengths of "inputs" and "targets" in tokens, including EOS.
+        output_features: the task's features; an EOS is counted for a feature with `add_eos`.
 
     Raises:
-        ValueError: a length or feature is missing, the two vocabularies differ; or as
+        ValueError: a length or feature is missing, or the two vocabularies differ; or see
             `chunk_lengths.plan_chunk`.
     """
     check_features(
