@@ -1,7 +1,7 @@
-"""Look-ups by name, with errors that suggest the nearest: values, settings, files of the user.
+"""Look up values, settings and the user's Python files by name; errors suggest the nearest name.
 
-A Python file that a setting names is run when it is imported. So a file that only the folder of a
-run or checkpoint names is refused, unless the user trusts the folder's code or names the file, too.
+Importing a Python file that a setting names runs it. So a file that only the folder of a run or
+checkpoint names is refused, unless the user trusts the folder's code or names the file, too.
 """
 
 import collections.abc
@@ -21,17 +21,17 @@ T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a string"}
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
-# The data modules of this repository, which its runs name, and of a clone beside a package that was
-# installed (`trust_clone`).
+# The data modules of this repository, which its configs name; `trust_clone` adds those of a clone
+# that is used with an installed package.
 _own_files = [pathlib.Path(__file__).resolve().parents[1] / "data"]
 
-_from_folders: dict[pathlib.Path, str] = {}  # Python files, and the folder that names each
+_from_folders: dict[pathlib.Path, str] = {}  # Python file -> the folder whose settings name it
 _trusted: set[pathlib.Path] = set()  # Python files that the user names or trusts
 _trusts_all = False
 
 
 def hint(name: str, allowed: Iterable[str]) -> str:
-    """The end of an error message: the nearest allowed name, and all allowed names."""
+    """Return the end of an error message: the nearest allowed name, and all allowed names."""
     allowed = sorted(str(one) for one in allowed)
     if not allowed:
         return ""
@@ -41,13 +41,13 @@ def hint(name: str, allowed: Iterable[str]) -> str:
 
 
 def nearest(name: str, allowed: Iterable[str], *, cutoff: float) -> str:
-    """The allowed name that is most like a name; "" if none is like it by `cutoff`, from 0 to 1."""
+    """Return the allowed name most similar to a name, or "" below the similarity `cutoff` (0-1)."""
     near = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=cutoff)
     return near[0] if near else ""
 
 
 def choose(setting: str, name: str, table: Mapping[str, T]) -> T:
-    """Returns `table[name]`.
+    """Return `table[name]`.
 
     Raises:
         ValueError: the table has no such name; the message contains the setting, the nearest name
@@ -67,11 +67,12 @@ def check_settings(
 ) -> None:
     """Check settings of a config against the arguments of the function or class that gets them.
 
-    Settings of a function that takes any keyword are not checked by name: another one does.
+    If the function takes any keyword, names that it does not declare are left to the function that
+    it passes them to.
 
     Args:
-        where: the part of the config that the settings are in, such as "data.settings".
-        given: arguments that do not come from the config.
+        where: the section of the config with the settings, such as "data.settings".
+        given: names of arguments that do not come from the config.
 
     Raises:
         ValueError: the function has no such argument, the value has another type than its
@@ -94,7 +95,7 @@ def check_settings(
 
 
 def note_code(settings: Any, *, folder: object) -> None:
-    """Note the Python files that the settings in a folder name, so that none is run by itself."""
+    """Note the Python files that a folder's settings name: they run only if the user agrees."""
     for file in _python_files(settings):
         if file not in _trusted and not _is_own(file):
             _from_folders.setdefault(file, str(folder))
@@ -103,14 +104,14 @@ def note_code(settings: Any, *, folder: object) -> None:
 def trust_code(settings: Any) -> None:
     """Trust the Python files that the user's own settings name.
 
-    A file that a folder has named before stays refused: settings that are read from a folder, as
-    by configs/run.py, look the same.
+    A file that a folder has named before stays refused, because settings that are read from a
+    folder, as configs/run.py does, cannot be told from the user's.
     """
     _trusted.update(file for file in _python_files(settings) if file not in _from_folders)
 
 
 def trust_clone(config: pathlib.Path) -> None:
-    """Trust the data modules of the clone whose file in configs/ the user names."""
+    """Trust the data modules of the clone of this repository that has `config` in its configs/."""
     if config.parent.name == "configs":
         _own_files.append(config.resolve().parents[1] / "data")
 
@@ -120,7 +121,7 @@ def _is_own(file: pathlib.Path) -> bool:
 
 
 def trust_folder(settings: Any) -> None:
-    """Trust the Python files that the settings in a folder name, as the user wants it."""
+    """Trust the Python files that a folder's settings name, because the user asked for it."""
     _trusted.update(_python_files(settings))
 
 
@@ -131,13 +132,13 @@ def trust_all_code() -> None:
 
 
 def trusts_code(settings: Any) -> bool:
-    """Whether settings name Python files outside of this repository, and all are trusted."""
+    """Return whether settings name Python files outside this repository, and all are trusted."""
     files = [file for file in _python_files(settings) if not _is_own(file)]
     return bool(files) and (_trusts_all or _trusted.issuperset(files))
 
 
 def _python_files(settings: Any) -> Iterable[pathlib.Path]:
-    """The files of all texts `FILE.py` and `FILE.py:NAME` in a tree of settings."""
+    """Return the files of all strings `FILE.py` and `FILE.py:NAME` in nested settings."""
     if isinstance(settings, Mapping):
         settings = list(settings.values())
     if isinstance(settings, str):
@@ -162,15 +163,15 @@ def import_file(setting: str, path: pathlib.Path | str, *, name: str) -> types.M
     """Import a Python file that a setting names, as the module `name`.
 
     Raises:
-        ValueError: it is not a Python file, only a folder names it and its code is not trusted, or
-            whatever is wrong in the user's file.
+        ValueError: it is not a Python file, only an untrusted folder names it, or running it raised
+            an error.
     """
     _check_trusted(setting, path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{setting}={str(path)!r} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    before = sys.modules.setdefault(name, module)  # dataclasses look their module up there
+    before = sys.modules.setdefault(name, module)  # dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -182,17 +183,17 @@ def import_file(setting: str, path: pathlib.Path | str, *, name: str) -> types.M
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a function's arguments, of a class's those of its fields."""
+    """Return the type hints of a function's arguments or of a class's fields."""
     while isinstance(function, functools.partial):
         function = function.func
     try:
         return typing.get_type_hints(function)
-    except NameError:  # a name that is imported for type checkers alone
+    except NameError:  # a name that is imported only for type checkers
         return {}
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value has a type; true of types that no setting in a config has."""
+    """Return whether a value has a type; True for types that settings in a config cannot have."""
     origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, one) for one in parts)
@@ -212,7 +213,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _describe(kind: Any) -> str:
-    """The words of an error message for a type that `_fits` compares with."""
+    """Describe a type for the error message about a value that does not have it."""
     origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_describe(one) for one in parts)

@@ -33,7 +33,7 @@ MESH_AXES = ("data", "fsdp", "expert", "model")
 BATCH_AXES = ("data", "fsdp", "expert")
 
 RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
-    # Parameters: over `fsdp` along the axis that every kernel has, over `model` along another.
+    # Parameters: over `fsdp` along `embed`, which every kernel has, and over `model` along another.
     ("embed", "fsdp"),
     ("vocab", "model"),
     ("heads", "model"),
@@ -41,7 +41,7 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("single_head", None),
     ("mlp", "model"),
     ("kv", None),
-    ("query", None),  # of vectors that are added to the queries of a head
+    ("query", None),  # of vectors that are added to a head's queries
     ("experts", "expert"),
     ("router", None),
     ("layers", None),
@@ -65,39 +65,40 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("activation_kv_heads", "model"),
     ("activation_mlp", "model"),
     ("activation_vocab", "model"),
-    # Inside a sparse layer by expert: there `expert` does not shard the batch.
+    # Inside a mixture-of-experts layer, `expert` shards the experts; the batch is sharded over
+    # (data, fsdp) only.
     ("activation_experts", "expert"),
     ("activation_groups", ("data", "fsdp")),
 )
-# Sequence parallelism (Korthikanti et al. 2022, section 4.2.2): `model`, which shards the inside of
-# a layer by head or hidden unit, shards what lies between layers by position.
+# Sequence parallelism (Korthikanti et al. 2022, section 4.2.2): `model`, which shards activations
+# inside a layer by head or hidden unit, shards the residual stream between layers by position.
 _SEQUENCE_PARALLEL = ("residual_length", "model")
-_PIECE = 4096  # of a reduce-scatter
+_PIECE = 4096  # size of one piece of a reduce-scatter along the axis that it is split on
 
 
 def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> Mesh:
-    """Make the mesh of a config: sizes by axis; absent axes are 1, one may be -1 (the rest).
+    """Make a mesh from its sizes by axis: absent axes are 1, one may be -1 (all remaining devices).
 
     Raises:
-        ValueError: an unknown axis, a size below 1, a product unlike the number of devices, or
-            processes whose rows of a batch do not fit each other.
+        ValueError: an axis is unknown, a size is below 1, their product is not the number of
+            devices, or the processes' rows of a batch do not fit together (see `batch_slices`).
     """
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(shape, number=len(devices))
-    # Placed as by `jax.make_mesh`, which refuses axes of other sizes than those of a TPU's torus.
+    # `jax.make_mesh` places devices the same way, but refuses to split an axis of a TPU's torus.
     placed = mesh_utils.create_device_mesh(
         tuple(sizes.values()), devices, allow_split_physical_axes=True
     )
     mesh = Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * 4)
-    batch_slices(mesh)  # an error now, and also where devices are only planned for
+    batch_slices(mesh)  # raises its error now, also for a mesh of devices that are not attached
     return mesh
 
 
 def mesh_sizes(shape: Mapping[str, int], *, number: int) -> dict[str, int]:
-    """The size of each axis of a mesh of `number` devices, as `make_mesh` makes it.
+    """Return the size of each axis of the mesh that `make_mesh` makes of `number` devices.
 
     Raises:
-        ValueError: an unknown axis, a size below 1, or a product unlike the number.
+        ValueError: an axis is unknown, a size is below 1, or their product is not `number`.
     """
     unknown = [name for name in shape if name not in MESH_AXES]
     if unknown:
@@ -123,9 +124,10 @@ def layout(mesh: Mesh, *, sequence_parallel: bool = False) -> Iterator[None]:
 
     Args:
         mesh: the devices.
-        sequence_parallel: shard the residual path by position over `model`. The sum over `model` at
-            the end of a sublayer then becomes a reduce-scatter, with an all-gather before the next
-            one, and what norms read and a backward pass keeps is cut.
+        sequence_parallel: shard the residual stream by position over `model`. The all-reduce over
+            `model` at the end of a sublayer becomes a reduce-scatter, with an all-gather before the
+            next sublayer, and the inputs of norms and the activations kept for the backward pass
+            are sharded.
     """
     own = dict(RULES) | dict([_SEQUENCE_PARALLEL] if sequence_parallel else [])
     with jax.set_mesh(mesh), nn.logical_axis_rules(tuple(own.items())):
@@ -137,7 +139,7 @@ def _names(axes: str | tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def shardings(mesh: Mesh, axes: PyTree) -> PyTree:
-    """The shardings of a tree of arrays, from their logical axes (a tree of PartitionSpecs)."""
+    """Return the shardings of arrays, from a tree of their logical axes (PartitionSpecs)."""
     return nn.logical_to_mesh_sharding(axes, mesh, RULES)
 
 
@@ -145,7 +147,8 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
     """Check that the mesh divides every array evenly.
 
     Raises:
-        ValueError: the first array that it does not, with its size and the size of the mesh axes.
+        ValueError: an array is not divided evenly; the message has the first such array, its size
+            and the size of the mesh axes.
     """
     leaves = jax.tree.leaves_with_path(shapes)
     for (path, leaf), names in zip(leaves, jax.tree.leaves(axes), strict=True):
@@ -161,43 +164,43 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
 
 
 def batch_parts(shape: Mapping[str, int]) -> int:
-    """The number of shards of a batch on a mesh of these sizes; absent axes are 1."""
+    """Return the number of shards of a batch on a mesh of these sizes; absent axes are 1."""
     return math.prod(shape.get(axis, 1) for axis in BATCH_AXES)
 
 
 def mesh_axes(name: str) -> tuple[str, ...]:
-    """The mesh axes that cut a logical axis here."""
+    """Return the mesh axes that a logical axis is sharded over, by the rules of `layout`."""
     return _names(dict(nn.get_logical_axis_rules() or RULES)[name])
 
 
 def parts(name: str) -> int:
-    """The number of parts that the mesh of `layout` cuts a logical axis into; 1 outside of it."""
+    """Return the number of shards of a logical axis on the mesh of `layout`; 1 outside `layout`."""
     shape = jax.sharding.get_abstract_mesh().shape
     return math.prod(shape.get(axis, 1) for axis in mesh_axes(name))
 
 
 def platform() -> str:
-    """The kind of the devices that a program is traced for, such as `tpu`.
+    """Return the platform that a program is traced for, such as `tpu`.
 
-    They are those of the mesh of `layout`, which need not be attached.
+    Within `layout` it is the platform of the mesh, whose devices need not be attached.
     """
     device = jax.sharding.get_abstract_mesh().abstract_device
     return jax.default_backend() if device is None else device.platform
 
 
 def device_kind() -> str:
-    """The model of these devices, such as `TPU v4`."""
+    """Return the model of the devices that a program is traced for, such as `TPU v4`."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return jax.devices()[0].device_kind if device is None else device.device_kind
 
 
 def host_memory() -> int:
-    """The bytes of memory of this machine."""
+    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def memory() -> int | None:
-    """The bytes of memory of all devices, or of this machine on CPUs; None where it is unknown."""
+    """Return the bytes of memory of all devices, or on CPUs of this machine; None if unknown."""
     if platform() == "cpu":
         return host_memory()
     of_each = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
@@ -205,14 +208,14 @@ def memory() -> int | None:
 
 
 def check_memory(what: str, needed: int, there: int | None) -> None:
-    """Check that arrays fit into a memory, before they are made.
+    """Check that arrays fit into memory, before they are made.
 
     Args:
-        what: the setting, its value and the arrays.
-        needed, there: bytes; None where the memory is unknown.
+        what: the setting, its value and the arrays, for the error message.
+        needed, there: the bytes needed and the bytes of memory; None if the memory is unknown.
 
     Raises:
-        ValueError: they do not.
+        ValueError: they do not fit.
     """
     if there is not None and needed > there:
         raise ValueError(
@@ -224,7 +227,7 @@ def check_batch(rows: int, shape: Mapping[str, int]) -> None:
     """Check that a mesh of these sizes divides the rows of a batch.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the mesh does not divide them.
     """
     if rows % (parts := batch_parts(shape)):
         raise ValueError(
@@ -234,12 +237,12 @@ def check_batch(rows: int, shape: Mapping[str, int]) -> None:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """The sharding of a batch: examples over all axes but `model`."""
+    """Return the sharding of a batch: examples over all axes but `model`."""
     return NamedSharding(mesh, P(BATCH_AXES))
 
 
 def shard_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]:
-    """Make global arrays from this process's rows of a batch, `BatchSlice.rows`, in order."""
+    """Make global arrays from this process's rows of a batch, in the order of `BatchSlice.rows`."""
     sharding = batch_sharding(mesh)
     if jax.process_count() == 1:
         return jax.device_put(dict(batch), sharding)
@@ -250,16 +253,17 @@ def shard_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]
 
 @dataclasses.dataclass(frozen=True)
 class BatchSlice:
-    """The rows of each batch that a process reads, and puts onto its devices.
+    """The rows of each batch that a process reads and puts on its devices.
 
-    Processes that hold the same rows, because only `model` divides them, have the same slice. The
-    rows need not be contiguous: on a v5e:4x4 with 16 copies, whose ring of devices runs through all
-    hosts, the first process has the blocks 0, 1, 6 and 15.
+    Processes whose devices differ only along `model` hold the same rows, and have the same slice.
+    The rows need not be contiguous: on a v5e:4x4 with 16-way data parallelism, whose ring of
+    devices runs through all hosts, the first process has the blocks 0, 1, 6 and 15.
 
     Attributes:
-        index: of the slice.
-        number: of all different slices.
-        blocks: its blocks of rows, in order. A batch has `number * len(blocks)` of equal size.
+        index: the index of this slice, from 0.
+        number: the number of different slices.
+        blocks: the indices of its blocks of rows, in order. A batch consists of
+            `number * len(blocks)` blocks of equal size.
     """
 
     index: int
@@ -267,23 +271,23 @@ class BatchSlice:
     blocks: tuple[int, ...]
 
     def rows(self, batch_size: int) -> Int[np.ndarray, "rows"]:
-        """The positions of the slice's rows in a batch of so many rows, in order."""
-        if self.number == 1:  # all, also of a batch that the mesh does not divide
+        """Return the indices of the slice's rows in a batch of this size, in order."""
+        if self.number == 1:  # all rows, also of a batch that the mesh does not divide
             return np.arange(batch_size)
         size = batch_size // (self.number * len(self.blocks))
         return (np.array(self.blocks)[:, None] * size + np.arange(size)).reshape(-1)
 
     def of(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The slice's rows of a global batch."""
+        """Return the slice's rows of a global batch."""
         return {name: rows[self.rows(len(rows))] for name, rows in batch.items()}
 
 
 @functools.lru_cache(maxsize=16)
 def batch_slices(mesh: Mesh) -> dict[int, BatchSlice]:
-    """The slice of each batch that each process reads, by the index of the process.
+    """Return {process index: slice of each batch that the process reads}.
 
     Raises:
-        ValueError: two processes have some rows in common and others not, or unequal numbers.
+        ValueError: the rows of two processes overlap only in part, or differ in number.
     """
     parts = batch_parts(mesh.shape)
     held: dict[int, set[int]] = {}
@@ -300,7 +304,7 @@ def batch_slices(mesh: Mesh) -> dict[int, BatchSlice]:
 
 
 def _refuse(mesh: Mesh, blocks: Mapping[int, tuple[int, ...]]) -> NoReturn:
-    """Raise an error that names two processes whose rows do not fit each other."""
+    """Raise an error that names two processes whose rows overlap in part or differ in number."""
     first, second = next(
         (one, other)
         for one, other in itertools.combinations(sorted(blocks), 2)
@@ -323,16 +327,16 @@ def _listed(blocks: Sequence[int]) -> str:
 
 
 def batch_slice(mesh: Mesh) -> BatchSlice:
-    """The slice of each batch that this process reads; raises ValueError as `batch_slices`."""
+    """Return the slice of each batch that this process reads; for errors see `batch_slices`."""
     return batch_slices(mesh)[jax.process_index()]
 
 
 def connect_processes() -> None:
-    """Connect the processes of a run, if JAX_NUM_PROCESSES is set; an error of one ends all.
+    """Connect the processes of a run, if JAX_NUM_PROCESSES is set; an error in one ends all.
 
-    JAX_NUM_PROCESSES=auto on Cloud TPU, GKE, Slurm and MPI, where JAX discovers the processes;
-    elsewhere their number, with JAX_COORDINATOR_ADDRESS (host:port) and JAX_PROCESS_ID. Call it
-    before anything that uses a device.
+    Set JAX_NUM_PROCESSES=auto on Cloud TPU, GKE, Slurm and MPI, where JAX discovers the processes;
+    elsewhere set it to their number, and set JAX_COORDINATOR_ADDRESS (host:port) and
+    JAX_PROCESS_ID. Call it before anything that uses a device.
     """
     number = os.environ.get("JAX_NUM_PROCESSES")
     if number is None or jax.distributed.is_initialized():
@@ -349,7 +353,7 @@ def connect_processes() -> None:
 
 
 def _watch_errors() -> None:
-    """Let an error of one process end all of them, from now to the end of this one."""
+    """Let an error in one process end all of them, from now until this process exits."""
     state: Any = distributed.global_state
     if state.num_processes > 1:
         watch = processes.watch(
@@ -359,7 +363,7 @@ def _watch_errors() -> None:
 
 
 def cuts_batch(rows: int) -> bool:
-    """Whether the mesh of `layout` cuts both a batch of so many rows and the parameters."""
+    """Return whether `layout` shards the parameters' `embed` axis and divides a batch of `rows`."""
     return parts("embed") > 1 and rows % parts("activation_batch") == 0
 
 
@@ -368,17 +372,17 @@ def sum_over_batch(
     *arrays: tuple[Array, tuple[str | None, ...]],
     axes: tuple[str | None, ...],
 ) -> Array:
-    """The sum over the batch that a function computes of rows, cut as a parameter is.
+    """Sum a function of rows over the batch, with the result sharded like a parameter.
 
-    A gradient of a parameter is such a sum. Each device computes that of its own rows; the devices
-    that cut the parameter (`fsdp`) then add up the part of each by a reduce-scatter, and the
-    replicas these parts by an all-reduce. XLA left alone reduces the gradients of a large
-    vocabulary whole, over all devices.
+    The gradient of a parameter is such a sum. Each device computes the sum over its rows; the
+    devices that shard the parameter (`fsdp`) add these up by a reduce-scatter, and the replicas of
+    a shard add up the results by an all-reduce. XLA by itself would all-reduce the whole gradients
+    of a large vocabulary over all devices.
 
     Args:
-        function: of rows, linear in them: a sum over the first axis of each of its arguments.
-        arrays: its arguments, each with its logical axes, of which the first is `activation_batch`.
-        axes: logical axes of the sum, one of which is `embed`.
+        function: a linear function of rows: a sum over the first axis of its arguments.
+        arrays: its arguments, each with its logical axes, the first of them `activation_batch`.
+        axes: logical axes of the sum, including `embed`.
     """
     if not cuts_batch(arrays[0][0].shape[0]):
         return function(*(array for array, _ in arrays))
@@ -398,10 +402,10 @@ def sum_over_batch(
 
 
 def _reduce_scatter(x: Array, axes: tuple[str, ...], *, dim: int) -> Array:
-    """A reduce-scatter along a dimension, in pieces of another one.
+    """Reduce-scatter an array along one dimension, in pieces along another.
 
-    libtpu 0.0.42 compiles some arrays of 30 to 130 MB to an all-reduce, of twice the bytes, whose
-    result it then cuts: [32128, 512] and [30592, 768], but not [4096, 768].
+    For some arrays of 30 to 130 MB libtpu 0.0.42 compiles a reduce-scatter to an all-reduce, which
+    moves twice the bytes, and a slice: for [32128, 512] and [30592, 768], but not for [4096, 768].
     """
     _, other = max((size, n) for n, size in enumerate(x.shape) if n != dim)
     ends = list(range(_PIECE, x.shape[other], _PIECE))
@@ -411,13 +415,13 @@ def _reduce_scatter(x: Array, axes: tuple[str, ...], *, dim: int) -> Array:
 
 
 def fetch(arrays: PyTree) -> PyTree:
-    """Copy whole arrays to the host, wherever the devices of all processes hold their parts.
+    """Copy whole arrays to the host, also if several processes hold their shards.
 
     Call it on all processes, with the arrays that a program on the mesh returns.
     """
 
     def copy(array: Array) -> np.ndarray:
-        # What each process has as a whole would be joined to several copies.
+        # `process_allgather` would concatenate the copies of an array that each process has whole.
         if not isinstance(array, jax.Array) or array.is_fully_addressable:
             return np.asarray(array)
         return multihost_utils.process_allgather(array, tiled=True)

@@ -1,7 +1,7 @@
 """Paths of files and folders: on this machine, or in a bucket of Cloud Storage (gs://BUCKET/...).
 
-A bucket has objects, not files: one is written whole or not at all, none can be added to, and a
-folder is what names have in common. What differs for that reason is here.
+A bucket has objects, not files: an object is written whole or not at all and cannot be appended to,
+and a folder is only a common prefix of names. This module hides the differences.
 """
 
 import contextlib
@@ -22,20 +22,20 @@ from etils.epath import backend
 Path = pathlib.Path  # or `epath.Path`, which has the same methods for a bucket
 PREFIX = "gs://"
 
-_LIBRARIES = ("gcsfs", "google", "aiohttp", "requests")  # their errors have no common class
+_LIBRARIES = ("gcsfs", "google", "aiohttp", "requests")  # their errors share no base class
 
 _PIECE = 1 << 22  # bytes read at once
-_ENDS = 1 << 16  # bytes of the beginning and of the end of a file that are hashed
-# Seconds between two uploads of a file that grows: Cloud Storage takes one a second of an object.
+_ENDS = 1 << 16  # bytes hashed at the beginning and at the end of a file
+# Seconds between two uploads of a growing file: Cloud Storage allows one write a second per object.
 _EVERY = 30.0
 
 
 def path(name: str | os.PathLike[str]) -> Path:
-    """The path with a name; ~ is the user's folder.
+    """Return the path with a name; ~ is the user's home folder.
 
     Raises:
-        ValueError: it is in a bucket, and the library that reads buckets is not installed; or it is
-            an address of another kind.
+        ValueError: the path is in a bucket and gcsfs is not installed, the bucket's name is
+            missing, or it is a URL of another scheme.
     """
     text = os.fspath(name)
     if not text.startswith(PREFIX):
@@ -51,29 +51,30 @@ def path(name: str | os.PathLike[str]) -> Path:
 
 
 def cache(name: str) -> pathlib.Path:
-    """The folder of this machine for what may be made again; it need not exist.
+    """Return a folder of this machine for files that can be made again; it need not exist.
 
-    It is $T5X_LIKE_CACHE/NAME, by default ~/.cache/t5x_like/NAME ($XDG_CACHE_HOME for ~/.cache).
+    It is $T5X_LIKE_CACHE/NAME, by default ~/.cache/t5x_like/NAME ($XDG_CACHE_HOME replaces
+    ~/.cache).
     """
     user = os.environ.get("XDG_CACHE_HOME") or pathlib.Path("~/.cache").expanduser()
     return pathlib.Path(os.environ.get("T5X_LIKE_CACHE") or pathlib.Path(user, "t5x_like"), name)
 
 
 def absolute(name: str | os.PathLike[str]) -> epath.Path:
-    """The absolute path, of the type that Orbax takes; one in a bucket is."""
+    """Return the absolute path, of the type that Orbax takes; paths in a bucket are absolute."""
     return epath.Path(name) if in_bucket(name) else epath.Path(name).absolute()
 
 
 def in_bucket(name: str | os.PathLike[str]) -> bool:
-    """Whether a path is in a bucket."""
+    """Return whether a path is in a bucket."""
     return os.fspath(name).startswith(PREFIX)
 
 
 def check_bucket(setting: str, name: str | os.PathLike[str]) -> None:
-    """Check that the bucket of a path exists and may be read, by one request.
+    """Check with one request that the bucket of a path exists and may be read.
 
     Raises:
-        ValueError: it does not, may not or cannot be reached, or the path is none of a bucket.
+        ValueError: it does not exist, may not be read or cannot be reached; or as for `path`.
     """
     given = f"{setting}={os.fspath(name)!r}"
     try:
@@ -86,12 +87,12 @@ def check_bucket(setting: str, name: str | os.PathLike[str]) -> None:
         raise ValueError(
             f"{given}: there is no bucket {bucket!r}: create it, or give another"
         ) from None
-    except Exception as error:  # of _LIBRARIES
+    except Exception as error:  # raised by one of _LIBRARIES
         raise ValueError(f"{given}: {explain(error)}") from error
 
 
 def explain(error: BaseException) -> str:
-    """The error of a request to a bucket, and what can be done, in one line."""
+    """Describe the error of a request to a bucket, and its remedy, in one line."""
     found = " ".join(str(error).split()) or type(error).__name__
     if "Forbidden" in found or getattr(error, "code", None) in (401, 403):
         return (
@@ -105,7 +106,7 @@ def explain(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def requests(place: str | os.PathLike[str]) -> Iterator[None]:
-    """Name a place in errors of the library that reads buckets, as OSErrors, which files have.
+    """Re-raise errors of requests to a bucket as OSErrors, as for files, that name the path.
 
     Raises:
         OSError: a request failed.
@@ -122,7 +123,7 @@ def requests(place: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write_whole(file: Path | epath.Path, content: str | bytes) -> None:
-    """Write a file of which a kill leaves the old content or the new one.
+    """Write a file atomically: if the process is killed, it has the old or the new content.
 
     Raises:
         OSError: it cannot be written.
@@ -132,7 +133,7 @@ def write_whole(file: Path | epath.Path, content: str | bytes) -> None:
         with requests(file):
             file.write_bytes(content)
         return
-    # Containers on several machines may have the same number of a process.
+    # Not the process id: containers on several machines may have the same one.
     unfinished = file.with_suffix(f".{uuid.uuid4().hex}.unfinished")
     try:
         unfinished.write_bytes(content)
@@ -143,9 +144,9 @@ def write_whole(file: Path | epath.Path, content: str | bytes) -> None:
 
 
 def create(file: Path, content: str) -> bool:
-    """Write a file unless it exists, and return whether it did not; of several writers one does.
+    """Create a file, and return True, unless it exists; of several writers only one succeeds.
 
-    In a bucket it is a write on the condition that there is no object (generation 0).
+    In a bucket the write has the precondition that there is no such object (generation 0).
 
     Raises:
         OSError: it cannot be written.
@@ -163,7 +164,7 @@ def create(file: Path, content: str) -> bool:
 
 
 def names_below(folder: epath.Path) -> list[str]:
-    """The names of all files in a folder and those in it, relative to it."""
+    """Return the paths of all files in a folder and its subfolders, relative to it."""
     if in_bucket(folder):
         start = os.fspath(folder).removeprefix(PREFIX).rstrip("/") + "/"
         return [name.removeprefix(start) for name in _bucket_files().find(os.fspath(folder))]
@@ -175,20 +176,20 @@ def names_below(folder: epath.Path) -> list[str]:
 
 
 def matches(pattern: str) -> list[str]:
-    """The files and folders that a pattern of a bucket matches (`*`, `?`, `[a-z]`)."""
+    """Return the files and folders in a bucket that match a pattern (`*`, `?`, `[a-z]`)."""
     with requests(pattern):
         found = _bucket_files().glob(os.fspath(path(pattern)))
     return [PREFIX + name for name in found]
 
 
 def local_copy(name: str) -> str:
-    """A file of this machine with the content of an object, for readers that need one.
+    """Copy an object to a file of this machine, for readers that need one; return its path.
 
     Copies are kept in ~/.cache/t5x_like/objects ($T5X_LIKE_CACHE), under a name that changes with
     the object's content, and are not deleted.
 
     Raises:
-        OSError: it cannot be read, or not be written here.
+        OSError: the object cannot be read, or the copy cannot be written.
     """
     with requests(name):
         about = _bucket_files().info(name)
@@ -209,11 +210,11 @@ def local_copy(name: str) -> str:
 
 
 def fingerprint(name: str | os.PathLike[str]) -> list[Any] | None:
-    """The size of a file, its time of modification, and a hash of its beginning and end.
+    """Return the size of a file, its modification time, and a hash of its beginning and end.
 
     Returns:
-        [bytes, seconds, 16 hexadecimal digits], as JSON has them; None for a folder, or where there
-        is nothing that can be read.
+        [bytes, seconds, 16 hexadecimal digits], which JSON can store; None for a folder, or if the
+        file cannot be read.
     """
     try:
         stat = epath.Path(name).stat()
@@ -229,12 +230,12 @@ def fingerprint(name: str | os.PathLike[str]) -> list[Any] | None:
 
 
 class Growing(io.RawIOBase):
-    """A file of a bucket that grows: what it has so far is in memory, and is uploaded whole.
+    """A file in a bucket that grows: its content is kept in memory, and each upload is whole.
 
-    `flush` uploads it, and a thread does every 30 seconds: a kill loses what was written since.
+    `flush` uploads it, and so does a thread every 30 seconds: a kill loses what was written since.
 
     Args:
-        file: its present content stays, and what is written follows it.
+        file: the file; writes are appended to its present content.
     """
 
     def __init__(self, file: Path):
@@ -247,27 +248,27 @@ class Growing(io.RawIOBase):
         self._thread.start()
 
     def writable(self) -> bool:
-        """Whether it can be written: yes."""
+        """Return True: the file can be written."""
         return True
 
     def write(self, content: Any) -> int:
-        """Add bytes at the end."""
+        """Append bytes, and return their number."""
         with self._lock:
             self._content += content
         return len(content)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """The size: the place of the next write is always the end."""
+        """Return the size, whatever the offset: writes always append."""
         return len(self._content)
 
     def truncate(self, size: int | None = None) -> int:
-        """Cut what is not uploaded to a size."""
+        """Cut the content in memory to a size, and return it; what is uploaded stays."""
         with self._lock:
             del self._content[size:]
         return len(self._content)
 
     def flush(self) -> None:
-        """Upload the content, if there is more than before.
+        """Upload the content, if it has grown since the last upload.
 
         Raises:
             OSError: the bucket cannot be written.
@@ -287,12 +288,12 @@ class Growing(io.RawIOBase):
 
     def _upload_often(self) -> None:
         while not self._ended.wait(_EVERY):
-            with contextlib.suppress(OSError):  # the next may succeed; the last one must
+            with contextlib.suppress(OSError):  # a later upload may succeed; `close` raises
                 self.flush()
 
 
 def open_to_append(file: Path) -> io.RawIOBase:
-    """Open a file to write at its end, at once; in a bucket as `Growing`.
+    """Open a file for unbuffered appending; in a bucket, return a `Growing` file.
 
     Raises:
         OSError: it cannot be read or written.
@@ -304,9 +305,9 @@ def open_to_append(file: Path) -> io.RawIOBase:
 
 
 def _bucket_files() -> Any:
-    """The file system of buckets, that of `epath`."""
+    """Return the file system of buckets that `epath` uses."""
     import fsspec.config  # not needed without buckets
 
-    # A kept list of a folder would miss what other processes write.
+    # A cached listing would miss what other processes write.
     fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
     return backend.fsspec_backend.fs(PREFIX)

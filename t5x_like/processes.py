@@ -1,8 +1,8 @@
-"""What the processes of a run do together: read a file once, and end where one of them fails.
+"""Coordination of a run's processes: read a file once, and end all processes when one fails.
 
-In every collective each process waits for all others. One that ends by an error would leave them
-there until a timeout of minutes. So it publishes the error in the key-value store of JAX's
-coordination service, which the others look at, and all end with its exit status.
+In every collective each process waits for all others, so a process that fails would leave them
+waiting until a timeout of minutes. Instead it publishes the error in the key-value store of JAX's
+coordination service, which the others poll, and all end with its exit status.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ Result = TypeVar("Result")
 
 _ERROR = "t5x_like/error"  # the key of the first error of a run
 _SEEN = f"{_ERROR}/seen"
-_POLL = 1.0  # seconds from one look at the key-value store to the next
-_PATIENCE = 15.0  # seconds in which all processes see the error
+_POLL = 1.0  # seconds between two looks at the key-value store
+_PATIENCE = 15.0  # seconds to wait for all processes to see the error
 
 
 class Client(Protocol):
@@ -34,21 +34,21 @@ class Client(Protocol):
         """Set a value."""
 
     def key_value_try_get(self, key: str) -> str:
-        """Return a value; raise an error if there is none yet."""
+        """Return a value; raise an error if it is not set yet."""
 
     def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
-        """Wait for a value."""
+        """Wait until a value is set, and return it."""
 
 
 def on_first_process(work: Callable[[], Result]) -> Result | None:
-    """Do something on the first process only; the others wait for it. Call it on all processes.
+    """Call a function on the first process only, while the others wait. Call it on all processes.
 
     Returns:
-        The result; None on the others.
+        The function's result; None on the other processes.
 
     Raises:
-        ValueError, OSError: the work raised it on the first process; on the others it is a
-            ValueError.
+        ValueError, OSError: the function raised it on the first process; the other processes then
+            raise a ValueError.
     """
     import jax  # takes a second that the commands' help need not wait for
     from jax.experimental import multihost_utils
@@ -68,16 +68,16 @@ def on_first_process(work: Callable[[], Result]) -> Result | None:
 
 
 def from_first_process(read: Callable[[], Result]) -> Result:
-    """What the first process reads, on all of them, where a file decides what they do next.
+    """Call `read` on the first process, and return its result on all of them.
 
-    A network file system may show a new file to some machines and not to others yet: processes that
-    each read for themselves could go different ways, and wait for each other for ever.
+    A network file system may show a new file to some machines and not yet to others: processes that
+    each read a file to decide what to do next could differ, and wait for each other forever.
 
     Args:
-        read: returns plain values, of which a copy goes to the other processes.
+        read: returns plain values, which are pickled and sent to the other processes.
 
     Raises:
-        ValueError, OSError: as `on_first_process`.
+        ValueError, OSError: see `on_first_process`.
     """
     import jax
     from jax.experimental import multihost_utils
@@ -90,26 +90,27 @@ def from_first_process(read: Callable[[], Result]) -> Result:
     return pickle.loads(multihost_utils.broadcast_one_to_all(np.resize(content, size)).tobytes())
 
 
-# What a process does before another's error ends it, as its own code would have at its end.
+# Functions that a process calls before another process's error ends it: its own code, which would
+# have called them at its end, does not get there.
 _before_end: list[Callable[[], None]] = []
 
 
 def before_end(work: Callable[[], None]) -> Callable[[], None]:
-    """Do something, too, before an error of another process ends this one; it may not wait.
+    """Register a function to call before another process's error ends this one; it may not block.
 
     Returns:
-        A function that takes it back.
+        A function that unregisters it.
     """
     _before_end.append(work)
     return lambda: _before_end.remove(work)
 
 
 class Watch:
-    """Ends this process where another has failed, and all others where this one has.
+    """Ends this process when another has failed, and all others when this one has.
 
     Args:
-        client: of the coordination service.
-        process, processes: the number of this process, and of all.
+        client: the client of the coordination service.
+        process, processes: the index of this process, and the number of processes.
     """
 
     def __init__(self, client: Client, *, process: int, processes: int):
@@ -120,17 +121,17 @@ class Watch:
         self._thread.start()
 
     def close(self) -> None:
-        """End without an error."""
+        """Stop watching, at an end without an error."""
         self._closed.set()
         self._thread.join()
 
     def fail(self, status: int, report: Callable[[], None] = lambda: None) -> NoReturn:
-        """End all processes by an error of this one.
+        """End all processes because of an error in this one.
 
         Args:
             status: the exit status.
-            report: prints the error, unless another process has failed before, which causes errors
-                in this one.
+            report: prints the error; not called if another process has failed before, since that
+                causes errors in this one.
         """
         with self._leaving:
             found = self._published()
@@ -150,13 +151,13 @@ class Watch:
     def _published(self) -> dict[str, int] | None:
         try:
             return json.loads(self._client.key_value_try_get(_ERROR))
-        except Exception:  # there is none, or the coordinator is gone
+        except Exception:  # there is no error, or the coordinator is gone
             return None
 
     def _leave(self, found: dict[str, int]) -> NoReturn:
-        """Exit once all processes have seen the error, so that none fails by another's absence.
+        """Exit once all processes have seen the error, so that none fails because another is gone.
 
-        Exit handlers are left out: JAX's would wait for the other processes.
+        Exit handlers are skipped: JAX's would wait for the other processes.
         """
         if found["process"] != self._process:
             sys.stderr.write(
@@ -174,13 +175,13 @@ class Watch:
         os._exit(found["status"])
 
     def _meet(self, end: float) -> None:
-        """Wait until all processes have seen the error; the first one, with the store, is last."""
+        """Wait until all processes have seen the error; the first, with the store, exits last."""
         self._client.key_value_set(f"{_SEEN}/{self._process}", "")
         wait = self._client.blocking_key_value_get
         if self._process:
             wait(f"{_SEEN}/all", _milliseconds(end))
             return
-        with contextlib.suppress(Exception):  # one is gone
+        with contextlib.suppress(Exception):  # a process is gone
             for process in range(self._processes):
                 wait(f"{_SEEN}/{process}", _milliseconds(end))
         self._client.key_value_set(f"{_SEEN}/all", "")
@@ -195,7 +196,7 @@ _watch: Watch | None = None
 
 
 def watch(client: Client, *, process: int, processes: int) -> Watch:
-    """End all processes from now on where one of them ends by an error."""
+    """From now on, end all processes when one of them ends with an error."""
     global _watch
     _watch = Watch(client, process=process, processes=processes)
     sys.excepthook = functools.partial(_fail_by, sys.excepthook, _watch)
@@ -209,13 +210,13 @@ def _fail_by(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """The `sys.excepthook` of a process among several."""
+    """Report an uncaught error, and end all processes: the `sys.excepthook` of `watch`."""
     watch.fail(1, lambda: report(kind, error, trace))
 
 
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
-    """End all processes of the run where an error within, which is printed, ends this one."""
+    """End all processes if a SystemExit within this context, already reported, ends this one."""
     try:
         yield
     except SystemExit as end:

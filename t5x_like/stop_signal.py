@@ -1,4 +1,4 @@
-"""Stops a run at the same step on all processes when a signal comes."""
+"""Stop a run at the same step on all processes when a signal comes."""
 
 import contextlib
 import itertools
@@ -14,22 +14,22 @@ from jax._src import distributed  # its client of the coordination service has n
 
 from t5x_like.processes import Client
 
-_POLL = 0.5  # seconds from one look at the coordination service to the next
+_POLL = 0.5  # seconds between two looks at the coordination service
 _TIMEOUT = 300_000  # milliseconds for all processes to answer
 _ENDED = -1  # the answer of a process that has left its loop
 
-# All processes open their loops in the same order.
+# Numbers the agreements of a process; all processes begin their loops in the same order.
 _numbers = itertools.count()
 
 
 class _Cut(BaseException):
-    """Raised within work that is cut short."""
+    """Raised within `cutting_short` to end the work early."""
 
 
 class StopSignal:
-    """Turns SIGTERM and Ctrl-C into a decision, the same on all processes: stop after this step.
+    """Turns SIGTERM and Ctrl-C into the decision of all processes to stop after the same step.
 
-    A second Ctrl-C kills the process, which leaves the checkpoints whole.
+    A second Ctrl-C kills the process, which leaves the checkpoints intact.
     """
 
     _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -42,7 +42,7 @@ class StopSignal:
         self._agreement: Agreement | None = None
 
     def __enter__(self) -> "StopSignal":
-        if threading.current_thread() is threading.main_thread():  # no other may set handlers
+        if threading.current_thread() is threading.main_thread():  # others may not set handlers
             for number in self._SIGNALS:
                 self._handlers[number] = signal.signal(number, self._receive)
         if jax.process_count() > 1:
@@ -59,7 +59,7 @@ class StopSignal:
         if self._agreement is not None:
             self._agreement.close()
         for number, handler in self._handlers.items():
-            # None is a handler that was not set from Python, and cannot be set again from here.
+            # None stands for a handler that was not set from Python, and cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
@@ -71,9 +71,9 @@ class StopSignal:
 
     @contextlib.contextmanager
     def cutting_short(self) -> Iterator[None]:
-        """End the work within when a signal comes.
+        """End the work within this context early when a signal comes.
 
-        One process ends it at once, several where all come to the same `between_batches`.
+        A single process ends it at once, several at the `between_batches` that they agree on.
         """
         global _cutting
         try:
@@ -86,7 +86,7 @@ class StopSignal:
             _cutting = None
 
     def agreed(self) -> bool:
-        """Whether to stop; all processes call it after each step, and get the same result."""
+        """Return whether to stop; all processes call it after each step and get the same result."""
         stop = self._received.is_set() if self._agreement is None else self._agreement.tick()
         if stop:
             logging.warning("received a signal: saving, then stopping")
@@ -98,7 +98,7 @@ class StopSignal:
             raise _Cut
 
 
-# The signal whose `cutting_short` is open.
+# The StopSignal whose `cutting_short` is active.
 _cutting: StopSignal | None = None
 
 
@@ -109,16 +109,16 @@ def between_batches() -> None:
 
 
 class Agreement:
-    """Where all processes stop, found out in the background when the first of them is asked to.
+    """An agreement of all processes on the tick to stop at, made once one of them is asked to.
 
-    Each counts its ticks: steps, and batches of evaluations. No tick waits for another process
-    before one is asked to stop. Then each holds its count and publishes it, and all go on to one
-    tick after the largest. (A process may be within the step after its last tick, which needs the
-    others to take it too.)
+    Each process counts its ticks: steps, and batches of evaluations. No tick waits for another
+    process until one is asked to stop. Then each holds its count and publishes it from a background
+    thread, and all continue to one tick after the largest count. (A process may be within the step
+    after its last tick, which needs the others to take it too.)
 
     Args:
-        client: of the coordination service.
-        process, processes: the number of this process, and of all.
+        client: the client of the coordination service.
+        process, processes: the index of this process, and the number of processes.
         asked: set when this process is asked to stop.
     """
 
@@ -141,7 +141,7 @@ class Agreement:
             return self._target is not None and self._count >= self._target
 
     def close(self) -> None:
-        """End without an agreement, or after it."""
+        """End the background thread, and publish that this process has left its loop."""
         with self._lock:
             self._closed = True
             if not self._answered:
@@ -179,5 +179,5 @@ class Agreement:
             int(self._client.blocking_key_value_get(f"{self._prefix}/{process}", _TIMEOUT))
             for process in range(self._processes)
         ]
-        if _ENDED not in counts:  # else all come to the end of their loop
+        if _ENDED not in counts:  # otherwise all reach the end of their loop
             self._target = max(counts) + 1

@@ -1,4 +1,4 @@
-"""Checkpoints: written while the run goes on, checked before they are trusted."""
+"""Checkpoints: written in the background, and checked for damage before they are used."""
 
 from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import (

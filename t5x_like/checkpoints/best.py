@@ -1,4 +1,4 @@
-"""The best checkpoint of a run by a number of its evaluations, kept beside the newest ones."""
+"""Choose the best checkpoint of a run by a metric, to keep it beside the newest checkpoints."""
 
 import json
 import math
@@ -14,19 +14,19 @@ from t5x_like.processes import from_first_process
 
 
 class BestCheckpoint:
-    """The values of a number in the evaluations so far, stored beside the checkpoints.
+    """The values of a metric in the evaluations so far, stored beside the checkpoints.
 
-    The file `best.json` has the number, and its value at each step that was evaluated; a resumed
-    run goes on with it.
+    The file `best.json` has the metric's name, the best step, and the value at each step that was
+    evaluated; a resumed run continues with it.
 
     Args:
-        folder: of the checkpoints.
-        number: the name of the number in the evaluations.
-        smaller_is_better: as for a loss.
+        folder: the folder of the checkpoints.
+        number: the name of the metric in the evaluations.
+        smaller_is_better: whether smaller values are better, as for a loss.
         patience: evaluations without a better value after which training stops; 0 for never.
 
     Raises:
-        CheckpointError: the folder has the values of another number.
+        CheckpointError: the folder has the values of another metric.
     """
 
     def __init__(
@@ -47,29 +47,29 @@ class BestCheckpoint:
             }
 
     def _stored(self) -> dict[str, Any] | None:
-        """What the file has, None where there is none."""
+        """Return the content of the file, or None if it does not exist."""
         return read_best(self._path.parent) if self._path.exists() else None
 
     @property
     def step(self) -> int | None:
-        """The step with the best value, the first of several; None without any."""
+        """The step with the best value (the first, if several are equal); None without a value."""
         sign = 1 if self._smaller else -1
         known = {step: sign * value for step, value in self.values.items() if value == value}
         return min(known, key=lambda step: (known[step], step)) if known else None
 
     @property
     def exhausted(self) -> bool:
-        """Whether the last `patience` evaluations have brought nothing better."""
+        """Whether the metric has not improved for `patience` evaluations."""
         if not self._patience or self.step is None:
             return False
         return sum(step > self.step for step in self.values) >= self._patience
 
     def resume_at(self, step: int | None) -> None:
-        """Forget the values after the step of the checkpoint from which a run goes on."""
+        """Forget the values after the step that a run resumes from; None forgets all values."""
         self.values = {own: value for own, value in self.values.items() if own <= (step or 0)}
 
     def add(self, step: int, value: float) -> None:
-        """Add the value of an evaluated step, whose checkpoint is on disk; NaN is never best."""
+        """Add the value at an evaluated step, whose checkpoint is on disk; NaN is never best."""
         self.values[step] = float(value)
         if jax.process_index() != 0:
             return
@@ -83,6 +83,6 @@ class BestCheckpoint:
         paths.write_whole(self._path, json.dumps(stored, indent=2) + "\n")
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Orbax's contract of a preservation policy: keep the best checkpoint."""
+        """Return for each checkpoint whether it is the best: an Orbax preservation policy."""
         del context
         return [one.step == self.step for one in checkpoints]

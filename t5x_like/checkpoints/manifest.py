@@ -1,7 +1,7 @@
 """The sizes and checksums of a folder's files: written once, compared before each use.
 
-They find damage that neither a rename nor the file format reveals: a disk that later lost or
-changed bytes. A flipped bit in an array, for one, would be read as another number.
+They reveal damage that neither the rename nor the file format does: bytes that a disk later lost or
+changed. A flipped bit in an array, for example, would be read as another number.
 """
 
 import json
@@ -23,14 +23,14 @@ _PIECE = 1 << 22  # bytes read at once
 _READERS = 8
 
 
-Sums = dict[str, list[int]]  # of files by name: bytes and CRC-32
+Sums = dict[str, list[int]]  # {file name: [bytes, CRC-32]}
 
 
 def write(folder: epath.Path) -> None:
     """Write the manifest of the files in the folder's subfolders.
 
-    Files that a process has summed (`sum_own`) are not read again. The manifest has two lines: JSON
-    of {file: [bytes, CRC-32]}, and the CRC-32 of that line.
+    Files whose checksums a process has computed (`sum_own`) are not read again. The manifest has
+    two lines: JSON of {file: [bytes, CRC-32]}, and the CRC-32 of that line.
     """
     known: Sums = {}
     for path in folder.glob(f"{_OWN}*"):
@@ -40,10 +40,12 @@ def write(folder: epath.Path) -> None:
 
 
 def sum_own(folder: epath.Path, *, process: int, written: Iterable[str]) -> None:
-    """Sum the files that a process has written to a folder, for `write`.
+    """Compute and store the checksums of the files that a process has written, for `write`.
 
     Args:
-        written: their names, or their folders'.
+        folder: the folder of the manifest.
+        process: the index of the process.
+        written: prefixes of the names of these files, relative to the folder.
     """
     own = tuple(written)
     names = [name for name in _names(folder) if name.startswith(own)]
@@ -65,7 +67,7 @@ def _write(path: epath.Path, sums: Sums) -> None:
 
 
 def damage(folder: epath.Path, *, within: str = "") -> str | None:
-    """Describe the first damaged file, None if all are intact; call it on all processes.
+    """Describe the first damaged file, or return None if all are intact; call it on all processes.
 
     Each process checks its share of the files.
 
@@ -111,7 +113,7 @@ def _difference(folder: epath.Path, name: str, was: Sequence[int]) -> str | None
 
 
 def _measure(path: epath.Path) -> list[int]:
-    """Size in bytes and CRC-32 of a file."""
+    """Return the size in bytes and the CRC-32 of a file."""
     size = checksum = 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):

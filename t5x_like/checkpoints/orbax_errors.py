@@ -1,4 +1,4 @@
-"""The errors of Orbax's threads, which are raised again where a checkpoint is waited for."""
+"""Filters for the errors that Orbax's threads log; waiting for a checkpoint raises them again."""
 
 import functools
 import logging as standard_logging
@@ -16,13 +16,13 @@ _ORBAX = str(pathlib.Path(orbax.checkpoint.__file__).parent)
 
 @functools.cache
 def leave_out_tracebacks() -> None:
-    """Leave out what is printed of an error in a thread of Orbax; --verbosity=1 shows it.
+    """Suppress the output about errors in Orbax's threads; --verbosity=1 shows it.
 
-    Where a file cannot be written, on a full disk for example, each thread of a save fails and logs
-    it, asyncio logs those that Orbax did not wait for, TensorStore prints that it finds their event
-    loops closed, and Python warns of what was to be awaited after the failure: hundreds of lines
-    around the one line of the `CheckpointWriteError`. Some come after it, so this holds for the
-    rest of the process.
+    If a file cannot be written, on a full disk for example, each thread of a save fails and logs
+    it, asyncio logs the futures that Orbax did not wait for, TensorStore prints that their event
+    loops are closed, and Python warns of coroutines that were never awaited: hundreds of lines
+    around the line of the `CheckpointWriteError`. Some come after it, so the output stays
+    suppressed for the rest of the process.
     """
     for logger in (logging.get_absl_logger(), standard_logging.getLogger("asyncio")):
         logger.addFilter(_keep)
@@ -36,7 +36,7 @@ def _keep(record: standard_logging.LogRecord) -> bool:
 
 
 def _of_orbax(record: standard_logging.LogRecord) -> bool:
-    """Whether an error is logged by Orbax, came through its functions, or is TensorStore's."""
+    """Return whether Orbax logged an error, or it passed through Orbax or came from TensorStore."""
     if not record.exc_info:
         return False
     if record.exc_info[2] is None:  # no Python code raised it: TensorStore's C++ ended a future
@@ -49,6 +49,6 @@ def _of_orbax(record: standard_logging.LogRecord) -> bool:
 def _report(
     report: Callable[["sys.UnraisableHookArgs"], object], error: "sys.UnraisableHookArgs"
 ) -> None:
-    """Report an error that no caller can catch, but for a loop that was closed after a failure."""
+    """Report an error that no caller can catch, unless a failed save has closed its event loop."""
     if logging.level_debug() or str(error.exc_value) != "Event loop is closed":
         report(error)

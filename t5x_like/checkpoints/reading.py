@@ -1,4 +1,4 @@
-"""Read checkpoints: the newest intact one in a folder, whole or its parameters alone."""
+"""Read the newest intact checkpoint in a folder: the whole train state, or only the parameters."""
 
 import base64
 import contextlib
@@ -20,10 +20,11 @@ from t5x_like import paths
 from t5x_like.checkpoints import manifest
 from t5x_like.processes import from_first_process
 
-PARAMS, TRAINING, DATA, METADATA = "params", "training", "data", "metadata"  # items, as folders
+# The items of a checkpoint, a subfolder each.
+PARAMS, TRAINING, DATA, METADATA = "params", "training", "data", "metadata"
 ARRAYS = (PARAMS, TRAINING)
 
-COMMITTED = "commit_success.txt"  # of a finished checkpoint in a bucket
+COMMITTED = "commit_success.txt"  # marks a finished checkpoint in a bucket
 
 BEST = "best.json"  # in the folder of the checkpoints, see `best.BestCheckpoint`
 
@@ -33,15 +34,15 @@ DataState = Mapping[int, bytes]
 
 
 class CheckpointError(ValueError):
-    """There is no checkpoint, a setting is out of range, or the model does not fit."""
+    """There is no checkpoint, a setting is out of range, or it does not fit the model."""
 
 
 class DamagedCheckpointError(CheckpointError):
-    """The files of a checkpoint differ from those that were written."""
+    """The files of a checkpoint differ from what was written."""
 
 
 def checkpoint_steps(folder: epath.PathLike) -> list[int]:
-    """The steps of the finished checkpoints in a folder, in order; damaged ones count."""
+    """Return the steps of the finished checkpoints in a folder, in order, damaged or not."""
     folder = epath.Path(folder)
     if not folder.is_dir():
         return []
@@ -52,7 +53,7 @@ def checkpoint_steps(folder: epath.PathLike) -> list[int]:
 
 
 def read_best(folder: epath.PathLike) -> dict[str, Any]:
-    """Read the file of the best checkpoint in a folder of checkpoints: `number`, `step`, `values`.
+    """Read best.json in a folder of checkpoints: its entries `number`, `step` and `values`.
 
     Raises:
         CheckpointError: there is no such file, or it is not readable.
@@ -70,7 +71,9 @@ def read_best(folder: epath.PathLike) -> dict[str, Any]:
 
 
 def locate(path: epath.PathLike) -> epath.Path:
-    """The folder of a checkpoint: RUN/best and RUN/checkpoints/best are the best one of a run.
+    """Resolve RUN/best and RUN/checkpoints/best to the folder of a run's best checkpoint.
+
+    Other paths, and a path `best` that exists, are returned unchanged.
 
     Raises:
         CheckpointError: the run has no best checkpoint.
@@ -89,7 +92,7 @@ def locate(path: epath.PathLike) -> epath.Path:
 def read_metadata(path: epath.PathLike) -> dict[str, Any]:
     """Read the metadata of a checkpoint: `Checkpoints(metadata=...)`, `step` and `versions`.
 
-    The versions are those of the libraries that wrote it.
+    The versions are {library: version} of the libraries that wrote the checkpoint.
 
     Args:
         path: as for `restore_params`.
@@ -104,27 +107,28 @@ def read_metadata(path: epath.PathLike) -> dict[str, Any]:
 def restore_params(
     path: epath.PathLike, abstract: PyTree | None = None, *, whole: bool = True, average: int = 1
 ) -> tuple[PyTree, int]:
-    """Read the parameters of a checkpoint alone; call it on all processes.
+    """Read only the parameters of a checkpoint; call it on all processes.
 
     With `average` above 1 they are the mean over that many checkpoints (Vaswani et al. 2017,
-    section 6.1), summed in float32. One checkpoint after the other is read and added, so that at
-    most two are in memory.
+    section 6.1), summed in float32. The checkpoints are read and added one after the other, so that
+    at most two are in memory.
 
     Args:
-        path: a checkpoint, a folder of checkpoints, or a run with a folder `checkpoints` in it; of
-            several the newest intact one is read, and damaged ones are reported.
+        path: a checkpoint, a folder of checkpoints, or a run with a folder `checkpoints` in it; if
+            there are several checkpoints, the newest intact one is read, and newer, damaged ones
+            are logged.
         abstract: shapes, dtypes and shardings to restore to (`jax.ShapeDtypeStruct`), on any mesh;
-            floating dtypes may differ from the stored ones, and without a sharding an array goes to
-            the first device. None: NumPy arrays as stored.
-        whole: require that the checkpoint has no other parameters; else these are ignored.
+            floating dtypes may differ from the stored dtypes, and without a sharding an array goes
+            to the first device. None returns NumPy arrays as stored.
+        whole: whether to require that the checkpoint has no other parameters; False ignores them.
         average: the number of newest intact checkpoints to average.
 
     Returns:
-        The parameters and the step that they, or the newest of them, were saved at.
+        The parameters, and the step of the checkpoint, or of the newest that is averaged.
 
     Raises:
         CheckpointError: there is no checkpoint at `path`, none is intact or fewer than `average`,
-            folders were renamed, or a parameter is missing or of another shape.
+            folders were renamed, or a parameter is missing or has another shape.
     """
     if average < 1:
         raise CheckpointError(f"average={average} must be 1 or more")
@@ -137,7 +141,7 @@ def restore_params(
     read = functools.partial(_restore_arrays, cast=True, whole=whole)
     newest = folders[0]
     params = read(newest / PARAMS, abstract) if average == 1 else _mean(folders, abstract, read)
-    # A checkpoint that was given away may have been renamed.
+    # A copy of a checkpoint may have been renamed.
     step = from_first_process(lambda: _step(newest))
     return params, int(newest.name) if step is None else step
 
@@ -145,7 +149,7 @@ def restore_params(
 def _mean(
     folders: Sequence[epath.Path], abstract: PyTree | None, read: Callable[..., PyTree]
 ) -> PyTree:
-    """The mean of checkpoints' parameters, in the dtypes of one of them."""
+    """Average the parameters of checkpoints, in the dtypes of `abstract`, or as stored."""
     wide = None
     if abstract is not None:
         wide = jax.tree.map(lambda leaf: leaf.update(dtype=np.float32), abstract)
@@ -155,7 +159,7 @@ def _mean(
     sums = [leaf.astype(np.float32) for leaf in jax.tree.leaves(first)]
     del first
     for folder in folders[1:]:
-        # Leaf by leaf, so that an old sum is gone before the next new one is made.
+        # Leaf by leaf, so that each old sum is freed before the next sum is made.
         for number, leaf in enumerate(jax.tree.leaves(read(folder / PARAMS, wide))):
             sums[number] = sums[number] + leaf.astype(np.float32)
     means = [(leaf / len(folders)).astype(dtype) for leaf, dtype in zip(sums, dtypes, strict=True)]
@@ -163,7 +167,7 @@ def _mean(
 
 
 def parameter_shapes(path: epath.PathLike) -> dict[str, tuple[int, ...]]:
-    """The shapes of a checkpoint's parameters, by path; `path` is as for `restore_params`."""
+    """Return the shapes of a checkpoint's parameters by name; for `path` see `restore_params`."""
     folder = newest_intact(path, item=PARAMS) / PARAMS
     saved = ocp.PyTreeCheckpointHandler().metadata(folder).tree
     return {
@@ -172,14 +176,14 @@ def parameter_shapes(path: epath.PathLike) -> dict[str, tuple[int, ...]]:
 
 
 def restore_state(folder: epath.Path, abstract: Any) -> tuple[Any, DataState]:
-    """The train state in a checkpoint's folder, and the positions of all shards of the data."""
+    """Read the train state in a checkpoint's folder, and the positions in all data shards."""
     params = _restore_arrays(folder / PARAMS, abstract.params, cast=False)
     rest = _restore_arrays(folder / TRAINING, all_but_params(abstract), cast=False)
     return dataclasses.replace(abstract, params=params, **rest), _positions(folder / DATA)
 
 
 def _positions(folder: epath.Path) -> DataState:
-    """The positions of all shards; each is read when it is looked up."""
+    """Return the positions in all shards; each is read when it is looked up."""
     names = from_first_process(lambda: [path.name for path in folder.glob(f"*{POSITION}")])
     if names:
         return _Positions({int(name.removesuffix(POSITION)): folder / name for name in names})
@@ -191,7 +195,7 @@ def _positions(folder: epath.Path) -> DataState:
 
 
 class _Positions(Mapping[int, bytes]):
-    """The files of the positions by shard, of which a process reads its own."""
+    """The positions by shard, read lazily: a process looks up only its shards."""
 
     def __init__(self, files: Mapping[int, epath.Path]):
         self._files = files
@@ -212,7 +216,7 @@ class _Positions(Mapping[int, bytes]):
 def _restore_arrays(
     folder: epath.Path, abstract: PyTree | None, *, cast: bool, whole: bool = True
 ) -> PyTree:
-    """Read one item, as NumPy arrays if `abstract` is None; `cast` lets floating dtypes differ."""
+    """Read an item, as NumPy arrays if `abstract` is None; `cast` allows other floating dtypes."""
     handler = ocp.PyTreeCheckpointHandler()
     saved = handler.metadata(folder).tree
     with contextlib.closing(ocp.Checkpointer(handler)) as reader:
@@ -236,7 +240,7 @@ def _restore_arrays(
 def _check_match(
     folder: epath.Path, saved: PyTree, abstract: PyTree, *, cast: bool, whole: bool
 ) -> None:
-    """Raise an error with the first parameter in which the checkpoint and the model differ."""
+    """Raise an error that names the first parameter in which checkpoint and model differ."""
     stored = {"/".join(path): leaf for path, leaf in ocp.tree.to_flat_dict(saved).items()}
     wanted = {"/".join(path): leaf for path, leaf in ocp.tree.to_flat_dict(abstract).items()}
     where = f"checkpoint {folder}"
@@ -254,12 +258,20 @@ def _check_match(
 
 
 def newest_intact(path: epath.PathLike, *, item: str = "") -> epath.Path:
-    """The newest checkpoint at a path whose item is intact; newer, damaged ones are logged."""
+    """Return the newest checkpoint at a path whose `item` is intact (all items, if it is empty).
+
+    Newer, damaged checkpoints are logged.
+    """
     return _intact(path, item=item, count=1)[0]
 
 
 def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
-    """The newest `count` intact checkpoints, or all if there are fewer; at least one."""
+    """Return the newest `count` intact checkpoints, or all if there are fewer; at least one.
+
+    Raises:
+        CheckpointError: there is no checkpoint (DamagedCheckpointError: none is intact), or folders
+            were renamed.
+    """
     candidates = [epath.Path(one) for one in from_first_process(lambda: _candidates(path))]
     found: list[epath.Path] = []
     problems: list[str] = []
@@ -281,7 +293,7 @@ def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
 
 
 def _candidates(path: epath.PathLike) -> list[str]:
-    """The checkpoints at a path, the newest first, whether intact or not."""
+    """Return the checkpoints at a path, newest first, whether intact or not."""
     path = paths.absolute(locate(path))
     if (path / manifest.NAME).exists() or (path / PARAMS).exists():
         return [str(path)]
@@ -292,10 +304,10 @@ def _candidates(path: epath.PathLike) -> list[str]:
 
 
 def _check_name(folder: epath.Path, *, given: epath.PathLike) -> None:
-    """Check that a folder has the name of its step; one that was given itself may have any.
+    """Check that a folder is named after its step, unless the user gave this very folder.
 
     Raises:
-        CheckpointError: folders were renamed: the newest by name would not be the newest.
+        CheckpointError: folders were renamed, so the newest by name may not be the newest.
     """
     if folder == paths.absolute(given) or _step(folder) in (None, int(folder.name)):
         return
@@ -308,7 +320,7 @@ def _check_name(folder: epath.Path, *, given: epath.PathLike) -> None:
 
 
 def _step(folder: epath.Path) -> int | None:
-    """The step in a checkpoint's metadata; None where it is not there."""
+    """Return the step in a checkpoint's metadata; None if it is missing or not readable."""
     try:
         return json.loads((folder / METADATA / "metadata.json").read_text()).get("step")
     except (OSError, ValueError):
@@ -316,7 +328,7 @@ def _step(folder: epath.Path) -> int | None:
 
 
 def _explain_absence(path: epath.Path) -> str:
-    """Explain that a path is not a checkpoint, with the nearest one."""
+    """Explain that there is no checkpoint at a path, and suggest the nearest name."""
     if path.exists():
         return f"no checkpoint at {path}: it contains no finished one, a folder named by its step"
     present, missing = path.parent, path.name
@@ -332,12 +344,12 @@ def _explain_absence(path: epath.Path) -> str:
 
 
 def agreed_steps(folder: epath.Path) -> list[int]:
-    """`checkpoint_steps` as the first process sees them: shared storage may show others less."""
+    """Return `checkpoint_steps` of the first process: shared storage may show others fewer."""
     return from_first_process(lambda: checkpoint_steps(folder))
 
 
 def all_but_params(state: Any) -> dict[str, Any]:
-    """The fields of a train state that a checkpoint stores under TRAINING: those that are set."""
+    """Return the fields that a checkpoint stores under TRAINING: all but `params` and None."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
     return {k: value for k, value in fields.items() if k != PARAMS and value is not None}
 

@@ -1,18 +1,19 @@
-"""Asynchronous, sharded checkpoints, whose files are checked byte for byte before they are used.
+"""Asynchronous, sharded checkpoints, whose checksums are verified before they are used.
 
 The folder of checkpoints of a run contains one folder for each saved step:
 
-    <folder>/<step>/params/...               the parameters, alone, so that they load alone
+    <folder>/<step>/params/...               the parameters, which can be loaded without the rest
                     training/...             step, optimizer state, PRNG key data, memory if any
                     data/<shard>.bin         the position in a virtual shard of the data
-                    metadata/metadata.json   the config and the versions that wrote it
+                    metadata/metadata.json   the config, and the versions of the libraries
                     manifest.json            size and CRC-32 of every file above
-    <folder>/best.json                       the best step so far, where a run chooses it (best.py)
+    <folder>/best.json                       the best step so far, if a run chooses it (best.py)
 
 Each process writes its part of the arrays and the positions of its shards from a background thread
-into a temporary folder, and sums what it wrote. Then the first one writes the manifest, and renames
-the folder: a kill at any moment leaves either a whole checkpoint or none. In a bucket, where
-nothing is renamed, it writes the folder in place, and `commit_success.txt` as its last object.
+into a temporary folder, and computes checksums of what it wrote. Then the first process writes the
+manifest and renames the folder: a kill at any moment leaves a complete checkpoint or none. In a
+bucket, where nothing can be renamed, the folder is written under its final name, and
+`commit_success.txt` as its last object.
 """
 
 import asyncio
@@ -38,8 +39,8 @@ from t5x_like.checkpoints import manifest, orbax_errors, reading
 from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
 
-# In the keys of Orbax's barriers: all processes have written; the first one has finished the
-# checkpoint; and before and after all know that the save has ended.
+# Parts of the keys of Orbax's barriers: all processes have written; the first process has finished
+# the checkpoint; all processes agree that the save has ended (a barrier before and one after).
 _WRITTEN, _COMMITTED, _ENDED = "async_write_complete", "async_commit_complete", "set_value"
 _VERSIONED = ("jax", "flax", "optax", "orbax-checkpoint")
 
@@ -55,10 +56,10 @@ class Checkpoints:
         folder: the folder of the checkpoints; created if absent.
         every: steps from one checkpoint to the next, for `due`; 0 if no step is due.
         keep: the number of newest checkpoints to keep.
-        keep_every: checkpoints at multiples of it are kept forever; a multiple of `every`.
+        keep_every: checkpoints at multiples of this step are kept forever; a multiple of `every`.
         metadata: JSON values stored with each checkpoint, such as the config.
-        best: chooses a checkpoint that is kept, too.
-        may_write: called before each checkpoint; raises an error if another run has the folder.
+        best: chooses the best checkpoint, which is kept in addition.
+        may_write: called before each save; raises an error if another run uses the folder.
 
     Raises:
         CheckpointError: a setting is out of range, or nothing can be written to the folder.
@@ -87,10 +88,10 @@ class Checkpoints:
         self._may_write = may_write
         versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
         self._metadata = {**(metadata or {}), "versions": versions}
-        json.dumps(self._metadata)  # an error now, and not at the first save
+        json.dumps(self._metadata)  # raise an error now rather than at the first save
         self._saving: int | None = None
-        self._committed: int | None = None  # the same, once it is finished on all processes
-        self._saver: threading.Thread | None = None  # that called `save`
+        self._committed: int | None = None  # `_saving`, once it is finished on all processes
+        self._saver: threading.Thread | None = None  # the thread that called `save`
         _probe(self.folder)
 
     def __enter__(self) -> "Checkpoints":
@@ -102,11 +103,11 @@ class Checkpoints:
         except CheckpointWriteError as failure:
             if error is None:
                 raise
-            if not isinstance(error, CheckpointWriteError):  # which is the same failure
+            if not isinstance(error, CheckpointWriteError):  # that is the same failure
                 logging.error("%s", failure)  # the error that ended the run is raised
 
     def due(self, step: int) -> bool:
-        """Whether to save at this step."""
+        """Return whether to save at this step."""
         return bool(self._every) and step % self._every == 0
 
     def save(
@@ -118,14 +119,14 @@ class Checkpoints:
         """Copy the state to the host, and write it in a background thread.
 
         Args:
-            step: the number of steps taken, the name of the checkpoint.
-            state: a dataclass with `params` and other fields, arrays or None; it may be donated
-                afterwards.
-            data_state: the position in each virtual shard that this process reads, perhaps still
-                to come; None without one.
+            step: the number of steps taken, which names the checkpoint.
+            state: a dataclass of arrays or None, with `params` and other fields; its arrays may be
+                donated afterwards.
+            data_state: {virtual shard: position} of the shards that this process reads, or a
+                future of it; None for data without positions.
 
         Raises:
-            CheckpointWriteError: this save, or the one before it, could not be written.
+            CheckpointWriteError: this or the previous save could not be written.
         """
         self._may_write()
         self.wait()
@@ -151,7 +152,7 @@ class Checkpoints:
             self._saving = None
 
     def close(self) -> None:
-        """Wait for the last save, as `wait` does, and end the threads."""
+        """Wait for the last save, and end the threads; raise CheckpointWriteError if it failed."""
         if "_manager" in self.__dict__:
             with self._named_failure():
                 self._manager.close()
@@ -162,7 +163,7 @@ class Checkpoints:
         """Restore the newest intact checkpoint; None if the folder has none.
 
         Newer, damaged checkpoints are logged, and renamed to `<step>.damaged` so that the run can
-        save those steps again.
+        save at their steps again.
 
         Args:
             abstract: the train state as `jax.ShapeDtypeStruct`s with shardings, on any mesh.
@@ -171,11 +172,12 @@ class Checkpoints:
             The train state, and the positions in the shards of all processes.
 
         Raises:
-            DamagedCheckpointError: none is intact; the caller decides whether to start anew.
-            CheckpointError: a parameter is missing or of another shape or dtype.
+            DamagedCheckpointError: there are checkpoints, but none is intact; the caller decides
+                whether to start anew.
+            CheckpointError: a parameter is missing or has another shape or dtype.
         """
-        self.close()  # Orbax lists the steps once, when it opens a folder
-        # A folder without files is none in a bucket.
+        self.close()  # Orbax lists the steps only once, when it opens a folder
+        # In a bucket a folder without files does not exist.
         for path in self.folder.iterdir() if self.folder.exists() else ():
             if path.name.endswith(ocp.utils.TMP_DIR_SUFFIX):
                 logging.warning("%s was never finished and is not used", path)
@@ -189,7 +191,7 @@ class Checkpoints:
         return reading.restore_state(newest, abstract)
 
     def restore(self, abstract: Any, *, step: int) -> tuple[Any, DataState]:
-        """Restore the checkpoint of a step; arguments and errors as for `restore_latest`."""
+        """Restore the checkpoint of a step; for the arguments and errors see `restore_latest`."""
         self.wait()
         return reading.restore_state(reading.newest_intact(self.folder / str(step)), abstract)
 
@@ -216,10 +218,10 @@ class Checkpoints:
         )
 
     def _meet(self, *, key: str, timeout_ms: int) -> None:
-        """Wait for the other processes in the background; a process sums what it wrote before.
+        """Wait for the other processes, and first compute checksums of what this process wrote.
 
-        One whose part of the save failed does not wait for them to agree that it has ended: they
-        wait for it where all have written, and its error ends the run.
+        A process whose part of the save failed skips the barriers at the end of the save: the
+        others still wait at an earlier barrier, and its error ends the run.
         """
         in_background = threading.current_thread() is not self._saver
         if _ENDED in key and in_background and self._committed != self._saving:
@@ -239,7 +241,7 @@ class Checkpoints:
     @property
     def _unfinished(self) -> epath.Path:
         unfinished = self.folder / f"{self._saving}{ocp.utils.TMP_DIR_SUFFIX}"
-        # Object stores cannot rename: there Orbax writes in place.
+        # Object stores cannot rename: there Orbax writes under the final name.
         return unfinished if unfinished.exists() else self.folder / str(self._saving)
 
     @contextlib.contextmanager
@@ -255,13 +257,13 @@ class Checkpoints:
 def _positions(
     data_state: Mapping[int, bytes] | Future[Mapping[int, bytes] | None] | None,
 ) -> dict[str, bytes]:
-    """The files of the positions in the data, once they are known."""
+    """Wait for the positions in the data, and return {file name: position}."""
     found = data_state.result() if isinstance(data_state, Future) else data_state
     return {f"{shard}{reading.POSITION}": position for shard, position in (found or {}).items()}
 
 
 class _FilesHandler(ocp.AsyncCheckpointHandler):
-    """Small files. Processes that read the same shard write its position, each of them whole."""
+    """Writes small files atomically: processes that read the same shard write the same file."""
 
     async def async_save(self, directory: epath.Path, args: "_SaveFiles") -> list[Any]:
         write = asyncio.to_thread(self.save, directory, args)
@@ -290,7 +292,7 @@ def _set_aside(folder: epath.Path) -> None:
 
 
 def _probe(folder: epath.Path) -> None:
-    """Raise an error if the folder cannot be written, now and not later in a thread."""
+    """Raise an error now, rather than later in a thread, if the folder cannot be written."""
     probe = folder / f".probe-{jax.process_index()}"
     try:
         with paths.requests(folder):

@@ -1,4 +1,4 @@
-"""Beam search with Hugging Face's algorithm and stopping rule: the same tokens as its output."""
+"""Beam search with Hugging Face's algorithm and stopping rule, so that it yields equal tokens."""
 
 import dataclasses
 import functools
@@ -21,12 +21,12 @@ EarlyStopping = bool | Literal["never"]
 
 @dataclasses.dataclass(frozen=True)
 class PowerPenalty:
-    """length ** alpha, as Hugging Face's length_penalty: 0 ranks by log p, 1 by log p per token."""
+    """length ** alpha, Hugging Face's length_penalty: 0 ranks by log p, 1 by log p per token."""
 
     alpha: float = 1.0
 
     def __call__(self, length: int) -> float:
-        """The divisor of log p for a hypothesis of `length` tokens."""
+        """Return the divisor of log p for a hypothesis of `length` tokens."""
         return float(length**self.alpha)
 
 
@@ -37,7 +37,7 @@ class GoogleNMTPenalty:
     alpha: float = 0.6
 
     def __call__(self, length: int) -> float:
-        """The divisor of log p for a hypothesis of `length` tokens."""
+        """Return the divisor of log p for a hypothesis of `length` tokens."""
         return float(((5 + length) / 6) ** self.alpha)
 
 
@@ -50,8 +50,8 @@ class Beams:
 
     Attributes:
         tokens: int32, up to and including the end token, then pad_id.
-        lengths: int32, the end token included; 0 where a prompt has fewer hypotheses than n.
-        scores: log p / length_penalty(length); -inf where there is no hypothesis.
+        lengths: int32, the end token included; 0 if a prompt has fewer than n hypotheses.
+        scores: log p / length_penalty(length); -inf in the slots without a hypothesis.
     """
 
     tokens: Int[Array, "B n N"]
@@ -61,7 +61,7 @@ class Beams:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The static settings of a search: another plan is another compilation."""
+    """The static settings of a search; each distinct plan is compiled separately."""
 
     beams: int
     max_new_tokens: int
@@ -71,12 +71,12 @@ class _Plan:
 
     @property
     def candidates(self) -> int:
-        """The candidates per prompt: `beams` of them continue even if all others are end tokens."""
+        """The candidates per prompt: enough that at least `beams` of them are not end tokens."""
         return max(2, 1 + len(self.eos_ids)) * self.beams
 
 
 class _Ranking(flax.struct.PyTreeNode):
-    """The length penalties, for 1 to N tokens, and the rule for when a prompt is finished.
+    """The length penalties for 1 to N tokens, and the rule for finishing a prompt.
 
     Attributes:
         penalties: the divisors of log p for finished hypotheses.
@@ -94,13 +94,13 @@ class _State(flax.struct.PyTreeNode):
 
     Attributes:
         step: number of tokens in every running hypothesis.
-        running_tokens: padded, as are finished_tokens.
+        running_tokens: the tokens so far, padded to N.
         running_scores: sums of log p, best first.
-        finished_tokens: including the end token, if there is one.
+        finished_tokens: the tokens including the end token, if there is one, padded to N.
         finished_lengths: 0 in an empty slot.
         finished_scores: log p divided by the length penalty, best first.
-        improvable: whether a running hypothesis may still replace a finished one.
-        prompt: the tokens before a hypothesis that filters count, or None.
+        improvable: whether a running hypothesis may still replace a finished hypothesis.
+        prompt: the prompt tokens that filters count, or None.
     """
 
     step: Int[Array, ""]
@@ -134,25 +134,26 @@ def beam_search(
     Hypotheses of max_new_tokens tokens count as finished.
 
     Args:
-        extend: as for `generate`, as are logits, cache, eos_ids, pad_id and room.
-        logits: [B, V], at the last token of each prompt.
+        extend: (tokens [B, 1], cache) -> (logits [B, 1, V], cache), see `generate`.
+        logits: the logits at the last token of each prompt, from prefill.
         cache: the cache of the B prompts, not yet repeated for the beams.
         beams: K, at most V.
         max_new_tokens: N.
         eos_ids: one id or several.
-        pad_id: the padding after the end of a hypothesis.
+        pad_id: the padding token after the end of a hypothesis.
         length_penalty: maps the number of generated tokens (the end token included, the prompt
             not) to the divisor of log p.
         early_stopping: when to finish a prompt with K finished hypotheses. True: at once. False:
-            when the best running one, scored at its current length, is below the worst of them.
-            "never": when no running one could exceed the worst of them at any length.
-        filters: applied to log p, which is not normalized again.
-        prompt: as for `generate`.
+            when the best running hypothesis, scored at its current length, is below the worst
+            finished one. "never": when no running hypothesis could exceed the worst finished one
+            at any length.
+        filters: applied to log p, which is not renormalized afterwards.
+        prompt: the prompt tokens that filters count, see `generate`.
         returned: n, at most K.
         room: number of tokens that fit into the cache after the prompt, if known.
 
     Raises:
-        ValueError: a setting out of range.
+        ValueError: a setting is out of range.
     """
     ends = check_request(
         logits, max_new_tokens=max_new_tokens, eos_ids=eos_ids, pad_id=pad_id, room=room
@@ -180,7 +181,7 @@ def _rank(
                 "above 0 and finite at every length up to max_new_tokens"
             )
     bounds = penalties
-    if early_stopping == "never":  # log p <= 0: the largest penalty ahead gives the best score.
+    if early_stopping == "never":  # log p <= 0: the largest penalty ahead bounds the final score
         bounds = np.maximum.accumulate(penalties[::-1])[::-1]
     elif not isinstance(early_stopping, bool):
         nearest = hint(str(early_stopping), ["False", "True", "never"])
@@ -231,7 +232,7 @@ def _search(
         return state, cache.reorder(rows)
 
     every_beam = jnp.repeat(logits, plan.beams, axis=0)
-    # The parents are of no interest: all beams start from the one row of their prompt.
+    # The parents are not needed: all beams of a prompt start from the same cache row.
     state, _ = _advance(_start(prompts, prompt, plan=plan), every_beam, ranking, plan=plan)
     return jax.lax.while_loop(unfinished, step, (state, cache.repeat(plan.beams)))[0]
 
@@ -243,7 +244,7 @@ def _start(prompts: int, prompt: Array | None, *, plan: _Plan) -> _State:
     return _State(
         step=jnp.zeros((), jnp.int32),
         running_tokens=tokens,
-        # Start from one hypothesis: K equal ones would choose the same tokens K times.
+        # Start from one hypothesis: K equal hypotheses would choose the same tokens K times.
         running_scores=empty.at[:, 0].set(0.0),
         finished_tokens=tokens,
         finished_lengths=jnp.zeros(places, jnp.int32),
@@ -256,7 +257,7 @@ def _start(prompts: int, prompt: Array | None, *, plan: _Plan) -> _State:
 def _advance(
     state: _State, logits: Float[Array, "BK V"], ranking: _Ranking, *, plan: _Plan
 ) -> tuple[_State, Int[Array, " BK"]]:
-    """Append a token to every running hypothesis; also return the row that each one extends."""
+    """Append a token to every running hypothesis; also return the row that each extends."""
     tokens, scores, parents = _candidates(state, logits, plan=plan)
     last_step = state.step + 1 == plan.max_new_tokens
     hits = last_step | is_one_of(
@@ -278,7 +279,7 @@ def _advance(
 def _candidates(
     state: _State, logits: Float[Array, "BK V"], *, plan: _Plan
 ) -> tuple[Int[Array, "B C N"], Float[Array, "B C"], Int[Array, "B C"]]:
-    """The C best one-token continuations of each prompt's hypotheses: tokens, log p, parents."""
+    """Return each prompt's C best one-token continuations: tokens, log p, parent hypotheses."""
     prompts, beams, length = state.running_tokens.shape
     progress = Progress(state.step, state.running_tokens.reshape(-1, length), state.prompt)
     log_probs = apply_filters(log_softmax(logits), plan.filters, progress=progress)
@@ -303,7 +304,7 @@ def _finish(
     """Keep the K best of the finished hypotheses and the candidates with scores above -inf."""
     full = jnp.all(state.finished_scores > -jnp.inf, axis=1)
     accepts = state.improvable & ~(ranking.stop_when_full & full)
-    # A candidate below the K best would not have been continued, so it may not finish either.
+    # A candidate below the K best would not have been continued, so it may not finish.
     among_best = jnp.arange(plan.candidates) < plan.beams
     normalised = scores / ranking.penalties[state.step]
     scores = jnp.where(accepts[:, None] & among_best, normalised, -jnp.inf)
@@ -321,5 +322,5 @@ def _finish(
 
 
 def _take(values: Array, places: Int[Array, "B K"]) -> Array:
-    """Select from values [B, C, ...] the places [B, K] of each prompt."""
+    """Select the indices `places` [B, K] of each prompt from values [B, C, ...]."""
     return jax.vmap(lambda row, place: row[place])(values, places)

@@ -1,4 +1,4 @@
-"""The interface between a decoder and a model, and the checks that all decoders share."""
+"""The interface between decoding and a model, and the argument checks of all decoding functions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -12,10 +12,10 @@ class Cache(Protocol):
     """A key-value cache, or any other state, of B rows: a pytree of fixed shapes."""
 
     def repeat(self, times: int) -> Any:
-        """A cache with each row so many times, side by side: the beams or samples of a prompt."""
+        """Repeat each row `times` times, adjacently, for the beams or samples of a prompt."""
 
     def reorder(self, rows: Int[Array, " B"]) -> Any:
-        """A cache whose row i is row `rows[i]` of this one, which is of the same prompt."""
+        """Return a cache whose row i is this cache's row `rows[i]`, a row of the same prompt."""
 
 
 # (tokens [B, 1] int32, cache) -> (logits [B, 1, V] of the next token, cache). Pure.
@@ -25,8 +25,8 @@ Extend = Callable[[Int[Array, "B 1"], Any], tuple[Float[Array, "B 1 V"], Any]]
 class _Same:
     """A callable that is compared by identity.
 
-    jit looks compiled code up by equality. A method bound to a Flax module equals the same method
-    of a module with other weights, so equality of `extend` must mean identity.
+    jit finds compiled code by equality of the arguments. A method bound to a Flax module equals
+    the same method of a module with other weights, so equality of `extend` must mean identity.
     """
 
     def __init__(self, function: Extend):
@@ -43,19 +43,19 @@ class _Same:
 
 
 def as_argument(extend: Extend) -> jax.tree_util.Partial:
-    """Wrap `extend` as a pytree, so that compiled code takes its weights as arguments."""
+    """Wrap `extend` in a pytree; a `Partial`'s weights stay arguments of the compiled code."""
     if isinstance(extend, jax.tree_util.Partial):
         return extend
     return jax.tree_util.Partial(_Same(extend))
 
 
 def is_one_of(tokens: Int[Array, "..."], ids: Sequence[int]) -> Bool[Array, "..."]:
-    """Whether each token is one of the ids; `ids` may be empty."""
+    """Return whether each token is among `ids`, which may be empty."""
     return jnp.isin(tokens, jnp.asarray(ids, tokens.dtype))
 
 
 def as_ids(ids: int | Sequence[int], *, name: str) -> tuple[int, ...]:
-    """Sort one id or several into a tuple without duplicates.
+    """Convert one id or several to a sorted tuple without duplicates.
 
     Raises:
         ValueError: an id is below 0.
@@ -74,14 +74,14 @@ def check_request(
     pad_id: int,
     room: int | None,
 ) -> tuple[int, ...]:
-    """Check the arguments that all decoders share, before anything compiles.
+    """Check the arguments that all decoding functions share, before anything is compiled.
 
     Returns:
-        `eos_ids` as a tuple.
+        `eos_ids` as a sorted tuple.
 
     Raises:
-        ValueError: logits are not [B, V], an id is outside the vocabulary, or max_new_tokens do
-            not fit into the cache.
+        ValueError: logits are not [B, V], an id is outside the vocabulary, or max_new_tokens is
+            below 1 or does not fit into the cache.
     """
     if logits.ndim != 2:
         raise ValueError(
@@ -96,7 +96,7 @@ def check_request(
             )
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens}: at least 1 needed")
-    # The model does not read the last token, so it needs no place in the cache.
+    # The model does not read the last token, so it needs no cache slot.
     if room is not None and max_new_tokens - 1 > room:
         raise ValueError(
             f"max_new_tokens={max_new_tokens} does not fit: the cache has room for {room} tokens "

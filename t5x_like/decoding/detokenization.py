@@ -1,18 +1,18 @@
-"""Detokenize a stream of tokens, where one token may be only a part of a character."""
+"""Detokenize a stream of tokens, in which a token may be only a part of a character."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-# Context decides only whether a word follows a blank, and four tokens spell any character.
+# Context only decides whether a space precedes a word, and four tokens spell any character.
 _CONTEXT = 8
 
 
 class Detokenizer:
-    """Turns tokens into text piece by piece; the pieces joined are the whole text.
+    """Turns tokens into text piece by piece; the joined pieces are the whole text.
 
     Args:
-        decode: from tokens to text; invalid UTF-8 becomes U+FFFD, or is left out.
-        prompt: the preceding tokens. Their text is not repeated, but a blank between it and the
+        decode: a function from tokens to text; invalid UTF-8 becomes U+FFFD, or is left out.
+        prompt: the preceding tokens. Their text is not repeated, but a space between it and the
             next word is part of the output.
     """
 
@@ -22,12 +22,12 @@ class Detokenizer:
         self._emitted = len(decode(self._tokens)) if self._tokens else 0
 
     def push(self, tokens: Iterable[int]) -> str:
-        """The text that more tokens add; an incomplete character waits for the next tokens."""
+        """Return the text that `tokens` add; an incomplete character is held back."""
         self._tokens += [int(one) for one in tokens]
         return self._new(self._decode(self._tokens).rstrip(_INCOMPLETE))
 
     def close(self) -> str:
-        """The text that was still waiting for a complete character."""
+        """Return the text that was held back as an incomplete character."""
         return self._new(self._decode(self._tokens)) if self._tokens else ""
 
     def _new(self, text: str) -> str:
@@ -39,6 +39,6 @@ class Detokenizer:
 def continued(
     decode: Callable[[list[int]], str], tokens: Sequence[int], *, prompt: Sequence[int] = ()
 ) -> str:
-    """The text of tokens that follow a prompt, without the prompt's text."""
+    """Return the text of tokens that follow a prompt, without the prompt's text."""
     text = Detokenizer(decode, prompt)
     return text.push(tokens) + text.close()

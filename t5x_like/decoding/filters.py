@@ -1,8 +1,8 @@
-"""Logit filters and token choosers, from which decoders are composed.
+"""Logit filters and token choosers, from which decoding strategies are composed.
 
 A filter maps logits [B, V] to logits [B, V], given the tokens generated so far; -inf excludes a
-token. A chooser picks one token per row. Filters are frozen dataclasses: equal settings are equal
-objects, so a second call with the same settings finds its compiled code.
+token. A chooser picks one token per row. Filters are frozen dataclasses: filters with equal
+settings are equal, so a second call with the same settings reuses the compiled code.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from t5x_like.decoding.decoder_contract import as_ids, is_one_of
 class Progress(NamedTuple):
     """The tokens generated so far: the first `step` of each row; the rest is padding.
 
-    `prompt` has the tokens before them that filters count, with -1 where there is none.
+    `prompt` has the preceding tokens that filters count; -1 marks positions that do not count.
     """
 
     step: Int[Array, ""]
@@ -33,7 +33,7 @@ Chooser = Callable[[Float[Array, "B V"], PRNGKeyArray | None], Int[Array, " B"]]
 
 
 def greedy(logits: Float[Array, "B V"], rng: PRNGKeyArray | None = None) -> Int[Array, " B"]:
-    """The most likely token of each row; among equally likely ones, the lowest id."""
+    """Return the most likely token of each row; ties go to the lowest id."""
     del rng  # only part of a chooser's signature
     return jnp.argmax(logits, axis=-1)
 
@@ -60,7 +60,7 @@ def apply_filters(
 
 
 def log_softmax(logits: Float[Array, "... V"]) -> Float[Array, "... V"]:
-    """Log-probabilities in float32; a row of only -inf stays -inf instead of becoming NaN."""
+    """Return log-probabilities in float32; a row of only -inf stays -inf, not NaN."""
     logits = logits.astype(jnp.float32)
     total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
     return jnp.where(logits == -jnp.inf, -jnp.inf, logits - total)
@@ -73,14 +73,14 @@ class Temperature:
     value: float
 
     def __post_init__(self):
-        """Checks the setting."""
+        """Check the setting."""
         if not 0 < self.value < math.inf:
             raise ValueError(
                 f"temperature={self.value}: above 0 and finite needed, or choose=greedy for 0"
             )
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """The scaled logits."""
+        """Return the scaled logits."""
         return logits / self.value
 
 
@@ -88,21 +88,21 @@ class Temperature:
 class TopK:
     """Keeps the k most likely tokens (Fan et al. 2018, section 5.1); all of them if k >= V.
 
-    Among tokens tied for the last place, those with the lowest ids stay.
+    If tokens tie for rank k, the lowest ids are kept.
     """
 
     k: int
 
     def __post_init__(self):
-        """Checks the setting."""
+        """Check the setting."""
         if self.k < 1:
             raise ValueError(f"top_k={self.k}: at least 1 needed (None keeps every token)")
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf outside of the top k."""
+        """Return the logits with -inf outside the top k."""
         if self.k >= logits.shape[-1]:
             return logits
-        # A minimum over k values, because slicing the last makes XLA sort the whole vocabulary.
+        # A minimum over the k values: slicing the last would make XLA sort the whole vocabulary.
         smallest = jnp.min(jax.lax.top_k(logits, self.k)[0], axis=-1, keepdims=True)
         above, tied = logits > smallest, logits == smallest
         places = self.k - jnp.sum(above, axis=-1, keepdims=True)
@@ -113,20 +113,19 @@ class TopK:
 class TopP:
     """Keeps the nucleus: the fewest tokens with a mass of at least p (Holtzman et al. 2020, eq. 2).
 
-    The most likely token always stays. Among tokens tied for the last place, those with the lowest
-    ids stay.
+    The most likely token is always kept. If tokens tie at the edge, the lowest ids are kept.
     """
 
     p: float
 
     def __post_init__(self):
-        """Checks the setting."""
+        """Check the setting."""
         if not 0 < self.p <= 1:
             raise ValueError(f"top_p={self.p}: above 0 and at most 1 needed")
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf outside of the nucleus."""
-        if self.p == 1:  # rounding of the sums could cut the tail off
+        """Return the logits with -inf outside the nucleus."""
+        if self.p == 1:  # rounding of the sums could cut off the tail
             return logits
         p = jnp.exp(log_softmax(logits))
         order = _as_ordered_bits(logits)
@@ -134,14 +133,14 @@ class TopP:
             lambda bits: jnp.sum(p * (order >= bits), -1, keepdims=True) >= self.p, rows=len(logits)
         )
         above, tied = order > last, order == last
-        # Tied tokens have equal mass; each stays while the tokens before it have less than p.
+        # Tied tokens have equal mass; each is kept while the tokens before it have less than p.
         share = jnp.max(p * tied, axis=-1, keepdims=True)
         before = jnp.sum(p * above, -1, keepdims=True) + share * (jnp.cumsum(tied, axis=-1) - 1)
         return _ban(logits, ~(above | (tied & (before < self.p))))
 
 
 def _as_ordered_bits(x: Float[Array, "B V"]) -> UInt32[Array, "B V"]:
-    """Map floats to integers of the same order."""
+    """Map floats to integers in the same order."""
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
     sign = jnp.uint32(1 << 31)
     return jnp.where(bits & sign, ~bits, bits | sign)
@@ -150,10 +149,10 @@ def _as_ordered_bits(x: Float[Array, "B V"]) -> UInt32[Array, "B V"]:
 def _largest_bits(
     holds: Callable[[UInt32[Array, "B 1"]], Bool[Array, "B 1"]], *, rows: int
 ) -> UInt32[Array, "B 1"]:
-    """The largest number for which `holds` is true, 0 if none, found bit by bit in 32 calls.
+    """Find the largest number for which `holds` is true, bit by bit in 32 calls; 0 if none.
 
-    `holds` is true up to that number. Sorting the vocabulary instead takes 25 times as long on a
-    CPU.
+    `holds` must be true up to some number and false above it. Sorting the vocabulary instead takes
+    25 times as long on a CPU.
     """
 
     def settle(i: Int[Array, ""], found: UInt32[Array, "B 1"]) -> UInt32[Array, "B 1"]:
@@ -174,27 +173,27 @@ class Forbid:
     ids: tuple[int, ...]
 
     def __post_init__(self):
-        """Normalizes one id or several to a sorted tuple."""
+        """Convert one id or several to a sorted tuple."""
         object.__setattr__(self, "ids", as_ids(self.ids, name="forbid"))
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf at the ids."""
+        """Return the logits with -inf at the ids."""
         return _ban(logits, is_one_of(jnp.arange(logits.shape[-1]), self.ids))
 
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySize:
-    """Excludes the ids from `size` on: rows that only pad the embedding table, as T5's last 28."""
+    """Excludes the ids from `size` on: rows that pad the embedding table, such as T5's last 28."""
 
     size: int
 
     def __post_init__(self):
-        """Checks the setting."""
+        """Check the setting."""
         if self.size < 1:
             raise ValueError(f"vocabulary_size={self.size}: at least 1 needed")
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf from `size` on.
+        """Return the logits with -inf from `size` on.
 
         Raises:
             ValueError: the model has fewer than `size` tokens.
@@ -209,19 +208,19 @@ class VocabularySize:
 
 @dataclasses.dataclass(frozen=True)
 class MinNewTokens:
-    """Excludes the end tokens until `count` tokens are generated."""
+    """Excludes the end tokens until `count` tokens have been generated."""
 
     count: int
     eos_ids: tuple[int, ...]
 
     def __post_init__(self):
-        """Checks the setting."""
+        """Check the setting."""
         object.__setattr__(self, "eos_ids", as_ids(self.eos_ids, name="eos_ids"))
         if self.count < 0:
             raise ValueError(f"min_new_tokens={self.count}: at least 0 needed")
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf at the end tokens while too few tokens are generated."""
+        """Return the logits, with -inf at the end tokens before step `count`."""
         ends = is_one_of(jnp.arange(logits.shape[-1]), self.eos_ids)
         return _ban(logits, ends & (progress.step < self.count))
 
@@ -230,19 +229,19 @@ class MinNewTokens:
 class NoRepeatNgrams:
     """Excludes tokens that would repeat an n-gram of their row (Paulus et al. 2018).
 
-    The tokens of `Progress.prompt` count as generated ones do, as in transformers: a language
-    model's own prompt, and the start token that the decoder of an encoder-decoder reads.
+    The tokens of `Progress.prompt` count like generated tokens, as in transformers: the prompt of
+    a language model, or the decoder's start token of an encoder-decoder.
     """
 
     n: int
 
     def __post_init__(self):
-        """Checks the setting."""
+        """Check the setting."""
         if self.n < 1:
             raise ValueError(f"no_repeat_ngram_size={self.n}: at least 1 needed (None permits all)")
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf at tokens that would repeat an n-gram."""
+        """Return the logits with -inf at tokens that would repeat an n-gram."""
         tokens, step = progress.tokens, progress.step
         if progress.prompt is not None:
             tokens = jnp.concatenate([progress.prompt, tokens], axis=1)
@@ -252,10 +251,10 @@ class NoRepeatNgrams:
             return logits
         starts = jnp.arange(length - self.n + 1)
         ngrams = tokens[:, starts[:, None] + jnp.arange(self.n)]
-        # Before n - 1 tokens exist no n-gram is complete, so the values read here have no effect.
+        # Before n - 1 tokens exist no n-gram is complete, so the tokens read here have no effect.
         last = jnp.maximum(step - (self.n - 1), 0) + jnp.arange(self.n - 1)
         same = jnp.all(ngrams[..., :-1] == tokens[:, last][:, None], axis=-1)
-        # A token -1 is at no position of the logits: jnp would count it from the end.
+        # Skip tokens -1, which are not counted: as an index jnp would count -1 from the end.
         complete = (starts + self.n <= step) & (ngrams[..., -1] >= 0)
         banned = jnp.zeros(logits.shape, bool)
         rows = jnp.arange(batch)[:, None]
@@ -269,35 +268,35 @@ class Suppress:
     ids: tuple[int, ...]
 
     def __post_init__(self):
-        """Checks the setting."""
+        """Check the setting."""
         object.__setattr__(self, "ids", as_ids(self.ids, name="suppressed ids"))
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf at these tokens."""
+        """Return the logits with -inf at the ids."""
         del progress
         return _ban(logits, is_one_of(jnp.arange(logits.shape[-1]), self.ids))
 
 
 @dataclasses.dataclass(frozen=True)
 class Force:
-    """Excludes all but the given token ids at one step, and gives each of them a logit of 0.
+    """Excludes all but the given token ids at one step, and sets their logits to 0.
 
     Attributes:
         ids: one id or several.
-        step: the number of tokens generated before: 0 for the first one.
+        step: the number of tokens generated before: 0 for the first token.
     """
 
     ids: tuple[int, ...]
     step: int
 
     def __post_init__(self):
-        """Checks the settings."""
+        """Check the settings."""
         object.__setattr__(self, "ids", as_ids(self.ids, name="forced ids"))
         if self.step < 0:
             raise ValueError(f"step={self.step} of forced ids: at least 0 needed")
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Zeros at the ids and -inf elsewhere at that step, else the logits."""
+        """Return 0 at the ids and -inf elsewhere at the step, and otherwise the logits."""
         forced = is_one_of(jnp.arange(logits.shape[-1]), self.ids)
         return jnp.where(progress.step == self.step, jnp.where(forced, 0.0, -jnp.inf), logits)
 
@@ -316,11 +315,11 @@ def make_filters(
     top_k: int | None = None,
     top_p: float = 1.0,
 ) -> tuple[Filter, ...]:
-    """Make the filters of these settings, in the usual order: exclusions, then the distribution.
+    """Make the filters of these settings: first exclusions, then temperature, top-k and top-p.
 
     Args:
         suppressed_ids: the ids that are excluded at every step.
-        eos_ids: the end tokens, which min_new_tokens excludes; not used otherwise.
+        eos_ids: the end tokens, used only for min_new_tokens.
         first_ids: the ids allowed as the first token; () allows all.
         last_ids: the ids allowed as token number max_new_tokens; () allows all.
 

@@ -24,8 +24,8 @@ class Generated:
         lengths: int32, the number of tokens of each row, the end token included.
         log_probs: the model's log p of each token, before any filter; 0 after the end. None if not
             requested.
-        cache: of the prompt and all tokens but the last one of the longest row; padding follows
-            the end of a row. None if not requested.
+        cache: the cache of the prompt and of all tokens but the last of the longest row; it has
+            padding after the end of a row. None if not requested.
     """
 
     tokens: Int[Array, "B N"]
@@ -36,12 +36,12 @@ class Generated:
 
 @dataclasses.dataclass(frozen=True)
 class StreamStep:
-    """One new token per row, the argument of a stream's callback.
+    """One new token per row: the argument of a stream's callback.
 
     Attributes:
         step: 0 for the first token after the prompt.
         tokens: [B] int32.
-        live: [B] bool, False where the row had already ended and the token is padding.
+        live: [B] bool; False if the row had already ended, so that the token is padding.
         log_probs: [B, V] on the device, the model's log p of every token, before any filter.
     """
 
@@ -53,7 +53,7 @@ class StreamStep:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The static settings of decoding: another plan is another compilation."""
+    """The static settings of decoding; each distinct plan is compiled separately."""
 
     max_new_tokens: int
     eos_ids: tuple[int, ...]
@@ -93,27 +93,27 @@ def generate(
     """Decode until every row has ended or has max_new_tokens tokens, in one compiled loop.
 
     Args:
-        extend: (tokens [B, 1], cache) -> (logits [B, 1, V], cache). Inside a jitted function any
-            callable will do. Outside, pass `jax.tree_util.Partial(function, params)` with the
-            same `function` every time: it compiles once and takes the weights as arguments, while
-            a closure would compile again and contain them as constants.
-        logits: of the last token of B prompts, from prefill.
+        extend: (tokens [B, 1], cache) -> (logits [B, 1, V], cache). Inside a jitted function it can
+            be any callable. Outside, pass `jax.tree_util.Partial(function, params)` with the same
+            `function` every time: it compiles once and takes the weights as arguments, whereas a
+            new closure compiles again and embeds the weights as constants.
+        logits: the logits at the last token of B prompts, from prefill.
         cache: the key-value cache of the prompts, from prefill.
         max_new_tokens: N.
-        eos_ids: one id or several; with none (an empty tuple), each row gets N tokens.
-        pad_id: the padding of rows that have ended.
+        eos_ids: one id or several; with an empty tuple each row gets N tokens.
+        pad_id: the padding token of rows that have ended.
         choose: `greedy` or `sample`, applied to the filtered logits.
         filters: applied to the logits in order.
-        prompt: the tokens before the generated ones that filters count (`Progress.prompt`).
+        prompt: the prompt tokens that filters count (`Progress.prompt`).
         rng: one key for all steps, needed to sample.
         samples: continuations per prompt; there are B * samples rows.
         log_probs: whether to return the tokens' log-probabilities.
-        keep_cache: whether to return the cache, to go on from it.
+        keep_cache: whether to return the cache, to continue from it.
         room: number of tokens that fit into the cache after the prompt (cache_length minus the
-            prompt's length); None does not check it.
+            prompt's length); None skips the check.
 
     Raises:
-        ValueError: a setting out of range, or several samples without sampling.
+        ValueError: a setting is out of range, or several samples are requested with `greedy`.
     """
     plan, logits, cache = _prepare(
         logits,
@@ -143,22 +143,19 @@ def stream(
     prompt: Int[Array, "B P"] | None = None,
     **settings: Any,
 ) -> Generated:
-    """Generate as `generate` does, and call `callback` with each new token of all rows.
+    """Generate like `generate`, and call `callback` after each new token of the rows.
 
     This is a Python loop over a compiled step, for one process. When the callback returns True,
-    generation stops and the rows contain the tokens up to there. `cache` stays valid.
+    generation stops, and the rows contain the tokens so far. `cache` stays valid.
 
     Args:
-        extend: as for `generate`, as are logits, cache, rng and prompt.
-        logits: [B, V].
-        cache: of B prompts.
-        callback: gets a StreamStep per token.
-        rng: one key for all of it.
-        settings: the further keyword arguments of `generate`, with the same errors.
+        extend, logits, cache, rng, prompt: see `generate`.
+        callback: called with a `StreamStep` for each step.
+        settings: the other keyword arguments of `generate`, with the same errors.
     """
     plan, logits, cache = _prepare(logits, cache, **settings)
     extend = as_argument(extend)
-    # A step overwrites its cache, and this one belongs to the caller.
+    # Copy, since a step overwrites its input buffers, and these belong to the caller.
     before = _repeated(prompt, settings.get("samples", 1))
     state = _start(logits, jax.tree.map(jnp.copy, (cache, before)), plan=plan)
     live = np.ones(logits.shape[0], bool)
@@ -185,7 +182,7 @@ def _prepare(
     log_probs: bool = False,
     room: int | None = None,
 ) -> tuple[_Plan, Float[Array, "R V"], Cache]:
-    """Check the settings, and repeat each prompt's row for its samples."""
+    """Check the settings, and repeat each prompt's logits and cache row for its samples."""
     ends = check_request(
         logits, max_new_tokens=max_new_tokens, eos_ids=eos_ids, pad_id=pad_id, room=room
     )
@@ -238,7 +235,7 @@ def _step(
 
 
 def _start(logits: Float[Array, "B V"], read: tuple[Any, Array | None], *, plan: _Plan) -> _State:
-    """The state after the prompt, whose cache and tokens have been `read`."""
+    """Return the state after the prompt; `read` is the prompt's cache and its tokens."""
     rows, (cache, prompt) = logits.shape[0], read
     return _State(
         step=jnp.zeros((), jnp.int32),
@@ -263,7 +260,7 @@ def _last(state: _State) -> Int[Array, "B 1"]:
 def _append(
     state: _State, logits: Float[Array, "B V"], rng: PRNGKeyArray | None, *, plan: _Plan
 ) -> _State:
-    """Append one token to each row: padding where the row has ended."""
+    """Append one token to each row; padding if the row has ended."""
     progress = Progress(state.step, state.tokens, state.prompt)
     key = None if rng is None else jax.random.fold_in(rng, state.step)
     token = plan.choose(apply_filters(logits, plan.filters, progress=progress), key)

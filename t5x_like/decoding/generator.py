@@ -1,4 +1,4 @@
-"""One object through which training, evaluation and inference generate text with a network."""
+"""The object through which training, evaluation and inference generate text with a network."""
 
 import copy
 import dataclasses
@@ -25,17 +25,18 @@ from t5x_like.models.factories import change_settings
 from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.partitioning import fetch
 
-_MANY_SLOTS = 1 << 20  # tokens of all rows: fewer fit into any memory
+_MANY_SLOTS = 1 << 20  # cache slots of all rows; fewer fit into any memory and are not checked
 
 
 class _Prefilled(NamedTuple):
-    """The prompt of the decoder after the forward pass over it.
+    """The decoder's prompt after the forward pass over it.
 
     Attributes:
-        prompt: a language model's own prompt, or the start token of an encoder-decoder's decoder.
-        counted: the tokens of the prompt that `no_repeat_ngram_size` counts, else -1.
+        prompt: the prompt of a language model, or the decoder's start token of an encoder-decoder.
+        counted: the prompt tokens that `no_repeat_ngram_size` counts; -1 at the others.
         logits: the logits of the first new token.
-        least, most: the range of the number of new tokens, by the settings.
+        cache: the key-value cache of the prompt.
+        least, most: the smallest and largest number of new tokens that the settings allow.
     """
 
     prompt: Int[np.ndarray, "B P"]
@@ -47,19 +48,19 @@ class _Prefilled(NamedTuple):
 
 
 class Generator:
-    """Generates with a network and its parameters; code is compiled once for each shape.
+    """Generates text with a network and its parameters; code is compiled once for each shape.
 
-    A scanned stack copies a layer's weights and cache out of the stack at every layer, which with
-    one token per row takes most of the time (on a CPU three times as long as the computation). So
-    scanned layers are unrolled here, once for all calls; and on a CPU the kernels of a large
-    decoder are transposed (`transposed_kernels.py`). Experts drop no token (`undropped.py`).
+    A scanned stack copies each layer's weights and cache out of the stacked arrays, which with one
+    token per row takes most of the time (on a CPU three times as long as the computation). So
+    scanned layers are unrolled here, once for all calls, and on a CPU the kernels of a large
+    decoder are transposed (`transposed_kernels.py`). Experts drop no tokens (`undropped.py`).
 
-    `generate` and `stream` run on the host. Inside a jitted function call `prefill`, and
+    Call `generate` and `stream` outside jit. Inside a jitted function, call `prefill`, and
     `decoding.generate` with `extend`.
 
     Args:
         module: a network that declares `generates` and the `sides` of a batch that it reads.
-        params: its parameters, unboxed; if they are on a mesh, call all methods within its layout.
+        params: the unboxed parameters; if they are on a mesh, call all methods within its layout.
 
     Raises:
         ValueError: the network does not generate text.
@@ -81,10 +82,11 @@ class Generator:
         self._prefill, self._extend = _programs(self._module)
 
     def with_params(self, params: PyTree) -> "Generator":
-        """A generator with other parameters of the same network, and the same compiled code.
+        """Return a generator with other parameters and the same compiled code.
 
         Args:
-            params: None for a generator that keeps the compiled code, and holds no parameters.
+            params: parameters of the same network; None for a generator that holds no parameters
+                and only keeps the compiled code.
         """
         other = copy.copy(self)
         other._variables = {} if params is None else self._arrange(params)
@@ -93,19 +95,19 @@ class Generator:
     def prefill(
         self, arguments: Mapping[str, Any], *, cache_length: int
     ) -> tuple[Float[Array, "B V"], Any]:
-        """Run the forward pass over a prompt: the logits of the next token, and the cache.
+        """Run the forward pass over a prompt; return the next token's logits and the cache.
 
         Args:
             arguments: the arguments of the module's `prefill`.
-            cache_length: the number of tokens of the prompt and its continuation.
+            cache_length: cache slots for the prompt and its continuation.
         """
         return self._prefill(self._variables, arguments, cache_length=cache_length)
 
     def check_room(self, *, prompt: int, new: int) -> None:
-        """Check that the network has positions for a prompt and new tokens: `check_room`.
+        """Check that the network has positions for a prompt and new tokens.
 
         Raises:
-            ValueError: it has not.
+            ValueError: it has too few, see `position_tables.check_room`.
         """
         check_room(self._longest, prompt=prompt, new=new)
 
@@ -124,21 +126,21 @@ class Generator:
     ) -> Int[np.ndarray, "R L"]:
         """Generate after each prompt: greedily, by sampling or by beam search.
 
-        With several processes call it on all of them, with the same prompts.
+        With several processes, call it on all of them, with the same prompts.
 
         Args:
             tokens: the encoder's inputs, or a language model's prompts, padded on the left.
-            mask: True on real tokens.
+            mask: True on real tokens, False on padding.
             padding_counts: whether `no_repeat_ngram_size` counts padding, as in transformers.
 
         Returns:
-            Int32 rows as long as the longest: the prompt, or the decoder's start token, then the
-            generated tokens up to and including the end token, then padding. There are
+            Int32 rows: the prompt (or the decoder's start token), the generated tokens up to and
+            including the end token, and padding to the length of the longest row. There are
             `num_return_sequences` rows for each prompt, best first.
 
         Raises:
-            ValueError: the settings leave no room for a new token, the network has no positions for
-                so many, or the cache does not fit into memory.
+            ValueError: the settings leave no room for a new token, the network has too few
+                positions, or the cache does not fit into memory.
         """
         given = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
         request = decoding_request(settings, least=given.least, most=given.most)
@@ -165,16 +167,16 @@ class Generator:
         callback: Callable[[StreamStep], bool | None],
         padding_counts: bool = True,
     ) -> Generated:
-        """Generate as `generate` does, and call `callback` with each new token.
-
-        For one process.
+        """Generate like `generate`, and call `callback` after each step; for one process.
 
         Args:
-            tokens, mask, padding_counts: as for `generate`.
-            callback: gets a `StreamStep` for each token, and ends generation by returning True.
+            tokens, mask, padding_counts: see `generate`.
+            callback: called with a `StreamStep` for each step; it ends generation by returning
+                True.
 
         Raises:
-            ValueError: as `generate`; or beam search, which has no text before its end.
+            ValueError: see `generate`; or the settings ask for beam search, which chooses its text
+                only at the end.
         """
         if settings.num_beams > 1:
             raise ValueError(
@@ -220,7 +222,7 @@ class Generator:
     ) -> None:
         rows = len(arguments["decoder_input_tokens"])
         copies = max(settings.num_beams, settings.num_return_sequences)
-        if rows * copies * length < _MANY_SLOTS:  # to trace the cache takes longer than to have it
+        if rows * copies * length < _MANY_SLOTS:  # a small cache is faster made than traced
             return
         trace = functools.partial(self._prefill, cache_length=length)
         _, cache = jax.eval_shape(trace, self._variables, arguments)
@@ -239,10 +241,10 @@ class Generator:
 
 
 def _programs(module: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make `prefill` and `extend`, functions of the variables that serve all parameters.
+    """Make `prefill` and `extend`, functions of the variables, for any parameters of the network.
 
-    Compiled code is found again by these functions, and lives as long as they do: they must hold no
-    parameters.
+    jit keys compiled code by these function objects and keeps both alive, so the functions must not
+    hold parameters.
     """
 
     def prefill(variables: PyTree, arguments: Any, *, cache_length: int) -> tuple[Array, Any]:
@@ -256,7 +258,7 @@ def _programs(module: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]
 
 
 def unrolled(module: nn.Module) -> nn.Module:
-    """The network with every `Stack` unrolled; itself where none is scanned."""
+    """Return the network with every `Stack` unrolled; the network itself if none is scanned."""
 
     def unroll(factory: functools.partial) -> Mapping[str, Any]:
         compute = factory.keywords.get("compute", Compute())
@@ -268,7 +270,7 @@ def unrolled(module: nn.Module) -> nn.Module:
 
 
 def unstack(params: PyTree) -> PyTree:
-    """Convert the parameters of all scanned stacks to those of unrolled stacks."""
+    """Convert the parameters of all scanned stacks to the form of unrolled stacks."""
     if not isinstance(params, Mapping):
         return params
     if set(params) == {"block"}:
@@ -277,7 +279,7 @@ def unstack(params: PyTree) -> PyTree:
 
 
 def stacks(params: PyTree) -> list[PyTree]:
-    """The parts of a network's parameters that are scanned stacks: a `Generator` copies them."""
+    """Return the parameters of each scanned stack of a network, which a `Generator` copies."""
     if not isinstance(params, Mapping):
         return []
     if set(params) == {"block"}:
@@ -285,7 +287,7 @@ def stacks(params: PyTree) -> list[PyTree]:
     return [stack for part in params.values() for stack in stacks(part)]
 
 
-# Of a stack alone: a program would copy the other parameters, which it only passes on.
+# Jitted per stack: jitting over all parameters would copy those that are only passed through.
 @jax.jit
 def _layers_of(stack: PyTree) -> PyTree:
     return unstack_layers(stack, layers=jax.tree.leaves(stack)[0].shape[0])

@@ -1,4 +1,4 @@
-"""How many tokens a network has positions for: the rows of its tables of learned positions."""
+"""The number of tokens that a network has positions for: the rows of its position tables."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from t5x_like.models.embeddings.positions import LearnedPositions
 
 
 def longest_rows(module: nn.Module) -> dict[str, int]:
-    """The most tokens of a row by the side of a batch that reads it, `encoder` or `decoder`.
+    """Return {side: the largest number of tokens in a row}, for the sides `encoder` and `decoder`.
 
-    A side without a table of positions (rotary, relative or sinusoidal) is not in the result. The
-    network is only traced, over its example batch.
+    A side without learned positions (with rotary, relative or sinusoidal positions) is not in the
+    result. The network is only traced, on its example batch.
     """
     longest: dict[str, int] = {}
 
@@ -34,15 +34,17 @@ def longest_rows(module: nn.Module) -> dict[str, int]:
 
 
 def check_room(longest: int | None, *, prompt: int, new: int) -> None:
-    """Check that a prompt and the tokens after it have positions; the last token is not read.
+    """Check that a network has positions for a prompt and its continuation.
+
+    The last new token is not read, so it needs no position.
 
     Args:
-        longest: from `longest_rows`; None where there is no limit.
+        longest: a value of `longest_rows`; None if there is no limit.
         prompt: tokens of the longest prompt, without padding.
         new: tokens to generate.
 
     Raises:
-        ValueError: they have not; the message has the numbers.
+        ValueError: it has too few positions.
     """
     if longest is None or prompt + new - 1 <= longest:
         return

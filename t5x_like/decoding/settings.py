@@ -1,4 +1,4 @@
-"""The settings of generation, by Hugging Face's names, as arguments of the decoders."""
+"""The settings of generation, with Hugging Face's names, as arguments of the decoding functions."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from t5x_like import decoding
 from t5x_like.names import check_settings, choose, hint
 
 _PENALTIES = {"power": decoding.PowerPenalty, "google_nmt": decoding.GoogleNMTPenalty}
-_SMALLEST = 1e-30  # of `top_p`: with 0 only the likeliest token stays
+_SMALLEST = 1e-30  # stands for top_p=0, with which only the likeliest token is kept
 _OF_BEAMS = ("length_penalty", "length_penalty_kind", "early_stopping")
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("num_beams", "num_return_sequences"), (1, math.inf)),
@@ -28,29 +28,32 @@ class GenerationSettings:
     """The settings of text generation, with Hugging Face's defaults.
 
     Attributes:
-        max_new_tokens: tokens to generate at most, 20 by default.
-        max_length: the same with the prompt counted; max_new_tokens takes precedence.
+        max_new_tokens: the largest number of tokens to generate, 20 by default.
+        max_length: the same including the prompt; max_new_tokens takes precedence.
         max_extra_tokens: limits the generated tokens to the number of input tokens, padding
-            included, plus this; max_new_tokens also applies. Hugging Face does not have it (Vaswani
-            et al. 2017, section 6.1).
-        min_new_tokens, min_length: tokens before the end token may come.
-        num_beams: of beam search; 1 is greedy, or with `do_sample` sampling.
+            included, plus this number (Vaswani et al. 2017, section 6.1); max_new_tokens also
+            applies. Hugging Face does not have this setting.
+        min_new_tokens, min_length: the number of tokens, without or with the prompt, before which
+            the end token is not allowed.
+        num_beams: number of beams of beam search; 1 for greedy decoding, or for sampling if
+            `do_sample` is set.
         do_sample: sample tokens, with `temperature`, `top_k` (0 or -1: all) and `top_p` (0: only
             the likeliest).
         length_penalty: alpha of beam search, which ranks by log p / length^alpha.
-        length_penalty_kind: `power` for that; `google_nmt`, which Hugging Face has not, for
-            log p / ((5 + length) / 6)^alpha, as the papers of the Transformer and T5 have it.
+        length_penalty_kind: `power` for length^alpha; `google_nmt`, which Hugging Face does not
+            have, for ((5 + length) / 6)^alpha, as in the papers of the Transformer and T5.
         early_stopping: True, False or "never", see `decoding.beam_search`.
         num_return_sequences: beams or samples to return for each input.
-        no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all. The prompt of a
-            language model counts, and the start token of an encoder-decoder.
+        no_repeat_ngram_size: n-grams of this n may not occur twice; 0 permits all. The prompt of a
+            language model and the start token of an encoder-decoder count.
         suppress_tokens: ids that are never generated.
-        eos_token_id: one id, several, or None to generate max_new_tokens always.
-        pad_token_id: fills rows that have ended; None for the first end token, or 0 without one.
+        eos_token_id: one id, several, or None to always generate max_new_tokens.
+        pad_token_id: fills rows that have ended; None for the first end token, or 0 if there is no
+            end token.
         decoder_start_token_id: the first token that an encoder-decoder's decoder reads.
         forced_bos_token_id: the only token allowed as the first new token; None for any.
-        forced_eos_token_id: the only tokens allowed as the last new token, at the largest length;
-            None for any.
+        forced_eos_token_id: the only tokens allowed as the last token of a row of the largest
+            length; None for any.
         seed: the seed of sampling.
     """
 
@@ -85,7 +88,7 @@ class GenerationSettings:
 
     @property
     def padding(self) -> int:
-        """The token that fills rows, see `pad_token_id`."""
+        """The token that pads rows, see `pad_token_id`."""
         return next(iter(self.ends), 0) if self.pad_token_id is None else self.pad_token_id
 
     def override(self, settings: Mapping[str, Any]) -> "GenerationSettings":
@@ -98,7 +101,7 @@ class GenerationSettings:
         for name in settings:
             if name not in names:
                 raise ValueError(f"generate has no argument {name!r}.{hint(name, names)}")
-        # As for Hugging Face, None leaves a setting unchanged; only for eos_token_id it is a value.
+        # As in transformers, None leaves a setting unchanged; only for eos_token_id is it a value.
         settings = {k: v for k, v in settings.items() if v is not None or k == "eos_token_id"}
         new = dataclasses.replace(self, **settings)
         new._check(settings)
@@ -138,11 +141,12 @@ class GenerationSettings:
                     raise ValueError(f"{name}={given[name]!r} has no effect without {switch}")
 
     def new_tokens(self, *, prompt: int, read: int | None = None) -> tuple[int, int]:
-        """The smallest and the largest number of new tokens after a prompt.
+        """Return the smallest and the largest number of new tokens after a prompt.
 
         Args:
             prompt: the number of tokens of the decoder's prompt.
-            read: the number of input tokens: of the encoder, or of a language model's prompt.
+            read: the number of input tokens, of the encoder or of a language model's prompt; None
+                to ignore `max_extra_tokens`.
 
         Raises:
             ValueError: there is no room for a new token.
@@ -166,7 +170,7 @@ _DEFAULTS = GenerationSettings()
 
 
 def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> dict[str, Any]:
-    """The settings as arguments of `decoding.beam_search`, or without beams of `generate`."""
+    """Return the arguments of `decoding.beam_search`, or of `decoding.generate` for one beam."""
     request: dict[str, Any] = {
         "max_new_tokens": most,
         "eos_ids": settings.ends,

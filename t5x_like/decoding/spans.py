@@ -1,4 +1,4 @@
-"""Extractive question answering: the best span of a text up to a length limit, or no answer."""
+"""Extractive question answering: the best span of a text of limited length, or no answer."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ class Spans(NamedTuple):
 
     Attributes:
         start, end: positions of the first and of the last token of the span.
-        score: the sum of their logits; -inf, and both positions 0, where no span is allowed.
-        null_score: the sum of both logits at the null position; -inf without one.
+        score: the sum of their logits; if no span is allowed, -inf, and both positions are 0.
+        null_score: the sum of both logits at the null position; -inf without a null position.
     """
 
     start: Int[Array, " B"]
@@ -34,18 +34,18 @@ def best_spans(
     """Find the span start <= end with the largest start_logits[start] + end_logits[end].
 
     This is the prediction of Devlin et al. 2019, section 4.2 for SQuAD and section 4.3 for SQuAD
-    2.0: there is an answer where `score > null_score + threshold`, with a threshold chosen on
-    held-out data.
+    2.0: there is an answer if `score > null_score + threshold`, with a threshold chosen on held-out
+    data.
 
     Args:
-        allowed: the positions that may be part of an answer: the tokens of the text, not those of
-            the question, special tokens or padding.
+        allowed: the positions that may be part of an answer: the tokens of the text, but not the
+            question, special tokens or padding.
         max_length: the largest number of tokens of an answer.
         null_position: the position of the token that stands for no answer, usually [CLS], which is
-            never part of an answer; None where every question has an answer.
+            never part of an answer; None if every question has an answer.
 
     Returns:
-        The best spans; among equal scores, the lowest start, then the lowest end.
+        The best spans; ties go to the lowest start, then to the lowest end.
 
     Raises:
         ValueError: shapes differ, max_length is below 1, or null_position is not in the row.
@@ -65,7 +65,7 @@ def best_spans(
             raise ValueError(f"null_position={null_position}: 0 to {length - 1} allowed, or None")
         allowed = allowed.at[:, null_position].set(False)
         null_score = start_logits[:, null_position] + end_logits[:, null_position]
-    # One column per span length: [B, L, K], where all pairs of positions would be [B, L, L].
+    # One column per span length, [B, L, max_length]: all pairs of positions would be [B, L, L].
     longest = min(max_length, length)
     ends = jnp.arange(length)[:, None] + jnp.arange(longest)
     inside = ends < length
@@ -79,28 +79,28 @@ def best_spans(
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The predicted answer to a question, over all parts of its context.
+    """The predicted answer to a question, from all parts of its context.
 
     Attributes:
         text: the best answer.
-        null_margin: the score of no answer minus the score of the best answer, in nats; there is
-            no answer where it is above a threshold.
+        null_margin: the score of no answer minus the score of the best answer, in nats; above a
+            threshold, no answer is predicted.
     """
 
     text: str
     null_margin: float
 
     def under(self, threshold: float) -> str:
-        """The answer at this threshold; "" for no answer."""
+        """Return the answer at this threshold; "" for no answer."""
         return "" if self.null_margin > threshold else self.text
 
 
 def join(parts: Iterable[tuple[str, float, float]]) -> Answer:
     """Combine the predictions for the parts of one question's context.
 
-    The answer is the best of all parts. The score of no answer is the lowest of all parts, since a
-    part without the answer predicts none whatever the others contain (as in BERT's code for SQuAD
-    2.0).
+    The answer is the best of all parts. The score of no answer is the lowest of all parts, as in
+    BERT's code for SQuAD 2.0, since a part without the answer rightly predicts no answer even if
+    another part contains it.
 
     Args:
         parts: (best answer, its score, score of no answer) for each part.

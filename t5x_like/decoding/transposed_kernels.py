@@ -1,4 +1,4 @@
-"""The kernels of linear layers, transposed: decoding on a CPU multiplies few rows faster so."""
+"""Transposed kernels of linear layers, which multiply few rows faster when decoding on a CPU."""
 
 import functools
 import math
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PyTree
 from t5x_like.models.embeddings.token_embeddings import LinearHead
 from t5x_like.models.linear import TRANSPOSED, Linear
 
-# Bytes of a network's parameters. Those of a smaller one stay in the caches of a CPU.
+# Bytes of parameters below which transposing does not pay: they stay in the caches of a CPU.
 _LEAST = 2**26
 
 
@@ -21,8 +21,8 @@ class Kernel(NamedTuple):
     """A kernel of a layer.
 
     Attributes:
-        path: its own, in the parameters.
-        contract: the number of its first axes that are summed over.
+        path: its path in the parameters.
+        contract: the number of leading axes that are summed over.
     """
 
     path: tuple[str, ...]
@@ -30,10 +30,10 @@ class Kernel(NamedTuple):
 
 
 def pays(params: PyTree) -> bool:
-    """Whether a network with these parameters decodes faster with transposed kernels.
+    """Return whether a network with these parameters decodes faster with transposed kernels.
 
-    It does on a single CPU. Parameters that are traced stay as they are: transposing them would be
-    a part of the program.
+    It does on a single CPU, for a large network. Traced parameters are not transposed, since the
+    transposition would become part of the traced program.
     """
     leaves = jax.tree.leaves(params)
     return all(map(_on_one_cpu, leaves)) and sum(x.nbytes for x in leaves) >= _LEAST
@@ -45,9 +45,10 @@ def _on_one_cpu(x: Any) -> bool:
 
 
 def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tuple[Kernel, ...]:
-    """The kernels that `extend` multiplies by; not those of quantized products.
+    """Return the kernels that `extend` multiplies by, except in quantized products.
 
-    Found by tracing it, since only a layer knows which axes of its kernel are summed over.
+    They are found by tracing `extend`, since only a layer knows which axes of its kernel are
+    summed over.
 
     Args:
         params: arrays or their shapes.
@@ -58,7 +59,7 @@ def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tu
 
     def add(layer: nn.Module, *, axes: int, contract: int) -> None:
         kernel = Kernel((*layer.path, "kernel"), contract)
-        # The kernel of a scanned layer has an axis more, of which the layer knows nothing.
+        # Skip the kernel of a scanned layer: it has one more axis, which the layer does not see.
         if len(shapes[kernel.path]) == axes:
             found.add(kernel)
 
@@ -91,10 +92,10 @@ def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tu
 
 
 def arrange(params: dict[tuple[str, ...], Array], kernels: tuple[Kernel, ...]) -> dict[str, PyTree]:
-    """The variables of a network: these kernels transposed, and its other parameters.
+    """Return the variables of a network: these kernels transposed, and the other parameters.
 
     Args:
-        params: by their paths. The kernels are taken out, so that none need be there twice.
+        params: {path: array}. The kernels are popped from it, so that no kernel is held twice.
     """
     moved = {path: _transpose(params.pop(path), contract=contract) for path, contract in kernels}
     variables = {"params": params, TRANSPOSED: moved}

@@ -10,16 +10,16 @@ from t5x_like.hf.record import HuggingFaceFormat
 
 @functools.cache
 def formats() -> dict[str, HuggingFaceFormat]:
-    """The records of all systems that have one, by the name of the system."""
+    """Return {system: its format}, for all systems with a Hugging Face format."""
     names = [info.name for info in pkgutil.iter_modules(systems.__path__)]
     return {name: importlib.import_module(f"{systems.__name__}.{name}").FORMAT for name in names}
 
 
 def find(system: str) -> HuggingFaceFormat:
-    """The record of a system.
+    """Return the format of a system.
 
     Raises:
-        ValueError: Hugging Face has no class that computes what this system does.
+        ValueError: Hugging Face has no class for this system's network.
     """
     if system not in formats():
         raise ValueError(
@@ -30,10 +30,11 @@ def find(system: str) -> HuggingFaceFormat:
 
 
 def readers(model_type: str, *, architecture: str = "") -> list[str]:
-    """The systems that a folder can be read as, the default one first.
+    """Return the systems that a folder can be read as, the default first.
 
     Args:
-        model_type, architecture: of its config.json; the latter is the name of a class.
+        model_type: the `model_type` in its config.json.
+        architecture: the name of the class in its config.json.
 
     Raises:
         ValueError: no system supports this `model_type`.

@@ -1,4 +1,4 @@
-"""The head of a Hugging Face folder: the class that its config.json names, and back."""
+"""Convert between the class that a folder's config.json names and the head of a model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from t5x_like.hf.config_settings import Allowed
 from t5x_like.hf.head_labels import REGRESSION, read_labels
 from t5x_like.names import choose
 
-# The head by the end of the class's name: BertForMaskedLM has `masked_lm`.
+# End of the class's name -> head: BertForMaskedLM has the head `masked_lm`.
 _HEADS = {
     "ForPreTraining": "pretraining",
     "ForMaskedLM": "masked_lm",
@@ -30,15 +30,15 @@ CLASS = Allowed(
 
 
 def read_head(config: Mapping[str, Any], *, exported_as: Mapping[str, str]) -> dict[str, Any]:
-    """The settings `head` and `labels` of a config.json.
+    """Return the settings `head` and `labels` of a config.json.
 
     Args:
-        exported_as: heads that Hugging Face does not have, by the system -> the head that they are
-            saved as. A run of ELECTRA's `pretraining` is saved as the `discriminator`, and
-            ElectraForPreTraining is one.
+        exported_as: {head that Hugging Face does not have: the head that it is saved as}. ELECTRA's
+            `pretraining` is saved as the `discriminator`, so ElectraForPreTraining is read as a
+            discriminator.
 
     Raises:
-        ValueError: it names no class, or one with a head that is not supported.
+        ValueError: config.json names no class, or a class with a head that is not supported.
     """
     CLASS.check("architectures", config.get("architectures"))
     (name,) = config["architectures"]
@@ -55,10 +55,10 @@ def read_head(config: Mapping[str, Any], *, exported_as: Mapping[str, str]) -> d
 def write_head(
     settings: Mapping[str, Any], *, class_prefix: str, exported_as: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The inverse of `read_head` for a model's settings.
+    """Return the settings of config.json for a model's head: the inverse of `read_head`.
 
     Args:
-        class_prefix: what the names of the family's classes begin with: "Bert".
+        class_prefix: the prefix of the names of the family's classes: "Bert".
         exported_as: as for `read_head`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Settings of a config.json: the values that are allowed, and the names that they have here."""
+"""Settings of a config.json: their allowed values, and their names here."""
 
 import dataclasses
 import reprlib
@@ -13,8 +13,8 @@ class Allowed:
     """The allowed values of a setting.
 
     Attributes:
-        description: what an error message calls them: "an integer from 1 to 9".
-        accepts: whether a value, of any type that JSON has, is one of them.
+        description: the values in the words of an error message: "an integer from 1 to 9".
+        accepts: returns whether a value, of any type in JSON, is allowed.
     """
 
     description: str
@@ -33,7 +33,7 @@ class Allowed:
 
 
 def integers(least: int, most: int) -> Allowed:
-    """The integers from `least` to `most`, written without a point; `true` is not 1."""
+    """Allow the integers from `least` to `most`, but not 1.0 or `true`."""
     return Allowed(
         f"an integer from {least} to {most}",
         lambda value: type(value) is int and least <= value <= most,
@@ -41,7 +41,7 @@ def integers(least: int, most: int) -> Allowed:
 
 
 def numbers(least: float, most: float) -> Allowed:
-    """The numbers from `least` to `most`, integers or not."""
+    """Allow the numbers from `least` to `most`, integers or not."""
     return Allowed(
         f"a number from {least} to {most}",
         lambda value: type(value) in (int, float) and least <= value <= most,
@@ -49,19 +49,19 @@ def numbers(least: float, most: float) -> Allowed:
 
 
 def one_of(*values: Any) -> Allowed:
-    """These values. Numbers are compared as numbers: 1 is 1.0, and is `true`."""
+    """Allow these values. They are compared as in Python: 1 equals 1.0 and `true`."""
     return Allowed(", ".join(map(repr, values)), lambda value: value in values)
 
 
 def or_null(allowed: Allowed) -> Allowed:
-    """The allowed values, or null."""
+    """Allow the same values, or null."""
     return Allowed(
         f"{allowed.description}, or null", lambda value: value is None or allowed.accepts(value)
     )
 
 
 def or_list(allowed: Allowed) -> Allowed:
-    """An allowed value, or a list of them that is not empty."""
+    """Allow the same values, or a list of them that is not empty."""
     return Allowed(
         f"{allowed.description}, or a list of such",
         lambda value: (
@@ -88,10 +88,10 @@ class Setting:
     """A setting of a config.json.
 
     Attributes:
-        name: the setting of the system's `build` with the same value. Empty: there is none, and
-            the functions of the record read and write it.
-        allowed: its values.
-        default: the value where a config.json lacks it.
+        name: the setting of the system's `build` with the same value. Empty if there is none; then
+            the format's functions `derive_settings` and `derive_config` handle it.
+        allowed: its allowed values.
+        default: the value if a config.json lacks it.
     """
 
     name: str
@@ -100,10 +100,10 @@ class Setting:
 
 
 class Noted(dict[str, Any]):
-    """The settings of a config.json, which note the names of those that are read.
+    """The settings of a config.json; the dict notes the names that are read.
 
     Attributes:
-        seen: the names.
+        seen: the names that have been read.
     """
 
     def __init__(self, config: Mapping[str, Any], *, seen: Iterable[str] = ()):
@@ -119,19 +119,19 @@ class Noted(dict[str, Any]):
         return super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The setting, or the default."""
+        """Return a setting, or the default."""
         self.seen.add(name)
         return super().get(name, default)
 
 
 def rename(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """A config.json with the usual names of its settings.
+    """Add the usual names of settings that a config.json has under other names.
 
     Args:
-        names: other name -> usual name.
+        names: {other name: usual name}.
 
     Raises:
-        ValueError: a setting has one value under one name and another under the other.
+        ValueError: a setting has different values under its two names.
     """
     renamed = dict(config)
     for other, name in names.items():
@@ -142,9 +142,9 @@ def rename(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
 
 
 def read_settings(config: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The settings of a config.json by our names; those that are null everywhere are left out.
+    """Return the settings of a config.json by our names, without settings that are null.
 
-    Where several have one name here, the first that is not null counts.
+    If several settings have the same name here, the first that is not null counts.
 
     Raises:
         ValueError: a setting is missing, or has a value that is not allowed.
@@ -165,7 +165,7 @@ def check_multiple(config: Mapping[str, Any], key: str, divisor: str) -> None:
     """Check that a setting of a config.json is a multiple of another.
 
     Raises:
-        ValueError: it is not; the message has both.
+        ValueError: it is not; the message has both values.
     """
     if config[key] % config[divisor]:
         raise ValueError(
@@ -175,5 +175,5 @@ def check_multiple(config: Mapping[str, Any], key: str, divisor: str) -> None:
 
 
 def write_settings(config: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The inverse of `read_settings`."""
+    """Return the settings by their names in config.json: the inverse of `read_settings`."""
     return {key: config[setting.name] for key, setting in settings.items() if setting.name}

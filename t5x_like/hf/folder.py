@@ -18,7 +18,7 @@ _OTHER_FORMATS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """The settings in a JSON file.
+    """Read the settings in a JSON file.
 
     Raises:
         ValueError: it is not a JSON object.
@@ -35,7 +35,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def write_json(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
-    """Write settings as Hugging Face does, sorted by name."""
+    """Write settings like Hugging Face, sorted by name."""
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -65,14 +65,14 @@ class TensorFiles:
         return list(self._files)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """A tensor's shape, without reading it."""
+        """Return a tensor's shape, without reading it."""
         return tuple(self._readers[self._files[name]].get_slice(name).get_shape())
 
     def read(self, name: str, index: Index | None = None) -> np.ndarray:
-        """A tensor of floating-point numbers, or a part of it; bfloat16 is ml_dtypes's.
+        """Read a tensor, or the part of it at an index; bfloat16 has the dtype of ml_dtypes.
 
         Raises:
-            ValueError: it has another dtype.
+            ValueError: it is not floating-point.
         """
         reader = self._readers[self._files[name]]
         dtype = reader.get_slice(name).get_dtype()
@@ -114,7 +114,7 @@ class TensorFiles:
 
 
 def again(folder: pathlib.Path, what: str = "") -> str:
-    """The advice to write a folder's model anew, with the class that keeps its head."""
+    """Return the advice to save a folder's model again, with the class that keeps its head."""
     config = folder / CONFIG
     names = read_json(config).get("architectures") if config.is_file() else None
     kind = names[0] if isinstance(names, list) and names else "the class of the model and its head"
@@ -133,13 +133,13 @@ def _explain_absence(folder: pathlib.Path) -> str:
 
 
 def write_tensors(folder: pathlib.Path, tensors: Iterable[Tensor], *, max_shard_size: int) -> None:
-    """Write tensors in the order of their names, in shards with an index if one file is too small.
+    """Write tensors in the order of their names, in shards with an index if they exceed one file.
 
-    One tensor after the other is computed and written. Older tensor files in the folder are
-    removed. All processes of a run call it, and the first one writes.
+    Tensors are computed and written one after the other. Older tensor files in the folder are
+    removed. All processes of a run call this, and the first process writes.
 
     Args:
-        max_shard_size: largest file, in bytes of tensors; a larger tensor has a file of its own.
+        max_shard_size: the largest file, in bytes of tensors; a larger tensor gets a separate file.
     """
     tensors = sorted(tensors, key=lambda tensor: tensor.name)
     shards = _plan(tensors, max_shard_size)
@@ -161,12 +161,13 @@ def write_tensors(folder: pathlib.Path, tensors: Iterable[Tensor], *, max_shard_
 
 
 def _write_file(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
-    """Write tensors in the format safetensors, which its own library writes from memory only.
+    """Write a safetensors file one tensor at a time; its library needs all of them in memory.
 
-    A file is the length of the header in 8 bytes, the header in JSON, and the tensors without gaps.
+    A file has the length of the header in 8 bytes, the header in JSON, and the tensors without
+    gaps.
     """
     names = {ours: theirs for theirs, ours in _DTYPES.items()}
-    # Transformers refuses a file without the name of the framework whose layouts it has.
+    # transformers refuses a file that does not name the framework whose layouts it has.
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for tensor in tensors:
@@ -181,7 +182,7 @@ def _write_file(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors:
-            # As bytes, since bfloat16 has no buffer of its own; a view, not a copy.
+            # As a view of bytes, since bfloat16 does not support the buffer protocol.
             file.write(np.ascontiguousarray(tensor.load()).reshape(-1).view(np.uint8).data)
 
 

@@ -1,4 +1,4 @@
-"""generation_config.json of a Hugging Face folder: read and written."""
+"""Read and write generation_config.json in a Hugging Face folder."""
 
 import dataclasses
 import pathlib
@@ -42,7 +42,7 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "sequence_bias": (),
     "typical_p": (1.0,),
 }
-_ID = r"(?!forced_)\w+_token_id$"  # of a token, in config.json
+_ID = r"(?!forced_)\w+_token_id$"  # names of token ids in config.json
 _BART_BEGINS = 0  # the token <s>
 _LENGTH, _TOKENS = integers(0, 2**31 - 1), or_list(TOKEN)
 _ANY_TOKENS = Allowed(
@@ -57,7 +57,7 @@ _ALLOWED = {
     "num_beams": COUNT,
     "do_sample": FLAG,
     "temperature": numbers(0, 1e30),  # 0 in folders that do not sample
-    "top_k": integers(-1, 2**31 - 1),  # -1, as 0: all
+    "top_k": integers(-1, 2**31 - 1),  # -1 or 0: all tokens
     "top_p": RATE,
     "length_penalty": numbers(-1e30, 1e30),
     "length_penalty_kind": TEXT,
@@ -66,7 +66,7 @@ _ALLOWED = {
     "no_repeat_ngram_size": _LENGTH,
     "suppress_tokens": _ANY_TOKENS,
     "eos_token_id": or_null(_TOKENS),
-    "pad_token_id": integers(-1, 2**31 - 1),  # -1, of the first LLaMA folders: no padding token
+    "pad_token_id": integers(-1, 2**31 - 1),  # -1 in the first LLaMA folders: no padding token
     "decoder_start_token_id": TOKEN,
     "forced_bos_token_id": TOKEN,
     "forced_eos_token_id": _TOKENS,
@@ -77,45 +77,46 @@ _DEFAULTS = dataclasses.asdict(GenerationSettings()) | {"max_length": 20, "num_b
 
 
 def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> GenerationSettings:
-    """The settings of a folder: generation_config.json, or in older folders config.json.
+    """Read a folder's generation settings: generation_config.json, or in older folders config.json.
 
     Args:
-        config: the settings of config.json, which has the ids that generation_config.json lacks.
+        config: the settings of config.json, for token ids that generation_config.json lacks, and
+            for all settings in older folders without that file.
 
     Raises:
         ValueError: a setting has a value that is not allowed.
     """
     path = folder / files.GENERATION
     stored = files.read_json(path) if path.is_file() else config
-    # Not `forced_...`: a generation_config.json has these itself.
+    # Without `forced_...`: a generation_config.json contains these if they are set.
     ids = {name: value for name, value in config.items() if re.match(_ID, name)}
     settings = {
         name: value
         for name, value in {**ids, **stored}.items()
-        # As in `override`.
+        # As in `GenerationSettings.override`.
         if value is not None or (name == "eos_token_id" and name in stored)
     }
     begin = settings.get("bos_token_id") if config.get("is_encoder_decoder") else None
     settings = _single_bad_words(settings)
     if not path.is_file() and config.get("force_bos_token_to_be_generated"):
-        # What the first folders of BART have for forced_bos_token_id.
+        # The first folders of BART have this setting instead of forced_bos_token_id.
         settings["forced_bos_token_id"] = config.get("bos_token_id", _BART_BEGINS)
     settings = {name: settings[name] for name in _ALLOWED if name in settings}
     where = path.name if path.is_file() else files.CONFIG
     for name, value in settings.items():
         _ALLOWED[name].check(name, value, where=where)
-    # Nothing stands for an id that no file of the folder has; -1 is none, too.
+    # An id that no file of the folder has is None; -1 also stands for None.
     padding = settings.get("pad_token_id")
     ids = {"eos_token_id": settings.get("eos_token_id")}
     ids["pad_token_id"] = padding if padding is not None and padding >= 0 else None
-    # Old folders of T5 name no start: its decoder starts with padding, having no <s>.
+    # Old folders of T5 have no start token: its decoder starts with padding, since it has no <s>.
     start = ids["pad_token_id"] or 0 if begin is None else begin
     settings.setdefault("decoder_start_token_id", start)
     return GenerationSettings(**{**settings, **ids})
 
 
 def _single_bad_words(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with bad words of one token each, as Marian's, among the suppressed tokens."""
+    """Move `bad_words_ids` to `suppress_tokens` if each has one token, as in Marian's folders."""
     words, own = settings.get("bad_words_ids"), settings.get("suppress_tokens") or []
     if not isinstance(words, list) or not isinstance(own, list):
         return dict(settings)
@@ -130,14 +131,14 @@ def _single_bad_words(settings: Mapping[str, Any]) -> dict[str, Any]:
 def without_effect(
     folder: pathlib.Path, config: Mapping[str, Any], unread: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of config.json and of generation_config.json that have no effect.
+    """Return the settings of config.json and of generation_config.json that have no effect.
 
-    Where a folder has both, the settings of generation in config.json count for nothing, as in
-    transformers; they are left out where they are the defaults, or stand in both.
+    If a folder has both files, generation settings in config.json have no effect, as in
+    transformers; they are not returned if they are the defaults or the same in both files.
 
     Args:
         config: the settings of config.json.
-        unread: those that nothing else reads.
+        unread: the settings of config.json that the system's format does not read.
     """
     path = folder / files.GENERATION
     stored = files.read_json(path) if path.is_file() else dict(config)

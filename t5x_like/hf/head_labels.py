@@ -1,4 +1,4 @@
-"""The labels of a head in a config.json: the names of its classes, and the kind of its problem."""
+"""The labels of a head in a config.json: the names of its classes, and its problem type."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,29 +11,28 @@ REGRESSION, SINGLE, MULTI = PROBLEMS = (
     "single_label_classification",
     "multi_label_classification",
 )
-_DEFAULT = 2  # labels of a config.json that names none
+_DEFAULT = 2  # the number of labels of a config.json that does not contain it
 
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """What the outputs of a head stand for.
+    """The labels that the outputs of a head stand for.
 
     Attributes:
-        names: of the classes or tags, in the order of their numbers; empty where nothing names
-            them.
+        names: the names of the classes or tags, in the order of their ids; empty if unknown.
         problem: one of PROBLEMS, what a head of several outputs predicts: a number for each label,
-            one of the labels, or any of them, each by its own probability; "" for what the head's
-            name says.
+            one of the labels, or any of them, each with its own probability; "" if the kind of
+            head decides.
     """
 
     names: tuple[str, ...] = ()
     problem: str = ""
 
     def in_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of config.json for these labels, over those that a record writes.
+        """Return the settings of config.json for these labels, which replace a format's.
 
         Args:
-            config: with `id2label` where the head has labels.
+            config: the settings that the format writes, with `id2label` if the head has labels.
         """
         if "id2label" not in config:
             return {}
@@ -47,7 +46,7 @@ class Labels:
 
 
 def read_labels(config: Mapping[str, Any]) -> Labels:
-    """The labels of a config.json; as in transformers LABEL_0, LABEL_1, ... where it has no names.
+    """Read the labels of a config.json; without names they are LABEL_0, ... as in transformers.
 
     Raises:
         ValueError: `id2label` does not number its names from 0, or `problem_type`,
@@ -67,7 +66,7 @@ def read_labels(config: Mapping[str, Any]) -> Labels:
                 f"config.json has id2label with the keys {', '.join(named)}; allowed: 0, 1, ..., "
                 "one for each label"
             )
-        names = [str(named[n]) for n in numbers]  # numbers and true are names in some folders
+        names = [str(named[n]) for n in numbers]  # some folders have numbers or booleans as names
     if problem == SINGLE and len(names) == 1:
         raise ValueError(
             f"config.json has problem_type={SINGLE!r} and one label; allowed: {REGRESSION!r} for a "

@@ -4,7 +4,7 @@ from t5x_like.hf.weight_map import WeightMap
 
 
 def dense(here: str, there: str) -> WeightMap:
-    """A dense layer with a bias."""
+    """Map a dense layer with a bias."""
     return {
         f"{here}/kernel": (f"{there}.weight", "O I -> I O"),
         f"{here}/bias": f"{there}.bias",
@@ -12,12 +12,12 @@ def dense(here: str, there: str) -> WeightMap:
 
 
 def norm(here: str, there: str) -> WeightMap:
-    """The scale and bias of a layer norm."""
+    """Map the scale and bias of a layer norm."""
     return {f"{here}/scale": f"{there}.weight", f"{here}/bias": f"{there}.bias"}
 
 
 def attention(here: str, query: str, key: str, value: str, out: str) -> WeightMap:
-    """An attention layer with biases, from the names of its four dense layers."""
+    """Map an attention layer with biases, from the names of its four dense layers."""
     weights: dict[str, str | tuple[str, str]] = {}
     for name, there in {"query": query, "key": key, "value": value}.items():
         weights[f"{here}/{name}/kernel"] = (f"{there}.weight", "(H K) D -> D H K")
@@ -28,7 +28,7 @@ def attention(here: str, query: str, key: str, value: str, out: str) -> WeightMa
 
 
 def bert_encoder(prefix: str) -> WeightMap:
-    """The embeddings and layers of BERT, whose tensors begin with `prefix` ("bert", "roberta")."""
+    """Map BERT's embeddings and layers; tensor names begin with `prefix` ("bert", "roberta")."""
     layer = f"{prefix}.encoder.layer.{{layer}}"
     own, block = f"{layer}.attention", "encoder/layers/{layer}"
     return {

@@ -1,4 +1,4 @@
-"""The record of one system: how Hugging Face stores its weights and settings."""
+"""The format of one system: how Hugging Face stores its weights and settings."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
@@ -21,16 +21,16 @@ Settings = Mapping[str, Any]
 
 
 class DeriveSettings(Protocol):
-    """Computes those settings of the system's `build` that are not settings of config.json."""
+    """Computes the settings for the system's `build` that config.json does not contain directly."""
 
     def __call__(
         self, config: Settings, settings: Settings, names: Collection[str], /
     ) -> dict[str, Any]:
-        """The further settings.
+        """Return the derived settings.
 
         Args:
-            config: the config.json, checked.
-            settings: those that were read from it, over the defaults.
+            config: the config.json, whose values have been checked.
+            settings: the settings that were read from it directly, and defaults for the others.
             names: the names of the folder's tensors.
 
         Raises:
@@ -39,10 +39,10 @@ class DeriveSettings(Protocol):
 
 
 class DeriveConfig(Protocol):
-    """Computes those settings of config.json that are not settings of the system's `build`."""
+    """Computes the settings of config.json that the system's settings do not contain directly."""
 
     def __call__(self, settings: Settings, /) -> dict[str, Any]:
-        """The further settings of config.json.
+        """Return the derived settings of config.json.
 
         Raises:
             ValueError: Hugging Face has no such network.
@@ -64,35 +64,34 @@ class HuggingFaceFormat:
     """How Hugging Face stores the models of one system.
 
     Attributes:
-        system: its name in t5x_like.systems.
-        model_types: the values of `model_type` in the config.json of its folders -> the beginning
-            of the names of Hugging Face's classes: {"bert": "Bert"}. The first is written by
-            default.
-        on_request: the folders are read as another system unless this one is asked for, since
-            Hugging Face does not have it.
-        class_suffix: the end of the class's name, of a system without heads.
-        other_classes: ends of the names of further classes -> the settings of the system's `build`
-            that they have: {"EncoderModel": {"architecture": "encoder"}}.
-        defaults: settings of the system's `build`, for those that no config.json has.
-        settings: those of config.json, by its names, with their allowed values.
-        other_names: further names of settings of config.json: {"hidden_size": "dim"}.
-        fixed: the only supported values of further settings, which a config.json may lack.
-        multiples: settings of config.json that must be multiples of another one: a width of the
-            number of heads.
+        system: the system's name in t5x_like.systems.
+        model_types: {`model_type` in config.json: prefix of the names of Hugging Face's classes},
+            such as {"bert": "Bert"}. The first is written by default.
+        on_request: whether the folders are read as another system unless this one is asked for,
+            because Hugging Face does not have it.
+        class_suffix: the end of the class's name, for a system without heads.
+        other_classes: {end of another class's name: settings for the system's `build`}, such as
+            {"EncoderModel": {"architecture": "encoder"}}.
+        defaults: the settings for the system's `build`, for settings that config.json lacks.
+        settings: {name in config.json: `Setting`}.
+        other_names: {other name in config.json: usual name}, such as {"hidden_size": "dim"}.
+        fixed: {name in config.json: the only supported value}; a config.json may lack them.
+        multiples: {name in config.json: name of a divisor}, such as a width and the number of
+            heads.
         derive_settings: see `DeriveSettings`.
         derive_config: see `DeriveConfig`.
-        exported_only: settings of the system's `build` that Hugging Face does not have -> the only
-            value with which a model can be saved.
-        weights: our parameters -> tensors, in the notation of `weight_map`.
-        aliases: other names of tensors in old or headless folders, and of copies -> the name in
-            `weights`; one `*` stands for the same text on both sides.
-        unused: tensors that folders contain and the network does not need.
-        exported_as: heads that Hugging Face does not have -> the head that they are saved as.
-        not_exported: networks at the top of the parameters that are not saved, such as a teacher.
+        exported_only: {setting of the system that Hugging Face lacks: the only value with which a
+            model can be saved}.
+        weights: {our parameter: tensor}, in the notation of `weight_map`.
+        aliases: {other name of a tensor: its name in `weights`}, for old or headless folders and
+            for copies; one `*` stands for the same text on both sides.
+        unused: tensors that folders may contain and the network does not need.
+        exported_as: {head that Hugging Face does not have: the head that it is saved as}.
+        not_exported: top-level submodules whose parameters are not saved, such as a teacher.
         classes: names of Hugging Face's classes whose folders are read as this system, though other
             systems support their model_type.
-        variant: the settings of the system's `build` -> the record with the weights of this
-            network, of a system that is made of the networks of others; None: there is but one.
+        variant: returns the format with the weights of the network with some settings, for a system
+            with several networks; None if there is only one.
     """
 
     system: str
@@ -117,7 +116,7 @@ class HuggingFaceFormat:
     variant: Callable[[Settings], "HuggingFaceFormat"] | None = None
 
     def of(self, settings: Settings) -> "HuggingFaceFormat":
-        """The record of the network with some settings: see `variant`.
+        """Return the format of the network with some settings, see `variant`.
 
         Raises:
             ValueError: Hugging Face has no such network.
@@ -125,7 +124,7 @@ class HuggingFaceFormat:
         return self if self.variant is None else self.variant(settings)
 
     def from_config(self, config: Settings, *, names: Collection[str]) -> dict[str, Any]:
-        """The settings of the system's `build` for a config.json.
+        """Convert a config.json to settings for the system's `build`.
 
         Args:
             names: the names of the folder's tensors.
@@ -136,10 +135,10 @@ class HuggingFaceFormat:
         return self._read(Noted(rename(config, self.other_names)), names=names)
 
     def without_effect(self, config: Settings, *, names: Collection[str]) -> dict[str, Any]:
-        """The settings of a config.json that nothing here reads: see `hf.without_effect`.
+        """Return the settings of a config.json that have no effect here, see `hf.without_effect`.
 
         Raises:
-            ValueError: as `from_config`.
+            ValueError: see `from_config`.
         """
         noted = Noted(rename(config, self.other_names), seen=self.other_names)
         self._read(noted, names=names)
@@ -166,10 +165,11 @@ class HuggingFaceFormat:
         return settings
 
     def to_config(self, settings: Settings, *, model_type: str = "") -> dict[str, Any]:
-        """The config.json with which Hugging Face builds the network of some settings.
+        """Return the config.json with which Hugging Face builds the network with some settings.
 
         Args:
-            model_type: one of the record's; empty for its first.
+            settings: the settings of the system's `build`.
+            model_type: a key of `model_types`; empty for the first.
 
         Raises:
             ValueError: Hugging Face has no such network.

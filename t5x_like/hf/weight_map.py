@@ -1,4 +1,4 @@
-"""Maps of weight names: from parameters to the tensors of a file, and back.
+"""Weight maps: convert parameters to the tensors of a file, and back.
 
 A map has one line for each parameter, for reading and for writing:
 
@@ -6,15 +6,16 @@ A map has one line for each parameter, for reading and for writing:
         "encoder.block.{layer}.layer.0.SelfAttention.q.weight", "(H K) D -> D H K"
     )
 
-The key is the path of our parameter, the value the name of the tensor in the file and its layout
-there and here; a name alone means the same layout. `{layer}` is a layer's number in the file. Here
-it is `layer_3` in a looped stack, and an index of the first axis of `block` in a scanned one. Any
-other name in braces that only the file has (`{expert}`) is an index of the next axis. Where a layer
-here is a group of two layers there, the file's numbers are `{2*layer}` and `{2*layer+1}`.
+The key is the path of our parameter. The value is the name of the tensor in the file, and its
+layout there and here; a name without a layout means the same layout. `{layer}` is a layer's number
+in the file. Our path has `layer_3` if the layers are looped; if they are scanned, it has `block`,
+and the number is an index of the first axis. Any other name in braces that only the file has
+(`{expert}`) is an index of the next axis. If a layer here is a group of two layers there, the
+file's numbers are `{2*layer}` and `{2*layer+1}`.
 
-Where one tensor of the file holds several of our parameters, the layout names the part:
+If one tensor of the file contains several of our parameters, the layout names the part:
 "D (1/3 H K) -> D H K" is the second third of the last axis. "2+P D -> P D" leaves out the first two
-rows, which are 0 when written.
+rows, which are written as 0.
 """
 
 import dataclasses
@@ -33,8 +34,9 @@ WeightMap = Mapping[str, str | tuple[str, str]]
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
 
-_SHOWN = 3  # names in an error message
-_NUMBER = re.compile(r"\{(?:(\d+)\*)?([a-z_]+)(?:\+(\d+))?\}")  # in a name: {layer}, {2*layer+1}
+_SHOWN = 3  # the most names in an error message
+# A number in a tensor's name: {layer}, {2*layer+1}.
+_NUMBER = re.compile(r"\{(?:(\d+)\*)?([a-z_]+)(?:\+(\d+))?\}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +44,12 @@ class Layout:
     """The axes of a tensor in the file and here: "(H K) D -> D H K".
 
     Axes in parentheses are one axis in the file, the last of them changing fastest. The file may
-    have one more axis, written as the part of it that is our parameter: "1/3" is the second of
-    three. "2+P" is an axis with 2 more places at its beginning.
+    have one more axis, written as the index of our parameter on it: "1/3" is the second of three.
+    "2+P" is an axis with 2 more indices at its beginning.
 
     Attributes:
-        more: by axis, the places at its beginning that only the file has.
+        theirs, ours: the axes in the file, in groups that are one axis there, and our axes.
+        more: {axis: number of indices at its beginning that only the file has}.
     """
 
     theirs: tuple[tuple[str, ...], ...]
@@ -73,17 +76,17 @@ class Layout:
         return cls(theirs=groups, ours=ours, more=more)
 
     def their_shape(self, shape: Shape) -> Shape:
-        """The shape in the file of a tensor that has `shape` here."""
+        """Return the shape in the file of a tensor that has `shape` here."""
         sizes = self._sizes(shape)
         return tuple(math.prod(sizes[axis] for axis in group) for group in self.theirs)
 
     def read(self, read: Callable[[Index], np.ndarray], shape: Shape, index: Index) -> np.ndarray:
-        """A part of our parameter, from the least part of the file's tensor that contains it.
+        """Read a part of our parameter, from the smallest slice of the file's tensor with it.
 
         Args:
-            read: a function from an index of the tensor to its numbers there.
-            shape: of the whole parameter here.
-            index: the part, with a start and a stop on each axis.
+            read: returns the part of the file's tensor at an index.
+            shape: the shape of the whole parameter here.
+            index: the part to read, with a start and a stop on each axis.
         """
         sizes, wanted = self._sizes(shape), dict(zip(self.ours, index, strict=True))
         there: list[slice] = []
@@ -101,7 +104,7 @@ class Layout:
         return part.transpose([self._order.index(axis) for axis in self.ours])
 
     def _span(self, axis: str, wanted: Mapping[str, slice]) -> slice:
-        """The places along one of the file's axes."""
+        """Return the slice of an axis of the file that `wanted`, the slices of our axes, needs."""
         if "/" in axis:
             place = int(axis.partition("/")[0])
             return slice(place, place + 1)
@@ -109,7 +112,7 @@ class Layout:
         return slice(wanted[axis].start + more, wanted[axis].stop + more)
 
     def place(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
-        """The view of a contiguous tensor for the file that is our parameter, with its axes."""
+        """Return our parameter's part of a contiguous tensor for the file: a view with our axes."""
         sizes, axes = self._sizes(shape), list(itertools.chain(*self.theirs))
         part = tuple(
             int(a.partition("/")[0]) if "/" in a else slice(self.more.get(a, 0), None) for a in axes
@@ -119,7 +122,7 @@ class Layout:
 
     @property
     def _order(self) -> list[str]:
-        """Our axes, in the file's order."""
+        """Our axes in the file's order."""
         return [axis for axis in itertools.chain(*self.theirs) if "/" not in axis]
 
     def _sizes(self, shape: Shape) -> dict[str, int]:
@@ -135,12 +138,12 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A part of one of our parameters, and the tensor of the file that it is.
+    """A part of one of our parameters, and the tensor of the file that contains it.
 
     Attributes:
         tensor, tensor_shape: the tensor's name and shape in the file.
         index: the part's indices along the stacked axes of the parameter, which come first.
-        layout: None if it is the same in the file.
+        layout: how the axes differ; None if they are the same in the file.
     """
 
     tensor: str
@@ -160,15 +163,15 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Piece]]:
-    """The pieces of each parameter, by its path.
+    """Return the pieces of each parameter, by its path.
 
     Args:
-        shapes: the shapes of our parameters, by path ("encoder/final_norm/scale").
+        shapes: {path: shape} of our parameters ("encoder/final_norm/scale").
 
     Raises:
         ValueError: a parameter matches no line of the map, or several.
@@ -189,14 +192,14 @@ def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Pi
 
 
 def mapped(weights: WeightMap, paths: Iterable[str]) -> list[str]:
-    """The paths that match a line of the map; the parameters of another system may not."""
+    """Return the paths that match a line of the map; parameters of another system may not."""
     patterns = [_path_pattern(path) for path in weights]
     return [path for path in paths if any(pattern.fullmatch(path) for pattern in patterns)]
 
 
 def _path_pattern(path: str) -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", path)
-    # Odd parts are the names in braces. A segment is `block` in a scanned stack, else numbered.
+    # Odd parts are the names in braces: `block` in a scanned stack, otherwise a numbered name.
     return re.compile(
         "".join(
             rf"(?:block|{part}_(?P<{part}>\d+))" if n % 2 else re.escape(part)
@@ -233,18 +236,19 @@ def _numbered(name: str, numbers: Mapping[str, Any]) -> str:
 def canonical_names(
     names: Iterable[str], aliases: Mapping[str, str], *, wanted: Collection[str]
 ) -> dict[str, list[str]]:
-    """The names of a file's tensors in the map -> their names in the file.
+    """Return {name of a tensor in the map: its names in the file}, the original before copies.
 
     Args:
-        aliases: other name -> name in the map; one `*` stands for the same text on both sides.
-        wanted: names that are used without replacement.
+        names: the names in the file.
+        aliases: {other name: name in the map}; one `*` stands for the same text on both sides.
+        wanted: names in the map, which are not replaced.
     """
     rules = [
         (re.compile(re.escape(other).replace(r"\*", "(.*)")), name.replace("*", r"\1"))
         for other, name in aliases.items()
     ]
     canonical: dict[str, list[str]] = {}
-    # A tensor that has its own name comes before its copies.
+    # A tensor under its name in the map comes before its copies.
     for original in sorted(names, key=lambda name: (name not in wanted, name)):
         name = original
         for pattern, replacement in rules:
@@ -258,8 +262,8 @@ def check_names(wanted: Collection[str], present: Collection[str], *, where: str
     """Check that a file has the tensors that the model needs, and no others.
 
     Raises:
-        ValueError: there are missing or unused names; the message has the first of both, and the
-            nearest unused name to the first missing one.
+        ValueError: names are missing or unused; the message has the first of both, and the unused
+            name that is nearest to the first missing name.
     """
     missing = [name for name in wanted if name not in present]
     unused = [name for name in present if name not in wanted]
@@ -278,13 +282,13 @@ def _first_names(names: list[str]) -> str:
 
 
 def _cover(sizes: list[int], spans: list[slice]) -> tuple[slice, list[int], list[slice]]:
-    """The shortest slice of an axis that is a group of axes, with all wanted places.
+    """Return the shortest slice of a group's joint axis that contains a slice of each of its axes.
 
     Args:
-        sizes, spans: of the axes in the group, the last changing fastest.
+        sizes, spans: the sizes and slices of the axes in the group, the last changing fastest.
 
     Returns:
-        The slice, the sizes of the axes in it, and the wanted places within these.
+        The slice, the sizes of the axes in it, and the wanted slices within these.
     """
     widths = [span.stop - span.start for span in spans]
     first = next((n for n, width in enumerate(widths) if width != 1), len(widths) - 1)
@@ -306,9 +310,11 @@ def assemble(
     """Read a part of a parameter from its tensors, with a part of one tensor at a time in memory.
 
     Args:
-        shape: of the whole parameter.
-        index: the part, with a start and a stop on each axis.
-        read: a function from the name of a tensor and an index of it to the numbers there.
+        shape: the shape of the whole parameter.
+        index: the part to read, with a start and a stop on each axis.
+        parts: the pieces of the parameter.
+        read: returns the part of the tensor with a name at an index.
+        dtype: the dtype of the result.
     """
     array = np.empty([span.stop - span.start for span in index], dtype)
     for piece in parts:
@@ -328,12 +334,13 @@ def disassemble(
     *,
     copy: Callable[[Any, Shape, np.ndarray], None] | None = None,
 ) -> Iterator[Tensor]:
-    """The tensors of all parameters, each computed when it is loaded; the inverse of `assemble`.
+    """Yield the tensors of all parameters, each computed when it is loaded: undoes `assemble`.
 
     Args:
-        arrays: the parameters, with a shape and a dtype.
-        copy: copies the part of a parameter at the indices of its first axes into an array; None
-            for parameters that are NumPy's.
+        arrays: {path: parameter}.
+        parts: {path: pieces of the parameter}.
+        copy: copies the part of a parameter at indices of its first axes into an array; None for
+            NumPy arrays.
     """
     by_tensor: dict[str, list[tuple[str, Piece]]] = {}
     for path, own in parts.items():

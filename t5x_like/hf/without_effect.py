@@ -1,8 +1,8 @@
-"""The settings of a Hugging Face folder that have no effect here, named once in one line.
+"""Find the settings of a Hugging Face folder that have no effect here, and warn of them once.
 
-A setting of config.json has an effect where the record of the system reads it. What is left is
-named, misspelt names too, but for what describes a folder and changes nothing that a network
-computes.
+A setting of config.json has an effect if the system's format reads it. All others are named in the
+warning, misspelt names too, except settings that only describe a folder and do not change what the
+network computes.
 """
 
 import fnmatch
@@ -18,7 +18,7 @@ from t5x_like.hf import folder as files
 from t5x_like.hf.config_settings import Noted
 from t5x_like.names import nearest
 
-# What describes a folder, says how transformers runs it, or was only for its training.
+# Settings that describe a folder, determine how transformers runs it, or were only for training.
 _DESCRIPTION = (
     *("_name_or_path", "name_or_path", "model_type", "architectures", "auto_map", "dtype"),
     *("transformers_version", "torch_dtype", "tokenizer_class", "vocab_size", "_commit_hash"),
@@ -46,11 +46,11 @@ _DESCRIPTION = (
     *("decoder_sparse_step", "dense_act_fn", "is_gated_act", "max_window_layers"),
     *("force_bos_token_to_be_generated", "prefix", "padding_idx", "num_hidden_layers"),
     "n_positions",
-    # Of the first folders of BART, Marian and Pegasus, whose classes now have these values.
+    # Settings in the first folders of BART, Marian and Pegasus, whose values their classes now fix.
     *("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits"),
     *("static_position_embeddings", "extra_pos_embeddings", "adjust_logits_during_generation"),
 )
-# Names with the values that change nothing.
+# Setting -> the values at which it changes nothing.
 _IDLE: dict[str, tuple[Any, ...]] = {
     "*dropout*": (0, 0.0, False),
     "*layerdrop": (0, 0.0),
@@ -64,7 +64,7 @@ _IDLE: dict[str, tuple[Any, ...]] = {
     "relative_attention": (False,),
     "scale_decoder_outputs": (True,),
 }
-# How transformers runs generation, without an effect on the tokens.
+# Settings of how transformers runs generation that do not affect the tokens.
 _RUNNING = (
     *("transformers_version", "_from_model_config", "_original_object_hash", "_commit_hash"),
     *("use_cache", "output_*", "return_dict_in_generate", "return_timestamps", "bos_token_id"),
@@ -73,12 +73,12 @@ _RUNNING = (
     *("assistant_*", "num_assistant_tokens*", "prompt_lookup_num_tokens", "speculation_type"),
     *("max_matching_ngram_size", "target_lookbehind", "use_mtp", "trust_remote_code"),
 )
-_LAYERS = "full_attention"  # of `layer_types`
-_LIKE = 0.85  # how like a known name a name is that is misspelt
+_LAYERS = "full_attention"  # the value in `layer_types` that changes nothing
+_LIKE = 0.85  # the similarity from which a name counts as a misspelt known name
 
 
 def in_config(noted: Noted) -> dict[str, Any]:
-    """The settings of a config.json, read by a record, that have no effect."""
+    """Return the settings of a config.json that have no effect, after a format has read it."""
     found = {name: value for name, value in noted.items() if name not in noted.seen}
     return {name: value for name, value in found.items() if not _changes_nothing(name, value)}
 
@@ -86,11 +86,11 @@ def in_config(noted: Noted) -> dict[str, Any]:
 def in_generation(
     settings: Mapping[str, Any], *, known: Collection[str], idle: Mapping[str, tuple[Any, ...]]
 ) -> dict[str, Any]:
-    """The settings of a generation_config.json that have no effect.
+    """Return the settings of a generation_config.json that have no effect.
 
     Args:
-        known: the names that have one.
-        idle: settings that are not supported, with the values at which they change nothing.
+        known: the names of settings that have an effect.
+        idle: {setting that is not supported: the values at which it changes nothing}.
     """
     return {
         name: value
@@ -124,11 +124,11 @@ def warn(
     *,
     known: Collection[str],
 ) -> None:
-    """Name the settings of a folder without an effect in one warning, once in a process.
+    """Log one warning with a folder's settings that have no effect, once in a process.
 
     Args:
-        config, generation: the settings of the two files.
-        known: the names of settings that have an effect, for a hint at what is misspelt.
+        config, generation: the settings without an effect in the two files.
+        known: the names of settings that have an effect, to suggest corrections of misspelt names.
     """
     parts = []
     for file, settings in ((files.CONFIG, config), (files.GENERATION, generation)):

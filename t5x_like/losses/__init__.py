@@ -1,4 +1,4 @@
-"""Every loss, as a sum and a weight: of tokens, labels, a teacher's outputs, preferences."""
+"""Losses, as sums and weights: on tokens, labels, a teacher's outputs and preferences."""
 
 from t5x_like.losses import (
     autoregressive,

@@ -1,4 +1,4 @@
-"""The loss of every system that predicts the next token: of a text, or of targets for inputs."""
+"""The next-token loss of language models and of encoder-decoders."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ def loss(
     z_loss: float = 0.0,
     label_smoothing: float = 0.0,
 ) -> LossSums:
-    """The cross-entropy of the target tokens, see `losses.cross_entropy`.
+    """Return the cross-entropy of the target tokens, see `losses.cross_entropy`.
 
     Args:
         batch: the network's inputs, `decoder_target_tokens` and `decoder_loss_weights` [B, T].
-        rng: key of dropout; None in evaluation.
+        rng: the dropout key; None in evaluation.
     """
     return cross_entropy(
         forward(module, params, batch, rng, method="logits_product"),

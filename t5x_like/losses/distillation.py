@@ -1,4 +1,4 @@
-"""Losses of a student that learns from a teacher: of predictions, hidden states and attention."""
+"""Distillation losses of a student: on a teacher's predictions, hidden states and attention."""
 
 from collections.abc import Mapping
 
@@ -11,18 +11,18 @@ from t5x_like.losses.sums import LossSums, weighted_sum
 from t5x_like.models.attention.cores import masked_as_zero
 from t5x_like.models.types import Batch, Outputs
 
-# The heads under which a fine-tuned teacher has a distribution to learn from.
+# The fine-tuning heads whose teacher predicts a distribution that a student can learn from.
 DISTILLED = ("classification", "tagging", "question_answering")
-_NEVER = -1e9  # a logit of what is not there
+_NEVER = -1e9  # the logit of padding, whose probability is then 0
 
 
 def settings(
     given: Mapping[str, float | None], defaults: Mapping[str, float], *, has_teacher: bool
 ) -> dict[str, float]:
-    """The settings of a loss under a task's head: those that are given, and defaults of the others.
+    """Fill the distillation settings that are None with their defaults.
 
     Raises:
-        ValueError: one is given, and there is no teacher.
+        ValueError: a setting is given, but there is no teacher.
     """
     for name in (name for name, value in given.items() if value is not None and not has_teacher):
         raise ValueError(f"loss.{name} is for a student with a teacher: model.teacher.folder")
@@ -30,10 +30,10 @@ def settings(
 
 
 def distributions(head: str, outputs: Outputs, batch: Batch) -> Float[Array, "..."]:
-    """The logits to compare under a head of DISTILLED.
+    """Return the logits that student and teacher are compared on, for a head in DISTILLED.
 
-    Of classes [B, C], of the tags of tokens [B, L, C], or of an answer's first and last token among
-    the tokens of the row [B, 2, L].
+    They are [B, C] for classes, [B, L, C] for tags, and [B, 2, L] for an answer's first and last
+    token, each over the tokens of the row.
     """
     if head != "question_answering":
         return outputs["logits"]
@@ -42,7 +42,7 @@ def distributions(head: str, outputs: Outputs, batch: Batch) -> Float[Array, "..
 
 
 def distribution_weights(head: str, batch: Batch) -> Num[Array, "..."]:
-    """The weights of those distributions: 0 on padding, and on tokens without a tag."""
+    """Return the weights of the `distributions`: 0 on padding, and on tokens without a tag."""
     if head == "tagging":
         return batch["encoder_loss_weights"]
     rows = real_rows(batch)
@@ -56,16 +56,16 @@ def soft_targets(
     *,
     temperature: float,
 ) -> LossSums:
-    """The divergence of the student's distribution from the teacher's: Hinton et al. 2015.
+    """Return the divergence of the student's distribution from the teacher's: Hinton et al. 2015.
 
     With t and s the softmaxes of the logits divided by the temperature T, a token costs
 
         T^2 sum_v t_v (log t_v - log s_v)
 
-    nats. The factor T^2 offsets the gradient, which is smaller by it (section 2 there).
+    nats. The factor T^2 compensates for gradients that scale as 1 / T^2 (section 2 of the paper).
 
     Returns:
-        The sum over the tokens, each times its weight, the sum of the weights, and `divergence`.
+        The weighted sum over tokens, the sum of the weights, and `divergence`.
 
     Raises:
         ValueError: the temperature is not above 0.
@@ -85,10 +85,10 @@ def cosine(
     teacher: Float[Array, "*batch D"],
     weights: Num[Array, "*batch"],
 ) -> LossSums:
-    """1 minus the cosine of the angle between two vectors (Sanh et al. 2019, section 2).
+    """Return 1 - cos(student, teacher) of the hidden states (Sanh et al. 2019, section 2).
 
     Returns:
-        The sum over the tokens, each times its weight, the sum of the weights, and `distance`.
+        The weighted sum over tokens, the sum of the weights, and `distance`.
     """
     student, teacher = (
         x.astype(jnp.float32) / jnp.linalg.norm(x.astype(jnp.float32), axis=-1, keepdims=True)
@@ -104,14 +104,14 @@ def soft_cross_entropy(
     *,
     temperature: float,
 ) -> LossSums:
-    """The cross-entropy of the student against the teacher's distribution: TinyBERT's equation 10.
+    """Return the student's cross-entropy against the teacher's distribution: TinyBERT, equation 10.
 
-    With t and s the softmaxes of the logits divided by the temperature, - sum_v t_v log s_v nats
-    (Jiao et al. 2019, section 3.1). At temperature 1 its gradient is that of `soft_targets`.
+    With t and s the softmaxes of the logits divided by the temperature, a row costs
+    - sum_v t_v log s_v nats (Jiao et al. 2019, section 3.1). At temperature 1 the gradient equals
+    the gradient of `soft_targets`.
 
     Returns:
-        The sum over the rows, each times its weight, the sum of the weights, and
-        `soft_cross_entropy`.
+        The weighted sum over rows, the sum of the weights, and `soft_cross_entropy`.
 
     Raises:
         ValueError: the temperature is not above 0.
@@ -126,13 +126,13 @@ def soft_cross_entropy(
 def hidden_states(
     student: Float[Array, "M B L D"], teacher: Float[Array, "M B L D"], weights: Num[Array, "B L"]
 ) -> LossSums:
-    """The squared distance of hidden states, a mean over D, summed over M layers.
+    """Return the squared error of hidden states, averaged over D and summed over M layers.
 
-    Jiao et al. 2019, section 3.1, equations 8 and 9; the student's states are mapped to the width
-    of the teacher's before. In float32, whatever the dtype of the states.
+    Jiao et al. 2019, section 3.1, equations 8 and 9. The caller has projected the student's states
+    to the teacher's width. Computed in float32 for states of any dtype.
 
     Returns:
-        The sum over the tokens, each times its weight, the sum of the weights, and `distance`.
+        The weighted sum over tokens, the sum of the weights, and `distance`.
     """
     squared = jnp.square(student.astype(jnp.float32) - teacher.astype(jnp.float32))
     return weighted_sum("distance", jnp.sum(jnp.mean(squared, axis=-1), axis=0), weights)
@@ -143,15 +143,15 @@ def attention_scores(
     teacher: Float[Array, "M B H L L"],
     weights: Num[Array, "B L L"],
 ) -> LossSums:
-    """The squared distance of scores before the softmax, a mean over H heads, summed over M layers.
+    """Return the squared error of pre-softmax scores, averaged over H and summed over M layers.
 
-    Jiao et al. 2019, section 3.1, equation 7. Scores of masked keys are 0 on both sides.
+    Jiao et al. 2019, section 3.1, equation 7. Masked scores count as 0 for student and teacher.
 
     Args:
-        weights: of each query and key.
+        weights: the weight of each (query, key) pair.
 
     Returns:
-        The sum over the pairs, each times its weight, the sum of the weights, and `distance`.
+        The weighted sum over pairs, the sum of the weights, and `distance`.
     """
     student, teacher = (masked_as_zero(x.astype(jnp.float32)) for x in (student, teacher))
     squared = jnp.mean(jnp.square(student - teacher), axis=2)

@@ -1,4 +1,4 @@
-"""The losses of an encoder's heads for labelled text, the same for every system."""
+"""The losses of an encoder's heads for labelled text, which all systems share."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,34 +13,34 @@ from t5x_like.models.types import Batch, Outputs
 
 
 def classification(outputs: Outputs, batch: Batch) -> LossSums:
-    """The class `label` [B] of a text or a pair of texts (Devlin et al. 2018, section 4.1)."""
+    """Return the loss on the class `label` [B] of each row (Devlin et al. 2018, section 4.1)."""
     return labels.classification(outputs["logits"], batch["label"], labels.real_rows(batch))
 
 
 def multiple_choice(outputs: Outputs, batch: Batch) -> LossSums:
-    """The right one, `label` [B], of the C rows of an example (section 4.4)."""
+    """Return the loss on the index `label` [B] of the right row among an example's C (4.4)."""
     real = batch["encoder_segment_ids"][:, 0, 0] > 0
     return labels.classification(outputs["logits"], batch["label"], real)
 
 
 def regression(outputs: Outputs, batch: Batch) -> LossSums:
-    """The number `value` [B] of a text or a pair of texts."""
+    """Return the loss on the number `value` [B] of each row."""
     return labels.regression(outputs["logits"][:, 0], batch["value"], labels.real_rows(batch))
 
 
 def tagging(outputs: Outputs, batch: Batch) -> LossSums:
-    """The tags `encoder_target_tokens` [B, L], where `encoder_loss_weights` is not 0."""
+    """Return the loss on the tags `encoder_target_tokens` [B, L], by `encoder_loss_weights`."""
     tags, weights = batch["encoder_target_tokens"], batch["encoder_loss_weights"]
     return labels.tagging(outputs["logits"], tags, weights)
 
 
 def question_answering(outputs: Outputs, batch: Batch) -> LossSums:
-    """The first and last token of `answer` [B, 2]; 0, 0 for none (sections 4.2 and 4.3)."""
+    """Return the loss on the span `answer` [B, 2]; (0, 0) if there is no answer (4.2 and 4.3)."""
     real = batch["encoder_segment_ids"] > 0
     return labels.spans(outputs["start_logits"], outputs["end_logits"], batch["answer"], real)
 
 
-# By head, from its outputs and the labels of the batch.
+# {head: its loss, from the outputs of the head and the labels of the batch}
 OF_OUTPUTS: Mapping[str, Callable[[Outputs, Batch], LossSums]] = {
     "classification": classification,
     "multiple_choice": multiple_choice,
@@ -53,5 +53,5 @@ OF_OUTPUTS: Mapping[str, Callable[[Outputs, Batch], LossSums]] = {
 def loss(
     head: str, module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None
 ) -> LossSums:
-    """The loss of a head in `OF_OUTPUTS`; `rng` is the key of dropout, None in evaluation."""
+    """Return the loss of a head in `OF_OUTPUTS`; `rng` is the dropout key, None in evaluation."""
     return OF_OUTPUTS[head](forward(module, params, batch, rng), batch)

@@ -18,16 +18,16 @@ def forward(
     mutable: Any = False,
     **arguments: Any,
 ) -> Any:
-    """Run a network on a batch, with dropout if there is a key.
+    """Run a network on a batch, with dropout if a key is given.
 
     Args:
-        rng: key of dropout; None in evaluation, where the network is deterministic.
-        method: of the module, in place of `__call__`.
+        rng: the dropout key; None in evaluation, where the network is deterministic.
+        method: the module's method to call; None for `__call__`.
         mutable: collections that the forward pass writes, see `flax.linen.Module.apply`.
         arguments: further arguments of the method.
 
     Returns:
-        The outputs of the method; with `mutable`, a pair of these and the collections.
+        The outputs of the method; with `mutable`, the pair (outputs, collections).
     """
     return module.apply(
         {"params": params},

@@ -1,4 +1,4 @@
-"""Losses of labels: classes, yes or no, tags, numbers and spans."""
+"""Losses on labels: classes, binary labels, tags, numbers and spans."""
 
 import jax
 import jax.numpy as jnp
@@ -10,17 +10,17 @@ from t5x_like.models.types import Batch
 
 
 def real_rows(batch: Batch) -> Bool[Array, " B"]:
-    """The rows of an encoder's batch that are not padding."""
+    """Return which rows of an encoder's batch are not padding."""
     return batch["encoder_segment_ids"][:, 0] > 0
 
 
 def constant_accuracy(
     labels: Int[Array, "*batch"], weights: Num[Array, "*batch"], *, classes: int
 ) -> tuple[Float[Array, " C"], Float[Array, ""]]:
-    """Sum the weights of each class, and of all: the metric `constant_accuracy`.
+    """Sum the weights of each class and of all classes, for the metric `constant_accuracy`.
 
-    The share of the most frequent class is the accuracy of a constant, against which an accuracy is
-    read (`training.metrics.MostFrequent`).
+    The share of the most frequent class is the accuracy of a constant prediction, the baseline for
+    `accuracy` (`training.metrics.MostFrequent`).
     """
     weights = weights.astype(jnp.float32)
     each = jax.nn.one_hot(labels, classes) * weights[..., None]
@@ -34,7 +34,7 @@ def classification(
 
     Returns:
         The sum of the losses, the sum of the weights, and `cross_entropy`, `accuracy` and
-        `constant_accuracy`. A label that has a weight and is not in [0, C) makes the loss NaN.
+        `constant_accuracy`. A label outside [0, C) with a nonzero weight makes the loss NaN.
 
     Raises:
         ValueError: shapes do not fit.
@@ -48,11 +48,11 @@ def classification(
 def binary(
     logits: Float[Array, "*batch"], labels: Bool[Array, "*batch"], weights: Num[Array, "*batch"]
 ) -> LossSums:
-    """Sum the cross-entropy of yes or no for each token, times its weight, in nats.
+    """Sum the binary cross-entropy of each label, times its weight, in nats.
 
     Returns:
         The sum of the losses, the sum of the weights, and `cross_entropy`, `accuracy`,
-        `constant_accuracy`, and `precision` and `recall` of yes.
+        `constant_accuracy`, and `precision` and `recall` of the label True.
 
     Raises:
         ValueError: shapes do not fit.
@@ -83,8 +83,8 @@ def tagging(
     """Sum the cross-entropy of the tag of each token, times its weight, in nats.
 
     Returns:
-        As for `classification`, over tokens, and `exact`: the rows with every tag right, out of the
-        rows with a weight.
+        The values of `classification`, over tokens, and `exact`: the share of the rows with a
+        nonzero weight whose tags are all right.
 
     Raises:
         ValueError: shapes do not fit.
@@ -131,18 +131,18 @@ def spans(
 ) -> LossSums:
     """Sum the cross-entropy of the first and last token of answers (Devlin et al. 2019, 4.2).
 
-    Each is a choice among the positions of the row; the loss of a row, in nats, is the mean of both
-    (the paper has their sum, its code half of it).
+    Both are softmaxes over the positions of the row; the loss of a row, in nats, is their mean, as
+    in the paper's code (the paper adds the two).
 
     Args:
         answer: the positions of the first and of the last token; (0, 0), the position of [CLS],
-            where there is no answer (section 4.3).
-        mask: True where an answer may begin or end; rows without any are not counted.
+            if there is no answer (section 4.3).
+        mask: True where an answer may begin or end; a row without a True is not counted.
 
     Returns:
-        The sum of the losses, the number of rows, and `cross_entropy` and `exact`: both the first
-        and the last token have the largest logits. An answer outside of the row makes the loss
-        NaN, one where the mask is False makes it infinite.
+        The sum of the losses, the number of rows, and `cross_entropy` and `exact`: the share of
+        rows where both the first and the last token have the largest logits. An answer outside the
+        row makes the loss NaN, and an answer where the mask is False makes it infinite.
 
     Raises:
         ValueError: shapes do not fit.

@@ -23,7 +23,7 @@ class MaskedTokens:
     Attributes:
         positions: indices in the row.
         targets: the original tokens.
-        weights: those of the loss, 0 at positions that only fill up a row.
+        weights: loss weights; 0 at positions that only pad a row to P.
     """
 
     positions: Int[Array, "B P"]
@@ -37,10 +37,10 @@ class MaskedTokens:
         where: Bool[Array, "B P"] | None = None,
         label_smoothing: float = 0.0,
     ) -> LossSums:
-        """The cross-entropy of the original tokens, see `losses.cross_entropy`.
+        """Return the cross-entropy of the original tokens, see `losses.cross_entropy`.
 
         Args:
-            where: the positions to count; None for all of them.
+            where: the positions to count; None for all.
         """
         weights = self.weights if where is None else jnp.where(where, self.weights, 0.0)
         return cross_entropy(logits, self.targets, weights, label_smoothing=label_smoothing)
@@ -56,20 +56,20 @@ def predict_masked(
     also: Num[Array, "B L"] | None = None,
     method: str | None = None,
 ) -> tuple[Any, MaskedTokens]:
-    """Run a network that computes logits at the masked positions alone.
+    """Run a network that computes logits only at the masked positions.
 
     Args:
-        batch: with `encoder_target_tokens` and `encoder_loss_weights` [B, L] besides the inputs.
-        rng: key of dropout; None in evaluation.
+        batch: the inputs, `encoder_target_tokens` and `encoder_loss_weights` [B, L].
+        rng: the dropout key; None in evaluation.
         share: see `predicted_positions`.
         also: weights of further tokens to predict, which are not masked.
-        method: of the module, in place of `__call__`.
+        method: the module's method to call; None for `__call__`.
 
     Returns:
-        The outputs, whose `logits` are [B, P, V], and the positions that these belong to.
+        The outputs, whose `logits` are [B, P, V], and the positions that the logits belong to.
 
     Raises:
-        ValueError: the batch has no masked tokens, or `share` is out of its range.
+        ValueError: the batch has no masked tokens, or `share` is not in (0, 1].
     """
     if "encoder_loss_weights" not in batch:
         raise ValueError(
@@ -94,12 +94,12 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> LossSums:
-    """The cross-entropy of masked tokens (Devlin et al. 2019, section 3.1).
+    """Return the cross-entropy of masked tokens (Devlin et al. 2019, section 3.1).
 
     Args:
-        rng: key of dropout; None in evaluation.
-        predicted: positions with logits, as a share of a row's length: at least the share of the
-            tokens that the objective masks.
+        rng: the dropout key; None in evaluation.
+        predicted: the share of a row's positions that get logits; at least the share of tokens
+            that the objective masks.
     """
     outputs, masked = predict_masked(module, params, batch, rng, share=predicted)
     return masked.cross_entropy(outputs["logits"])
@@ -108,15 +108,15 @@ def loss(
 def sentence_pairs(
     outputs: Outputs, batch: Batch, *, where: Bool[Array, " B"] | bool = True
 ) -> LossSums:
-    """The cross-entropy of the class of each pair of sentences: next or random, in order or not.
+    """Return the cross-entropy of each sentence pair's class: next sentence, or sentence order.
 
     Args:
-        outputs: with `row_logits` [B, C].
-        batch: with `label` [B].
+        outputs: contains `row_logits` [B, C].
+        batch: contains `label` [B].
         where: the rows to count; True for all.
 
     Raises:
-        ValueError: the batch has no labels of pairs.
+        ValueError: the batch has no `label`.
     """
     if "label" not in batch:
         raise ValueError(
@@ -132,27 +132,27 @@ def predicted_positions(
 ) -> tuple[Int[Array, "B P"], Float[Array, "B P"]]:
     """Find the positions of each row that have a loss, so that only they get logits.
 
-    A masked language model predicts some 15% of its input (Devlin et al. 2019, section 3.1); the
-    product with the embeddings of the vocabulary at all other positions would be thrown away.
+    A masked language model predicts about 15% of its input (Devlin et al. 2019, section 3.1);
+    multiplying the other positions by the embedding table would be wasted work.
 
     Args:
-        weights: of the tokens; 0 where nothing is predicted.
-        share: the largest share of a row that can have a weight, in (0, 1].
+        weights: the loss weights of the tokens; 0 if a token is not predicted.
+        share: the largest share of a row that can have a nonzero weight, in (0, 1].
 
     Returns:
-        P = ceil(share * L) positions of each row, those with a weight in order and then others to
-        fill up, and the weights there. A row with more than P of them gets NaN weights, and so a
-        NaN loss: no token is dropped silently.
+        P = ceil(share * L) positions of each row, first the weighted positions in order, then
+        others as padding; and the weights at these positions. A row with more than P weighted
+        positions gets NaN weights, and so a NaN loss, so that no token is dropped silently.
 
     Raises:
-        ValueError: share is out of its range.
+        ValueError: share is not in (0, 1].
     """
     if not 0 < share <= 1:
         raise ValueError(f"loss.predicted={share} must lie in (0, 1]")
     length = weights.shape[1]
     places = math.ceil(round(share * length, 6))  # 0.28 * 25 is 7.000000000000001
     index = jax.lax.broadcasted_iota(jnp.int32, weights.shape, 1)
-    # A sort, where top_k would do, since XLA does not partition a top_k over the rows.
+    # A sort rather than top_k: XLA does not partition a top_k over the rows.
     order = jnp.sort(jnp.where(weights != 0, index, index + length), axis=1)
     positions = order[:, :places] % length
     kept = jnp.take_along_axis(weights.astype(jnp.float32), positions, axis=1)

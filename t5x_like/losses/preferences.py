@@ -1,4 +1,4 @@
-"""Losses of comparisons: which of the responses to a prompt people prefer."""
+"""Losses on comparisons: which of the responses to a prompt people prefer."""
 
 from typing import Any
 
@@ -13,23 +13,23 @@ from t5x_like.models.types import Batch
 
 
 def loss(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> LossSums:
-    """The loss of a reward model on comparisons, see `ranking`.
+    """Return the loss of a reward model on comparisons, see `ranking`.
 
     Args:
-        module: rows -> rewards.
-        batch: see `rows`; `ranks` [B, K].
-        rng: key of dropout; None in evaluation.
+        module: a network from rows to rewards.
+        batch: the fields that `rows` reads, and `ranks` [B, K].
+        rng: the dropout key; None in evaluation.
     """
     rewards = forward(module, params, rows(batch), rng)
     return ranking(rewards.reshape(batch["ranks"].shape), batch["ranks"])
 
 
 def rows(batch: Batch) -> dict[str, Array]:
-    """The responses of a batch of comparisons as rows of their own.
+    """Flatten a batch of comparisons to one row per response.
 
     Args:
-        batch: fields of the decoder [B, K, L], a row for each response; of an encoder [B, S], the
-            prompts.
+        batch: decoder fields [B, K, L], one row for each response; encoder fields [B, S], the
+            prompts, which are repeated for each response.
 
     Returns:
         The fields of both sides, with B * K rows.
@@ -45,24 +45,23 @@ def rows(batch: Batch) -> dict[str, Array]:
 
 
 def pairs(ranks: Int[Array, "B K"]) -> Bool[Array, "B K K"]:
-    """Whether the first response is preferred to the second.
+    """Return whether response i is preferred to response j, at [b, i, j].
 
     Args:
-        ranks: 1 for the best response, the same for responses between which there is a tie; 0
-            where there is none.
+        ranks: 1 for the best response; tied responses have equal ranks; 0 marks padding.
     """
     first, second = ranks[:, :, None], ranks[:, None, :]
     return (first > 0) & (second > 0) & (first < second)
 
 
 def ranking(rewards: Float[Array, "B K"], ranks: Int[Array, "B K"]) -> LossSums:
-    """The loss of the ranked responses to each prompt: Ouyang et al. 2022, equation 1.
+    """Return the loss of the ranked responses to each prompt: Ouyang et al. 2022, equation 1.
 
-    A prompt costs the mean over its pairs of -log sigmoid(r_w - r_l), r_w the reward of the
-    preferred response: 1 / C(K, 2) times their sum, where there are no ties.
+    A prompt costs the mean over its pairs of -log sigmoid(r_w - r_l), where r_w is the reward of
+    the preferred response. Without ties this is 1 / C(K, 2) times the sum over all pairs.
 
     Args:
-        ranks: as for `pairs`.
+        ranks: see `pairs`.
 
     Returns:
         The sum over prompts, the number of prompts with a pair, and the metrics `accuracy`, the
@@ -70,7 +69,7 @@ def ranking(rewards: Float[Array, "B K"], ranks: Int[Array, "B K"]) -> LossSums:
         r_w - r_l, and `reward`, the mean reward.
     """
     preferred = pairs(ranks)
-    # Selected before anything is computed from them: padding may have any reward.
+    # Mask before computing: padding may have any reward, which could make gradients NaN.
     margins = jnp.where(preferred, rewards[:, :, None] - rewards[:, None, :], 0.0)
     each = jnp.where(preferred, jax.nn.softplus(-margins), 0.0)
     number = jnp.sum(preferred, axis=(1, 2), dtype=jnp.float32)
@@ -86,7 +85,7 @@ def ranking(rewards: Float[Array, "B K"], ranks: Int[Array, "B K"]) -> LossSums:
 def pair_metrics(
     margins: Float[Array, "B K K"], preferred: Bool[Array, "B K K"]
 ) -> dict[str, tuple[Array, Array]]:
-    """`accuracy`, the share of pairs with a margin above 0, and `margin`, their mean margin."""
+    """Return `accuracy`, the share of pairs with a margin above 0, and `margin`, the mean."""
     number = jnp.sum(preferred, dtype=jnp.float32)
     right = jnp.sum(preferred & (margins > 0), dtype=jnp.float32)
     return {

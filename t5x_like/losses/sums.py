@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-# What each loss returns: the sum of the losses, the sum of the weights, {metric: (sum, weight)}.
+# The result of a loss: the sum of the losses, the sum of the weights, {metric: (sum, weight)}.
 LossSums = tuple[Float[Array, ""], Float[Array, ""], dict[str, tuple[Array, Array]]]
 
 
@@ -16,7 +16,7 @@ def weighted_sum(
     """Sum losses times their weights.
 
     Returns:
-        The sum, the sum of the weights, and the same as the metric `name`.
+        The sum, the sum of the weights, and both as the metric `name`.
     """
     weights = weights.astype(jnp.float32)
     total, weight = jnp.sum(values * weights), jnp.sum(weights)
@@ -24,19 +24,19 @@ def weighted_sum(
 
 
 def combine(terms: Mapping[str, tuple[float | Array, LossSums]]) -> LossSums:
-    """Add losses that count different things: masked tokens and pairs of sentences, for example.
+    """Add losses with different denominators, such as masked tokens and pairs of sentences.
 
-    The terms are (scale_i, (sum_i, weight_i, metrics_i)) by name, the main one first. The sum is
+    `terms` is {name: (scale_i, (sum_i, weight_i, metrics_i))}, with the main term first. The sum is
 
         weight_1 * sum_i scale_i * sum_i / weight_i,
 
-    where a term without any weight counts as 0, and the weight is weight_1: the quotient is the
-    scaled sum of the means. Microbatches add their sums before the division, so the mean of every
-    term but the first is then a mean over the microbatches, each weighted by its weight_1.
+    where a term of weight 0 counts as 0. The weight is weight_1, so that sum / weight is the scaled
+    sum of the means. With gradient accumulation the sums of the microbatches are added before the
+    division, so every term but the first becomes a mean of microbatch means, weighted by weight_1.
 
     Returns:
-        The sum, the weight, and the metrics: those of the first term under their own names, those
-        of the others as `<term>/<name>`.
+        The sum, the weight, and the metrics; the metrics of the first term keep their names, those
+        of the others become `<term>/<name>`.
 
     Raises:
         ValueError: there are no terms.

@@ -22,27 +22,27 @@ def cross_entropy(
     """Sum the softmax cross-entropy of every token, times its weight.
 
     With x the logits of a token, y its target, log Z = log sum_v exp(x_v), s the label smoothing,
-    and q the smoothed target distribution, q_y = 1 - s and q_v = s / (V - 1) elsewhere, a token of
-    weight 1 costs, in nats,
+    and q the smoothed target distribution (q_y = 1 - s, and q_v = s / (V - 1) for v != y), a token
+    of weight 1 costs, in nats,
 
         sum_v q_v log(q_v) - sum_v q_v (x_v - log Z)  +  z_loss * (log Z)^2.
 
-    Label smoothing (Vaswani et al. 2017, section 5.4) thus gives the divergence of the prediction
-    from q, whose minimum is 0 for every s. The z-loss keeps log Z near 0 (Chowdhery et al. 2022,
-    PaLM, section 5; T5 uses 1e-4). The arithmetic is float32 for logits of any type; their gradient
-    has their type.
+    With label smoothing (Vaswani et al. 2017, section 5.4) the loss is thus the divergence of the
+    prediction from q, whose minimum is 0 for every s. The z-loss keeps log Z near 0 (Chowdhery et
+    al. 2022, PaLM, section 5; T5 uses 1e-4). The arithmetic is float32 for logits of any dtype;
+    the gradient has the dtype of the logits.
 
     Args:
-        logits: an array, or the product that makes them: where that would be large, they are
-            computed in tiles (see `losses.vocabulary_tiles`), to the same numbers up to float32
+        logits: an array, or the product that computes it. If the array would be large, the loss is
+            computed in tiles (see `losses.vocabulary_tiles`), with the same result up to float32
             rounding.
 
     Returns:
         The sum of the losses, the sum of the weights, and the metrics as (sum, weight):
         `cross_entropy`, -log p(y) without smoothing and z-loss, so that its exponential is the
-        perplexity; `z_loss`, as it enters the loss; `accuracy`, 1 where y is the argmax.
-        A token with a weight whose target is not in [0, V) makes the loss NaN: no vocabulary
-        mismatch trains silently.
+        perplexity; `z_loss`, the z-loss term of the loss; `accuracy`, 1 if y is the argmax.
+        A token with a nonzero weight and a target outside [0, V) makes the loss NaN, so that a
+        vocabulary mismatch is noticed.
 
     Raises:
         ValueError: shapes do not fit, z_loss is negative, or label_smoothing is not in [0, 1).
@@ -51,7 +51,7 @@ def cross_entropy(
     losses = _per_token(logits, targets, z_loss=z_loss, label_smoothing=label_smoothing)
     weights = weights.astype(jnp.float32)
     weight_sum = jnp.sum(weights)
-    # Selecting, not only multiplying, keeps the NaN of a padding position's target out of the sum.
+    # Select, since multiplying by 0 would keep the NaN of a padding position's target in the sum.
     sums = {
         name: jnp.sum(jnp.where(weights == 0, 0.0, value * weights))
         for name, value in losses.items()
@@ -64,10 +64,10 @@ def cross_entropy(
 def log_probs(
     logits: Float[Array, "*batch V"] | VocabularyProduct, targets: Int[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """The log-probability of each target in nats, float32.
+    """Return the log-probability of each target in nats, float32.
 
     Args:
-        logits: as for `cross_entropy`.
+        logits: see `cross_entropy`.
     """
     log_z, target_logit, *_ = _reduce(logits, targets)
     return target_logit - log_z
@@ -83,7 +83,7 @@ def _per_token(
     """Compute the loss and the metrics of each token, unweighted."""
     vocabulary = logits.shape[-1]
     log_z, target_logit, logit_sum, correct = _reduce(logits, targets)
-    # A target outside the vocabulary has no logit; NaN reaches every sum in which it has weight.
+    # A target outside the vocabulary has no logit: NaN makes every sum NaN in which it has weight.
     known = (targets >= 0) & (targets < vocabulary)
     target_logit = jnp.where(known, target_logit, jnp.nan)
     z_penalty = z_loss * jnp.square(log_z)
@@ -119,12 +119,12 @@ def _reduce_vocabulary(
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"], Float[Array, "*batch"]]:
     """Reduce logits to log Z, the target's logit and the sum of the logits, in float32.
 
-    The loss needs nothing else of the vocabulary. The derivative is written out because the
-    automatic one keeps float32 copies of the logits for the backward pass and scatters into a
-    zeroed [..., V] array; this one is a single fused pass.
+    The loss needs nothing else. The derivative is written out because automatic differentiation
+    keeps float32 copies of the logits for the backward pass and scatters into a zeroed [..., V]
+    array; this derivative is a single fused pass.
     """
-    # The maximum in the logits' own type before the cast: XLA fuses that into one pass. It does not
-    # fuse `jax.nn.logsumexp` of the cast logits (five times slower from bfloat16 on CPU).
+    # Take the maximum in the logits' dtype, before the cast: XLA fuses that into one pass. It does
+    # not fuse `jax.nn.logsumexp` of the cast logits (five times slower from bfloat16 on CPU).
     maximum = jnp.max(logits, axis=-1).astype(jnp.float32)
     values = logits.astype(jnp.float32)
     log_z = maximum + jnp.log(jnp.sum(jnp.exp(values - maximum[..., None]), axis=-1))
@@ -152,7 +152,7 @@ _reduce_vocabulary.defvjp(_reduce_vocabulary_forward, _reduce_vocabulary_backwar
 def is_argmax(
     logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """Compute `argmax(logits) == targets`; ties go to the lower index, too.
+    """Compute `argmax(logits) == targets`, where ties also go to the lowest index.
 
     XLA's argmax is a scalar loop on CPU: 50 times slower than this, and slower than the loss.
     """

@@ -1,4 +1,4 @@
-"""What a softmax loss needs of logits, computed over tiles of the vocabulary."""
+"""The reductions of logits that a softmax loss needs, computed over tiles of the vocabulary."""
 
 import functools
 import math
@@ -13,8 +13,8 @@ from t5x_like import partitioning
 from t5x_like.models.matrix_product import float32_sums
 from t5x_like.models.vocabulary_product import VocabularyProduct, kernel_gradient
 
-TILE = 4096  # columns of a device that are computed at once
-LARGE = 2**30  # bytes of float32 logits of a device above which they are computed in tiles
+TILE = 4096  # vocabulary columns per tile and device
+LARGE = 2**30  # bytes of float32 logits per device, above which they are computed in tiles
 
 
 class Reduced(NamedTuple):
@@ -22,9 +22,9 @@ class Reduced(NamedTuple):
 
     Attributes:
         log_z: log sum_v exp(x_v).
-        target: the logit of the target; anything where that is not in the vocabulary.
+        target: the logit of the target; undefined if the target is not in the vocabulary.
         total: sum_v x_v.
-        correct: 1 where the target is the argmax, the first one among equals.
+        correct: 1 if the target is the argmax; ties go to the lowest index.
     """
 
     log_z: Float[Array, "B L"]
@@ -34,10 +34,10 @@ class Reduced(NamedTuple):
 
 
 def is_large(logits: VocabularyProduct) -> bool:
-    """Whether the float32 logits of one device would have more than LARGE bytes.
+    """Return whether the float32 logits of one device would take more than LARGE bytes.
 
-    Tiles take one more product than whole logits, at most a third of the head's FLOPs, and save
-    6 bytes for each logit: where these are few, there is nothing to save.
+    Tiles need one more matrix product than whole logits, at most a third of the head's FLOPs, and
+    save 6 bytes per logit, which pays only for many logits.
     """
     parts = partitioning.parts("activation_batch") * partitioning.parts("activation_vocab")
     return 4 * math.prod(logits.shape) / parts > LARGE
@@ -46,15 +46,15 @@ def is_large(logits: VocabularyProduct) -> bool:
 def reduce_in_tiles(
     logits: VocabularyProduct, targets: Int[Array, "B L"], *, tile: int = TILE
 ) -> Reduced:
-    """Reduce logits without ever having more of them than a tile, forward and backward.
+    """Reduce logits, materializing only one tile of them at a time, forward and backward.
 
     The forward pass keeps a running maximum and a running sum of exponentials (Milakov &
-    Gimelshein 2018); the backward pass computes each tile again. A tile has columns, not tokens:
-    the gradient of the kernel is then written tile by tile, and devices that share the tokens add
-    up as many bytes of it as without tiles.
+    Gimelshein 2018); the backward pass recomputes each tile. Tiles split the vocabulary rather than
+    the tokens, so each part of the kernel's gradient is computed once, and data-parallel devices
+    reduce no more bytes of it than without tiles.
 
     Args:
-        tile: the most columns of a tile, of each device where a mesh cuts the vocabulary.
+        tile: the largest number of columns of a tile, per device if the vocabulary is sharded.
     """
     axis, (*_, vocabulary) = logits.vocabulary_axis, logits.shape
     parts = partitioning.parts("activation_vocab")
@@ -72,7 +72,7 @@ def reduce_in_tiles(
 
 
 class _Tiles(NamedTuple):
-    """How to cut a kernel [M, C, D] (axis 0) or [D, M, C] (1) along C; M parts are on M devices."""
+    """How to tile a kernel [M, C, D] (axis 0) or [D, M, C] (axis 1) along C; M is sharded."""
 
     axis: int
     tile: int
@@ -82,7 +82,7 @@ class _Tiles(NamedTuple):
         return "DMC" if self.axis else "MCD"
 
     def slice(self, kernel: Array, start: Any, size: int, *, dtype: Any) -> Any:
-        """Columns of the kernel in the type of the products, in which devices exchange them."""
+        """Return columns of the kernel, cast to `dtype` before devices gather them along D."""
         part = jax.lax.dynamic_slice_in_dim(kernel, start, size, self.axis + 1).astype(dtype)
         return nn.with_logical_constraint(part, self.names("activation_embed"))
 
@@ -91,11 +91,11 @@ class _Tiles(NamedTuple):
         return jax.lax.dynamic_update_slice_in_dim(kernel, part, start, self.axis + 1)
 
     def names(self, embed: str) -> tuple[str | None, ...]:
-        """The logical axes of the kernel, with that of D as given."""
+        """Return the logical axes of the kernel, with `embed` as the axis of D."""
         return (embed, "vocab", None) if self.axis else ("vocab", None, embed)
 
     def over(self, step: Any, carry: PyTree, columns: int) -> PyTree:
-        """`step(carry, start, size) -> carry` over all tiles; the last one is smaller."""
+        """Run `step(carry, start, size) -> carry` over all tiles; the last may be smaller."""
         full, rest = divmod(columns, self.tile)
         if full:
             carry, _ = jax.lax.scan(
@@ -115,7 +115,7 @@ def _reduce(
     targets: Int[Array, "B L"],
 ) -> Reduced:
     parts, columns = kernel.shape[tiles.axis : tiles.axis + 2]
-    each = (*targets.shape, parts)  # the parts of the vocabulary are put together in the end
+    each = (*targets.shape, parts)  # reduced per part of the vocabulary; combined at the end
     zeros = jnp.zeros(each, jnp.float32)
     none = jnp.full(each, -jnp.inf, jnp.float32), jnp.full(each, parts * columns, jnp.int32)
 
@@ -150,7 +150,7 @@ def _reduce(
 
 
 def _logits(tiles, hidden, kernel, bias, start, size) -> Any:
-    """The float32 logits [B, L, M, size] of a tile."""
+    """Return the float32 logits [B, L, M, size] of a tile."""
     part = tiles.slice(kernel, start, size, dtype=hidden.dtype)
     x = float32_sums(f"BLD,{tiles.kernel}->BLMC", hidden, part)
     if bias is not None:
@@ -160,7 +160,7 @@ def _logits(tiles, hidden, kernel, bias, start, size) -> Any:
 
 
 def _index(parts: int, columns: int, start: Any, size: int) -> Int[Array, "M C"]:
-    """The token ids of the columns of a tile."""
+    """Return the token ids of the columns of a tile."""
     return columns * jnp.arange(parts)[:, None] + start + jnp.arange(size)
 
 
@@ -185,7 +185,7 @@ def _backward(tiles, residuals, cotangents):
             by_bias = jax.lax.dynamic_update_slice_in_dim(by_bias, part, start, 1)
         gradient = gradient.astype(hidden.dtype)
         part = tiles.slice(kernel, start, size, dtype=hidden.dtype)
-        # M is summed over in the end, once, by the devices that have the parts.
+        # Sum over M only once, after all tiles: it is a reduction over devices.
         by_hidden += float32_sums(f"BLMC,{tiles.kernel}->BLMD", gradient, part)
         part = kernel_gradient(
             f"ND,NMC->{tiles.kernel}",

@@ -1,4 +1,4 @@
-"""A broadcast whose gradient, the sum over its axes, is fast on CPUs too."""
+"""A broadcast whose gradient, a sum over the broadcast axes, is also fast on CPUs."""
 
 import functools
 
@@ -11,7 +11,7 @@ from t5x_like import partitioning
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def broadcast_to(x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """`jnp.broadcast_to` of an array that has all axes of `shape`, whose gradient is `sum_to`'s."""
+    """Broadcast an array with the rank of `shape`; the gradient is computed by `sum_to`."""
     return jnp.broadcast_to(x, shape)
 
 
@@ -28,10 +28,10 @@ broadcast_to.defvjp(_forward, _backward)
 
 
 def sum_to(x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """The sum over the axes of `x` that are 1 in `shape`.
+    """Sum over the axes of `x` that have size 1 in `shape`.
 
-    Over the first axis it is a product with ones on a CPU, where XLA takes ten times as long for
-    the sum over the first axis of an array of scores.
+    On a CPU the sum over the first axis is a product with ones, since XLA's sum over the first axis
+    of an array of scores takes ten times as long.
     """
     axes = [n for n, (size, wanted) in enumerate(zip(x.shape, shape, strict=True)) if size > wanted]
     if axes[:1] == [0] and partitioning.platform() == "cpu":

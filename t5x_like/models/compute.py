@@ -1,4 +1,4 @@
-"""How a network is computed, whatever it computes: types, dropout, implementations, loops."""
+"""How a network is computed, independent of its architecture: dtype, dropout, kernels, loops."""
 
 import dataclasses
 from typing import Any, Literal
@@ -14,24 +14,25 @@ Loop = Literal["auto", "scan", "unroll"]
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
-    """How a network is computed. A module reads the attributes that concern it.
+    """How a network is computed. A module reads the attributes that apply to it.
 
     Attributes:
-        dtype: of activations, and of the parameters in products; some arithmetic, such as that of
-            norms and of softmaxes, is float32 for every type.
-        dropout: rate in training. What is dropped each module says.
-        dropout_broadcast: all positions of a row have the same mask (`make_dropout`), and all
-            queries of a head.
-        core: of attention: computes the weighted values.
-        product: of linear layers, (rows [N, n], kernel [n, m]) -> [N, m], exact or quantized.
-        loop: of a stack of layers. `scan` compiles one layer and stacks the parameters, N first;
-            `unroll` compiles each layer and names them layer_0, layer_1, ...; `auto` stacks the
-            parameters as `scan` does, and compiles each layer where that is faster
-            (`stack.unrolls`).
-        remat: what the backward pass of a stack recomputes: `none`, or a name in
+        dtype: the dtype of activations, and of parameters in products; some arithmetic, such as
+            norms and softmaxes, is always float32.
+        dropout: the rate in training. Each module documents the activations it applies to.
+        dropout_broadcast: whether all positions of a row (`make_dropout`) and all queries of a head
+            share one dropout mask.
+        core: the attention function, which computes the weighted values.
+        product: the product of linear layers, (rows [N, n], kernel [n, m]) -> [N, m], exact or
+            quantized.
+        loop: the loop of a stack of layers. `scan` compiles one layer and stacks the parameters
+            along a first axis N; `unroll` compiles each layer and names the parameters layer_0,
+            layer_1, ...; `auto` stacks the parameters like `scan`, and compiles each layer if that
+            is faster (`stack.unrolls`).
+        remat: the activations that the backward pass of a stack recomputes: `none`, or a name in
             `stack.REMAT_POLICIES`.
-        lookup: of embeddings. `gather` reads rows; `one_hot` multiplies, which is faster only where
-            the vocabulary is sharded on a TPU.
+        lookup: the embedding look-up. `gather` reads rows; `one_hot` multiplies, which is faster
+            only if the vocabulary is sharded on a TPU.
     """
 
     dtype: Any = jnp.float32
@@ -44,14 +45,14 @@ class Compute:
     lookup: Literal["gather", "one_hot"] = "gather"
 
 
-# ---- Dropout: of each activation, or one mask for all positions of a row.
+# ---- Dropout: independent for each activation, or one mask for all positions of a row.
 
 
 def make_dropout(compute: Compute) -> nn.Dropout:
-    """A dropout layer for activations [..., L, D], at the rate `compute.dropout`.
+    """Make a dropout layer for activations [..., L, D], with the rate `compute.dropout`.
 
-    With `compute.dropout_broadcast` all L positions have the same mask, as in T5 (Raffel et al.
-    2020; Mesh TensorFlow saves L times the random numbers so). Otherwise each number is dropped by
-    itself, as Srivastava et al. 2014 have it.
+    With `compute.dropout_broadcast` all L positions share one mask, as in T5 (Raffel et al. 2020),
+    whose Mesh TensorFlow thus needs L times fewer random numbers. Otherwise each activation is
+    dropped independently, as in Srivastava et al. 2014.
     """
     return nn.Dropout(compute.dropout, broadcast_dims=(-2,) if compute.dropout_broadcast else ())

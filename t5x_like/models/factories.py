@@ -1,4 +1,4 @@
-"""Change the settings of modules deep inside a network, through the factories of its parts."""
+"""Change the settings of modules deep inside a network, through their factories."""
 
 import dataclasses
 import functools
@@ -11,16 +11,17 @@ Change = Callable[[functools.partial], Mapping[str, Any]]
 
 
 def change_settings(module: nn.Module, kind: type, change: Change) -> nn.Module:
-    """Return the network with other settings of all its modules of one class.
+    """Return the network with changed settings of all its modules of one class.
 
-    The factories in the fields of `module` are searched, with their keywords and tuples of them.
+    Searches the factories in the fields of `module`, and recursively tuples of factories and the
+    factories' keywords.
 
     Args:
         kind: the class.
-        change: from the factory of such a module to the settings that replace its own.
+        change: a function from the factory of such a module to the settings to replace.
 
     Returns:
-        A copy of the network; the network itself where nothing changes.
+        A copy of the network; the network itself if nothing changes.
     """
     fields = {field.name: getattr(module, field.name) for field in dataclasses.fields(module)}
     changed = {
@@ -32,9 +33,9 @@ def change_settings(module: nn.Module, kind: type, change: Change) -> nn.Module:
 
 
 def change_factories(value: Any, kind: type, change: Change) -> Any:
-    """Change a factory or a tuple of factories as `change_settings` does.
+    """Change a factory or a tuple of factories, see `change_settings`.
 
-    Values of other types, and factories without a module of the class, are returned as they are.
+    Values of other types, and factories without a module of the class, are returned unchanged.
     """
     if isinstance(value, tuple):
         parts = [change_factories(part, kind, change) for part in value]

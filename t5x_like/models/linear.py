@@ -12,17 +12,17 @@ from t5x_like.models.matrix_product import product_with_transposed
 
 Initializer = Callable[..., Array]
 
-# A collection of kernels as matrices [outputs, inputs], in place of the parameters: decoding on a
-# CPU has them so (decoding/transposed_kernels.py).
+# The variable collection of kernels as matrices [outputs, inputs], which replace the parameters
+# when decoding on a CPU (decoding/transposed_kernels.py).
 TRANSPOSED = "transposed"
 
 
 def keep_whole(x: Float[Array, "B ... D"]) -> Any:
     """Replicate the last axis of x on every device.
 
-    For the output of a kernel that is sharded over `model` along D, where the next kernel's D is
+    Needed between a kernel whose output D is sharded over `model` and a kernel whose input D is
     sharded over `fsdp`: without this constraint XLA's partitioner (jax 0.10.2, a mesh with `data`,
-    `fsdp` and `model` above 1) computes wrong gradients for such a pair.
+    `fsdp` and `model` above 1) computes wrong gradients.
     """
     between = [None] * (x.ndim - 2)
     return nn.with_logical_constraint(x, ("activation_batch", *between, "activation_embed"))
@@ -35,7 +35,8 @@ class Linear(nn.Module):
         features: sizes of the new axes.
         axes: logical names of the kernel's axes, inputs first.
         contract: the number of input axes that are summed over.
-        kernel_init: called with the shape [inputs, outputs] of a matrix, so that fans are right.
+        kernel_init: initializer, called with a matrix shape [inputs, outputs], so that its fan-in
+            and fan-out are right.
     """
 
     features: tuple[int, ...]
@@ -48,10 +49,10 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The product, in `compute.dtype`."""
+        """Return the product, in `compute.dtype`."""
         rows, inputs = x.shape[: x.ndim - self.contract], x.shape[x.ndim - self.contract :]
-        # As a product of matrices, so that its gradients are such products too: with more axes XLA
-        # first transposes an operand, on a CPU number by number.
+        # Multiply as matrices, so that the gradients are matrix products too: with more axes XLA
+        # first transposes an operand, on a CPU element by element.
         y = x.astype(self.compute.dtype).reshape(math.prod(rows), math.prod(inputs))
         if self.has_variable(TRANSPOSED, "kernel"):
             kernel = self.get_variable(TRANSPOSED, "kernel")
@@ -65,7 +66,7 @@ class Linear(nn.Module):
         return y
 
     def _matrix(self, inputs: tuple[int, ...]) -> Float[Array, "n m"]:
-        """The kernel from inputs of these sizes, as a matrix in `compute.dtype`."""
+        """Return the kernel as a matrix [inputs, outputs] in `compute.dtype`."""
 
         def init(key: Array, shape: tuple[int, ...]) -> Array:
             matrix = (math.prod(inputs), math.prod(self.features))

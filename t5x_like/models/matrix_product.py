@@ -1,4 +1,4 @@
-"""Matrix products with float32 sums, whose gradients are products of the operands' own type."""
+"""Matrix products with float32 sums, whose gradients are products in the operands' dtype."""
 
 import functools
 from typing import Any
@@ -13,15 +13,15 @@ _FEW = 64  # rows
 def product(
     equation: str, left: Float[Array, "..."], right: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """`einsum` of two arrays of one type, with float32 sums and a float32 result.
+    """Compute the `einsum` of two arrays of one dtype, with float32 sums and a float32 result.
 
-    A float32 result has a float32 gradient. For bfloat16 operands it is rounded to their type
-    before it is multiplied, as Micikevicius et al. 2018 (section 3) multiply: otherwise both
-    products of the backward pass would have a float32 operand, which accelerators multiply several
-    times slower. Sums are float32 there too.
+    A float32 result has a float32 gradient. For bfloat16 operands it is rounded to bfloat16 before
+    it is multiplied (Micikevicius et al. 2018, section 3): otherwise both products of the backward
+    pass would have a float32 operand, which accelerators multiply several times slower. The sums
+    of the backward pass are float32 too.
 
     Args:
-        equation: as of `einsum`, without an ellipsis; each index is in two of the three terms.
+        equation: an `einsum` equation without an ellipsis; each index is in two of the three terms.
     """
     if left.dtype == jnp.float32:
         return float32_sums(equation, left, right)
@@ -31,11 +31,12 @@ def product(
 def local_product(
     equation: str, left: Float[Array, "..."], right: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """`product` where no device has only a part of the sums of the backward pass.
+    """Compute `product` if the sums of the backward pass are not split over devices.
 
-    These products then round their own sums. With a float32 result for 16-bit operands, XLA for
-    CPUs without 16-bit products (most AMD processors) ends with "Unsupported element type for
-    DotThunk" for some orders of axes, such as "BHTS,BTHK->BHSK".
+    The products of the backward pass then round their results to the operands' dtype. With a
+    float32 result for 16-bit operands, XLA for CPUs without 16-bit products (most AMD processors)
+    fails with "Unsupported element type for DotThunk" for some orders of axes, such as
+    "BHTS,BTHK->BHSK".
     """
     if left.dtype == jnp.float32:
         return float32_sums(equation, left, right)
@@ -43,27 +44,27 @@ def local_product(
 
 
 def float32_sums(equation: str, left: Array, right: Array) -> Array:
-    """`einsum` with float32 sums and a float32 result, whose gradient is JAX's."""
+    """Compute `einsum` with float32 sums and a float32 result, with JAX's automatic gradient."""
     return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
 
 
 def product_with_transposed(
     rows: Float[Array, "N n"], transposed: Float[Array, "m n"]
 ) -> Float[Array, "N m"]:
-    """Rows times a kernel that lies transposed: for few rows on a CPU as kernel times rows.
+    """Multiply rows by a kernel that is stored transposed; up to 64 rows as kernel times rows.
 
-    XLA for CPUs multiplies 2 to 64 rows in 0.4 to 0.9 of the time so, and one row in the same
+    XLA for CPUs thus needs 0.4 to 0.9 of the time for 2 to 64 rows, and the same time for one row
     (docs/performance.md).
     """
     if len(rows) > _FEW:
         return rows @ transposed.T
-    # Without the barrier XLA exchanges the operands again.
+    # Without the barrier XLA would swap the operands back.
     return jax.lax.optimization_barrier(transposed @ rows.T).T
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _rounding_gradient(equation: str, sums: Any, left: Array, right: Array) -> Array:
-    """`float32_sums`; the products of its gradient have results of the type `sums`."""
+    """Compute `float32_sums`; the products of its gradient have results of the dtype `sums`."""
     del sums
     return float32_sums(equation, left, right)
 

@@ -1,4 +1,4 @@
-"""Layer norms: their equations, their gradients, and the logical axes of their parameters."""
+"""Layer norms, with their gradients and the logical axes of their parameters."""
 
 import functools
 
@@ -9,18 +9,18 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.compute import Compute
 
-# A gain is one vector per layer: sharding it saves nothing and costs a gather, so it has an axis
-# name of its own, which the rules keep replicated.
+# A gain is one vector per layer: sharding it saves nothing and costs a gather, so its axis has a
+# separate name, which the sharding rules keep replicated.
 _ONES = nn.with_logical_partitioning(nn.initializers.ones, ("norm",))
 _ZEROS = nn.with_logical_partitioning(nn.initializers.zeros, ("norm",))
 
 
 class RMSNorm(nn.Module):
-    """x / RMS(x) times a gain (Zhang & Sennrich 2019, equation 4): `normalize` without a mean.
+    """x / RMS(x) times a gain (Zhang & Sennrich 2019, equation 4).
 
     Attributes:
         epsilon: added to the mean square.
-        compute: its `dtype` is of the output; the arithmetic is float32.
+        compute: its `dtype` is the dtype of the output; the arithmetic is float32.
     """
 
     epsilon: float = 1e-6
@@ -28,7 +28,7 @@ class RMSNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
-        """The normalized states."""
+        """Return the normalized states."""
         gain = self.param("scale", _ONES, x.shape[-1:])
         return normalize(x, gain, epsilon=self.epsilon).astype(self.compute.dtype)
 
@@ -39,7 +39,7 @@ class LayerNorm(nn.Module):
     Attributes:
         epsilon: added to the variance.
         use_bias: whether a bias is added.
-        compute: its `dtype` is of the output; the arithmetic is float32.
+        compute: its `dtype` is the dtype of the output; the arithmetic is float32.
     """
 
     epsilon: float = 1e-6
@@ -48,7 +48,7 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
-        """The normalized states."""
+        """Return the normalized states."""
         gain = self.param("scale", _ONES, x.shape[-1:])
         y = normalize(x, gain, epsilon=self.epsilon, subtract_mean=True)
         if self.use_bias:
@@ -65,12 +65,12 @@ def normalize(
 ) -> Float[Array, "... D"]:
     """Normalize every vector of `x`, in float32.
 
-    With m the mean of x over its D numbers, 0 unless `subtract_mean`,
+    With m the mean of x over D if `subtract_mean`, and otherwise 0,
 
         y = (x - m) r gain,   r = 1 / sqrt(mean((x - m)^2) + epsilon).
 
-    Its gradient is written out: on a CPU XLA computes parts of the automatic one anew wherever they
-    are read, and multiplies gains that it first writes out for every token.
+    The gradient is written out, because on a CPU XLA recomputes parts of the automatic gradient at
+    every use, and materializes the gain for every token.
     """
     return _forward(x, gain, epsilon, subtract_mean)[0]
 
@@ -78,14 +78,14 @@ def normalize(
 def _forward(x, gain, epsilon, subtract_mean):
     mean = _mean(x.astype(jnp.float32)) if subtract_mean else None
     centered = _centered(x, mean)
-    # Two passes: E[x^2] - E[x]^2 loses half of float32's digits where the mean is large compared
-    # with the deviation, as in the embeddings of published models.
+    # Two passes: E[x^2] - E[x]^2 loses half of float32's digits if the mean is large compared with
+    # the deviation, as in the embeddings of published models.
     root = jax.lax.rsqrt(_mean(jnp.square(centered)) + epsilon)
     return centered * (root * gain.astype(jnp.float32)), (x, mean, root, gain)
 
 
 def _backward(epsilon, subtract_mean, kept, by_y):
-    """With n = (x - m) r and g = dL/dy gain: dL/dx = r (g - mean(g) - n mean(g n))."""
+    """Compute dL/dx = r (g - mean(g) - n mean(g n)), with n = (x - m) r and g = dL/dy gain."""
     del epsilon
     x, mean, root, gain = kept
     normal = _centered(x, mean) * root

@@ -17,13 +17,13 @@ Pair = tuple[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Types:
-    """The types of the operands of a layer's three products, left and right.
+    """The dtypes of the left and right operands of a layer's three products.
 
     Attributes:
         output: rows times kernel.
-        of_rows: the output's gradient times the kernel, which is the gradient of the rows.
-        of_kernel: rows times the output's gradient, which is the gradient of the kernel; None: the
-            types that they have.
+        of_rows: the output's gradient times the kernel: the gradient of the rows.
+        of_kernel: rows times the output's gradient: the gradient of the kernel; None: the operands
+            are not quantized.
     """
 
     output: Pair
@@ -31,8 +31,8 @@ class Types:
     of_kernel: Pair | None
 
 
-# SwitchBack: Wortsman et al. 2023 (arXiv:2304.13013), section 2.2. The gradient of the kernel sums
-# over all tokens of the batch, and integers would be too coarse for that.
+# SwitchBack: Wortsman et al. 2023 (arXiv:2304.13013), section 2.2. The gradient of the kernel is a
+# sum over all tokens of the batch, for which int8 would be too coarse.
 _INT8 = Types(output=(jnp.int8, jnp.int8), of_rows=(jnp.int8, jnp.int8), of_kernel=None)
 
 # Micikevicius et al. 2022 (arXiv:2209.05433), section 3: four bits of exponent for weights and
@@ -42,14 +42,14 @@ _FP8 = Types(output=(_VALUE, _VALUE), of_rows=(_GRADIENT, _VALUE), of_kernel=(_V
 
 
 def select_product(name: str) -> Product:
-    """The product of linear layers for `model.quantization`.
+    """Return the product of linear layers for `model.quantization`.
 
-    `int8` and `fp8` divide the operands of each product by the largest absolute value that they
-    have along the axis that is summed over, one scale for each row of the left and each column of
-    the right, and round them to 8 bits; the sums are int32 or float32. Scales are computed anew at
-    every product, so there is no state. Gradients are those of the exact product, as if nothing
-    was rounded (Bengio et al. 2013, the straight-through estimator). The result has the type of the
-    rows. Where an operand has a NaN or an infinity, its row or column of the result is not finite.
+    `int8` and `fp8` scale the operands of each product by the largest absolute value along the
+    summed axis (one scale for each row of the left and each column of the right operand) and round
+    them to 8 bits; the sums are int32 or float32. Scales are computed at every product, so there is
+    no state. The backward pass ignores the rounding (the straight-through estimator, Bengio et al.
+    2013), but its products are quantized too, as `Types` describes. The result has the dtype of the
+    rows. If an operand has a NaN or an infinity, its row or column of the result is not finite.
 
     Raises:
         ValueError: there is no such quantization.
@@ -82,7 +82,7 @@ _product.defvjp(_forward, _backward)
 
 
 def _multiply(left: Array, right: Array, *, over: tuple[int, int], types: Pair | None) -> Array:
-    """The float32 product of two matrices, summed over an axis of each."""
+    """Return the float32 product of two matrices, summed over the axes `over`."""
     axes = (((over[0],), (over[1],)), ((), ()))
     if types is None:
         return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
@@ -94,11 +94,11 @@ def _multiply(left: Array, right: Array, *, over: tuple[int, int], types: Pair |
 
 
 def _quantize(x: Array, axis: int, dtype: Any) -> tuple[Array, Array]:
-    """A matrix in 8 bits, and what its entries along `axis` are to be multiplied by."""
+    """Quantize a matrix to 8 bits; also return the scales to multiply the entries by."""
     whole = jnp.issubdtype(dtype, jnp.integer)
     largest = float(jnp.iinfo(dtype).max if whole else jnp.finfo(dtype).max)
     x = x.astype(jnp.float32)
-    # The least scale keeps entries that are all 0 from being divided by 0.
+    # The lower bound avoids a division by 0 if all entries are 0.
     scale = jnp.maximum(jnp.max(jnp.abs(x), axis=axis), 1e-30) / largest
     x = x / jnp.expand_dims(scale, axis)
     return (jnp.round(x) if whole else x).astype(dtype), scale

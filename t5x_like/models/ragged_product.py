@@ -1,4 +1,4 @@
-"""Products of rows, sorted by group, with the matrix of their group: `ragged_dot`, fast on CPUs."""
+"""Ragged products, of sorted rows with the matrix of their group, that are also fast on CPUs."""
 
 import functools
 
@@ -9,18 +9,18 @@ from jaxtyping import Array, Float, Int
 from t5x_like import partitioning
 from t5x_like.models.matrix_product import float32_sums
 
-# Rows of a block: half of those of a group on average, within these.
+# The bounds of the block size, which is half of the average number of rows in a group.
 _LEAST, _MOST = 8, 128
 
 
 def ragged_product(
     rows: Float[Array, "N n"], kernels: Float[Array, "E n m"], sizes: Int[Array, " E"]
 ) -> Float[Array, "N m"]:
-    """Each row times the matrix of its group; 0 for rows after the last group.
+    """Multiply each row by the matrix of its group; return 0 for rows after the last group.
 
-    The first `sizes[0]` rows are the first group's, and so on. XLA for CPUs would multiply every
-    row by all E matrices; there, a group's rows are multiplied in blocks, of which the last is not
-    full.
+    The first `sizes[0]` rows belong to the first group, and so on. On a CPU, where XLA's
+    `ragged_dot` multiplies every row by all E matrices, the rows of a group are multiplied in
+    blocks, the last of which may not be full.
     """
     if partitioning.platform() != "cpu":
         return jax.lax.ragged_dot(rows, kernels, sizes)
@@ -48,7 +48,7 @@ def _backward(kept, gradient):
 _by_blocks.defvjp(_forward, _backward)
 
 
-# `training.flops` knows these two programs by their names.
+# `training.flops` finds these two jitted functions by name.
 @functools.partial(jax.jit, static_argnames="equation")
 def ragged_product_of_rows(
     rows: Float[Array, "N b"],
@@ -57,7 +57,7 @@ def ragged_product_of_rows(
     *,
     equation: str,
 ) -> Float[Array, "N c"]:
-    """The products of rows with the matrix of their group or, by `equation`, its transpose."""
+    """Multiply rows by the matrix of their group or, depending on `equation`, its transpose."""
     block, ends = _block(rows, sizes), jnp.cumsum(sizes)
     width = kernels.shape[2 if equation.endswith("m") else 1]
     padded = _padded(rows, block)
@@ -66,7 +66,7 @@ def ragged_product_of_rows(
         kernel, begin, end = group
 
         def multiply(number: Array, out: Array) -> Array:
-            # What the last block has of the rows of later groups is written again by these.
+            # The last block may contain rows of later groups, which overwrite them afterwards.
             place = begin + number * block
             part = jax.lax.dynamic_slice_in_dim(padded, place, block)
             part = float32_sums(equation, part, kernel).astype(out.dtype)
@@ -83,7 +83,7 @@ def ragged_product_of_rows(
 def ragged_product_of_groups(
     rows: Float[Array, "N n"], gradient: Float[Array, "N m"], sizes: Int[Array, " E"]
 ) -> Float[Array, "E n m"]:
-    """The float32 product of each group's transposed rows with theirs of `gradient`."""
+    """Return the float32 product of each group's transposed `rows` with its rows of `gradient`."""
     block, ends = _block(rows, sizes), jnp.cumsum(sizes)
     rows, gradient = _padded(rows, block), _padded(gradient, block)
 
@@ -105,16 +105,16 @@ def ragged_product_of_groups(
 
 
 def _block(rows: Array, sizes: Array) -> int:
-    """The rows of a block."""
+    """Return the number of rows of a block."""
     half = len(rows) // (2 * len(sizes))
     return min(max(half, _LEAST), _MOST)
 
 
 def _blocks(begin: Array, end: Array, block: int) -> Array:
-    """The number of blocks of a group."""
+    """Return the number of blocks of a group."""
     return (end - begin + block - 1) // block
 
 
 def _padded(rows: Float[Array, "N n"], block: int) -> Float[Array, "M n"]:
-    """The rows and a block of zeros, so that no block ends after them."""
+    """Append a block of zeros to the rows, so that no block reaches beyond the end."""
     return jnp.pad(rows, ((0, block), (0, 0)))

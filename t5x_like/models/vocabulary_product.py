@@ -1,4 +1,4 @@
-"""The logits of a vocabulary, as the product that they are before it is computed."""
+"""The logits over a vocabulary, as a product that is not computed yet."""
 
 import functools
 
@@ -13,13 +13,13 @@ from t5x_like.models.matrix_product import float32_sums
 
 @flax.struct.dataclass
 class VocabularyProduct:
-    """Logits that are not computed yet, so that a loss can compute them a part at a time.
+    """Logits that are not computed yet, so that a loss can compute one part at a time.
 
     Attributes:
-        hidden: what is multiplied, in the type of the product.
-        kernel: of the type of the parameters: [V, D] as a table of embeddings, or [D, V].
+        hidden: the hidden states, in the dtype of the product.
+        kernel: the kernel, in the dtype of the parameters: [V, D] (an embedding table) or [D, V].
         bias: added to the logits, or None.
-        vocabulary_axis: of the kernel, 0 or 1.
+        vocabulary_axis: the axis of V in the kernel, 0 or 1.
     """
 
     hidden: Float[Array, "B L D"]
@@ -33,7 +33,7 @@ class VocabularyProduct:
         return *self.hidden.shape[:2], self.kernel.shape[self.vocabulary_axis]
 
     def logits(self) -> Float[Array, "B L V"]:
-        """Float32 logits."""
+        """Compute the float32 logits."""
         logits = _product(self.vocabulary_axis, self.hidden, self.kernel)
         axes = ("activation_batch", "activation_length", "activation_vocab")
         logits = nn.with_logical_constraint(logits, axes)
@@ -42,7 +42,7 @@ class VocabularyProduct:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _product(axis: int, hidden: Float[Array, "B L D"], kernel: Array) -> Float[Array, "B L V"]:
-    """Float32 sums, under bfloat16 too: a softmax over 32,000 logits needs them."""
+    """Multiply with float32 sums, also under bfloat16: a softmax over 32,000 logits needs them."""
     return float32_sums(f"BLD,{_kernel(axis)}->BLV", hidden, kernel.astype(hidden.dtype))
 
 
@@ -56,7 +56,7 @@ def _forward(axis, hidden, kernel):
 
 def _backward(axis, operands, gradient):
     hidden, kernel = operands
-    gradient = gradient.astype(hidden.dtype)  # as in `matrix_product.product`
+    gradient = gradient.astype(hidden.dtype)  # see `matrix_product.product`
     by_hidden = float32_sums(
         f"BLV,{_kernel(axis)}->BLD", gradient, kernel.astype(hidden.dtype)
     ).astype(hidden.dtype)
@@ -81,14 +81,14 @@ def kernel_gradient(
     vocabulary: tuple[str | None, ...],
     axes: tuple[str | None, ...],
 ) -> Float[Array, "..."]:
-    """The float32 gradient of a kernel, each device with the part that it has of the kernel.
+    """Return the float32 gradient of a kernel, sharded like the kernel.
 
     Args:
-        equation: of hidden and gradient as rows [N, D] and [N, *V], N = B L: a product that sums
-            over two axes would first be transposed on a CPU.
-        gradient: of the logits, in the type of `hidden`.
+        equation: the einsum of hidden and gradient as rows [N, D] and [N, *V], N = B L, since on a
+            CPU the operands of a product that sums over two axes would first be transposed.
+        gradient: the gradient of the logits, in the dtype of `hidden`.
         vocabulary: logical axes of the logits after `B L`.
-        axes: those of the kernel.
+        axes: logical axes of the kernel.
     """
     rows = ("activation_batch", "activation_length")
 

@@ -16,7 +16,7 @@ from t5x_like.hf.head_labels import Labels
 
 _CLIPS = {"cell_clip": "cell_clip", "proj_clip": "projection_clip"}
 _SIZES = {"n_layers": "layers", "dim": "cell", "projection_dim": "d_model"}
-# What the network has no setting for, and its only value.
+# Options for which the network has no setting -> the only supported value.
 _FIXED = {
     ("lstm", "use_skip_connections"): True,
     ("char_cnn", "activation"): "relu",
@@ -25,28 +25,28 @@ _FIXED = {
 
 
 def is_released_elmo(folder: pathlib.Path) -> bool:
-    """Whether a folder has one *options.json and one *.hdf5."""
+    """Return whether a folder has exactly one *options.json and one *.hdf5."""
     return all(len([*folder.glob(end)]) == 1 for end in ("*options.json", "*.hdf5"))
 
 
 @dataclasses.dataclass(frozen=True)
 class ReleasedElmo:
-    """A folder in AllenNLP's format, a source of weights without the softmax.
+    """An ELMo in AllenNLP's format: a source of weights, without the output layer.
 
     Attributes:
-        folder: where the two files are.
+        folder: the folder of the two files.
     """
 
     folder: pathlib.Path
     system: str = "elmo"
     model_type: str = ""
-    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # it has no run
     labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
     generation: GenerationSettings = dataclasses.field(default_factory=GenerationSettings)
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings of the system's `build`, with the head `features`.
+        """The settings for the system's `build`, with the head `features`.
 
         Raises:
             ValueError: an option is missing, or its value is not supported.
@@ -72,17 +72,17 @@ class ReleasedElmo:
         }
 
     def available(self, wanted: Mapping[str, Any]) -> set[str]:
-        """The paths of the wanted parameters that the file has with the same shapes."""
+        """Return the paths of the wanted parameters that the file has with the same shapes."""
         with self._open() as file:
             return {path for path, leaf in wanted.items() if _shape(file, path) == leaf.shape}
 
     def read(self, wanted: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
-        """Read arrays with the dtypes and shardings of the wanted ShapeDtypeStructs.
+        """Read parameters, with the dtypes and shardings of the wanted ShapeDtypeStructs.
 
         Raises:
             ValueError: a parameter is missing or has another shape.
         """
-        del whole  # the file has nothing that the network lacks
+        del whole  # the file has no parameters that the network lacks
         arrays = {}
         with self._open() as file:
             for path, leaf in wanted.items():
@@ -120,7 +120,7 @@ def _shape(file: Any, path: str) -> tuple[int, ...] | None:
 
 
 def _find(file: Any, path: str) -> np.ndarray:
-    """The parameter of a path, in our layout.
+    """Return the parameter at a path, in our layout.
 
     Raises:
         KeyError: the file has no such tensor.
@@ -149,14 +149,14 @@ def _find(file: Any, path: str) -> np.ndarray:
 
 
 def _of_cell(cell: Any, name: str) -> np.ndarray:
-    """A parameter of one LSTM; the gates are in our order, input, new, forget, output."""
+    """Return a parameter of one LSTM; the gates are in our order: input, new, forget, output."""
     if name == "projection":
         return cell["W_P_0"][...]
     if name == "bias":
         bias = cell["B"][...].reshape(4, -1)
-        bias[2] += 1  # TensorFlow adds it while it computes
+        bias[2] += 1  # TensorFlow adds 1 to the forget gate at run time
         return bias
-    both = cell["W_0"][...]  # the inputs' rows, and then those of the outputs of the step before
+    both = cell["W_0"][...]  # the rows for the inputs, then for the previous step's outputs
     inputs = both.shape[0] - cell["W_P_0"].shape[1]
     rows = both[:inputs] if name == "input" else both[inputs:]
     return rows.reshape(len(rows), 4, -1)

@@ -1,4 +1,4 @@
-"""Check the arguments of a call, named as in Hugging Face, and make batches of them."""
+"""Check the arguments of a call, with Hugging Face's names, and make batches from them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,8 +24,9 @@ def check_tokens(
     """Check token ids, and return them as int32.
 
     Args:
+        name: the argument, for error messages.
         ignored: whether -100 is allowed, as in labels.
-        shape: names of the axes.
+        shape: the names of the axes, for their number and error messages.
 
     Raises:
         ValueError: the tokens are not integers of this shape, or an id is outside the vocabulary.
@@ -50,7 +51,7 @@ def check_tokens(
 
 
 def check_mask(name: str, mask: ArrayLike | None, tokens: Tokens) -> np.ndarray:
-    """Check a mask, and return it as [B, L] int32 of ones and zeros; None is all ones.
+    """Check a mask, and return it as int32 ones and zeros [B, L]; None stands for all ones.
 
     Raises:
         ValueError: the mask and the tokens have different shapes.
@@ -66,10 +67,10 @@ def check_mask(name: str, mask: ArrayLike | None, tokens: Tokens) -> np.ndarray:
 
 
 def infer_mask(tokens: Tokens, settings: GenerationSettings) -> np.ndarray:
-    """The default attention mask of `generate`: 0 where the token is pad_token_id, else 1.
+    """Return the default attention mask of `generate`: 0 at each pad_token_id, 1 elsewhere.
 
-    It is all ones without such a token, and where it is also an end token, which may belong to the
-    text.
+    It is all ones if there is no pad_token_id, or if it is also an end token, which may belong to
+    the text.
     """
     if settings.pad_token_id is None or settings.pad_token_id in settings.ends:
         return np.ones_like(tokens)
@@ -77,26 +78,27 @@ def infer_mask(tokens: Tokens, settings: GenerationSettings) -> np.ndarray:
 
 
 def shift_right(labels: Tokens, settings: GenerationSettings) -> Tokens:
-    """The decoder's inputs that predict the labels: its start token first, -100 as padding."""
+    """Return the decoder's inputs: the start token, then the labels; -100 becomes padding."""
     start = np.full((len(labels), 1), settings.decoder_start_token_id, np.int32)
     shifted = np.concatenate([start, labels[:, :-1]], axis=1)
     return np.where(shifted == IGNORED_LABEL, settings.padding, shifted).astype(np.int32)
 
 
 def shift_left(labels: Tokens) -> Tokens:
-    """The targets of a language model: at each position the label of the next one."""
+    """Return the targets of a language model: at each position the label of the next position."""
     nothing = np.full((len(labels), 1), IGNORED_LABEL, np.int32)
     return np.concatenate([labels[:, 1:], nothing], axis=1)
 
 
 def side(name: str, tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
-    """The batch features of one side, `encoder` or `decoder`, with one document per row."""
+    """Return the batch features of one side, `encoder` or `decoder`, with one document per row."""
     return {f"{name}_input_tokens": tokens, f"{name}_segment_ids": mask}
 
 
 def encoder_side(tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
-    """The batch features of the encoder, whose rows may be padded anywhere."""
+    """Return the batch features of the encoder, whose rows may be padded anywhere."""
     batch = side("encoder", tokens, mask)
-    if np.any(mask[..., 1:] > mask[..., :-1]):  # cores may not read a length for each row
+    # With padding before text, attention must not reduce the mask to a length for each row.
+    if np.any(mask[..., 1:] > mask[..., :-1]):
         batch["encoder_readers"] = np.ones_like(mask)
     return batch

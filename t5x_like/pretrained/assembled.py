@@ -1,6 +1,6 @@
-"""Parameters from the tensors of a file to the devices that hold their parts, and back.
+"""Copy parameters from the tensors of a file to the devices that hold their shards, and back.
 
-The host holds a piece of a parameter at a time, in both directions.
+In both directions the host holds only one piece of a parameter at a time.
 """
 
 import ctypes
@@ -17,22 +17,23 @@ from jaxtyping import Array, Int
 from t5x_like.hf import weight_map
 from t5x_like.hf.weight_map import Index, Piece
 
-_PIECE = 2**24  # bytes of a parameter that go from the host to a device, or back, at once
+_PIECE = 2**24  # bytes of a parameter copied between the host and a device at once
 _MOST_GATHERED = 2**22  # bytes of a parameter that the devices of a process gather at once
-_MOST_WHOLE = 2**26  # bytes of a part that goes to its devices in one piece: no program is compiled
-_SMALL = 2**20  # bytes of a tensor after which free memory is left where it is
+# Up to so many bytes a shard goes to its devices in one piece, which compiles no program.
+_MOST_WHOLE = 2**26
+_SMALL = 2**20  # bytes; free memory is not returned to the kernel for smaller tensors
 _Bounds = tuple[tuple[int, int], ...]  # the start and the stop on each axis
 
 
 def assembled(
     leaf: jax.ShapeDtypeStruct, parts: list[Piece], read: Callable[[str, Index], np.ndarray]
 ) -> jax.Array:
-    """A parameter, of which this process reads what its devices hold, one part after the other.
+    """Read a parameter: this process reads the shards of its devices, one after the other.
 
     Args:
-        leaf: its shape, dtype and sharding; None as the sharding for one device.
-        parts: the pieces that it consists of.
-        read: a function from the name of a tensor and an index of it to the numbers there.
+        leaf: the shape, dtype and sharding of the parameter; None as the sharding for one device.
+        parts: the pieces that the parameter consists of.
+        read: returns the part of the tensor with a name at an index.
     """
 
     def part(bounds: _Bounds) -> np.ndarray:
@@ -59,10 +60,10 @@ def _put(
     devices: list[jax.Device | None],
     dtype: np.dtype,
 ) -> list[jax.Array]:
-    """A part of a parameter on each of its devices, None for the default one.
+    """Put a shard of a parameter on each of its devices, None for the default device.
 
-    A large part is written there piece by piece. Each is waited for, so that the host has no second
-    one before the first is on its devices.
+    A large shard is copied piece by piece. Each piece is waited for, so that the host does not make
+    another before the first is on the devices.
     """
     shape = tuple(stop - start for start, stop in bounds)
     if math.prod(shape) * dtype.itemsize <= _MOST_WHOLE:
@@ -91,10 +92,10 @@ def _write(whole: Array, piece: Array, start: int, *, axis: int) -> Array:
 def copy_part(array: Array, index: tuple[int, ...], place: np.ndarray) -> None:
     """Copy the part of a parameter at indices of its first axes to the host of the first process.
 
-    All processes that hold parts of it call this; in the others nothing is written.
+    All processes that hold shards of it call this; only the first process writes the result.
 
     Args:
-        place: a NumPy array of the part's shape.
+        place: the NumPy array to write to, of the part's shape.
     """
     _return_free_memory(place.nbytes)
     part = _at(array, np.array(index, np.int32)) if index else array
@@ -110,7 +111,7 @@ def copy_part(array: Array, index: tuple[int, ...], place: np.ndarray) -> None:
 
 @jax.jit
 def _at(array: Array, index: Int[Array, " n"]) -> Array:
-    """The part of an array at indices of its first axes: one program for all indices."""
+    """Return the part of an array at indices of its first axes; one program serves all indices."""
     for n in range(index.shape[0]):
         array = jax.lax.dynamic_index_in_dim(array, index[n], keepdims=False)
     return array
@@ -119,11 +120,11 @@ def _at(array: Array, index: Int[Array, " n"]) -> Array:
 def _copy_shard(shard: Array, place: np.ndarray) -> None:
     """Copy an array of one device to the host.
 
-    JAX keeps the host's copy of an array of a GPU or TPU as long as the array, here the parameter:
-    what is copied is a slice, which ends with its copy.
+    JAX keeps the host's copy of an array on a GPU or TPU as long as the array exists, here the
+    parameter. So slices are copied, which are freed together with their copies.
     """
     if not shard.ndim or next(iter(shard.devices())).platform == "cpu":
-        place[...] = shard  # on a CPU a view
+        place[...] = shard  # on a CPU the array is a view
         return
     axis, number = _cut(shard.shape, shard.dtype, most=_PIECE)
     places = np.moveaxis(place, axis, 0)
@@ -133,9 +134,9 @@ def _copy_shard(shard: Array, place: np.ndarray) -> None:
 
 
 def _gather(array: Array, place: np.ndarray) -> None:
-    """Copy an array of several processes to the first one, some places of every part at a time.
+    """Copy an array of several processes to the first process, a slice of every shard at a time.
 
-    All devices get these places: JAX has no collective whose result is in one process alone.
+    All devices get the slices: JAX has no collective whose result is in only one process.
     """
     kept = array.sharding.shard_shape(array.shape)
     copies = jax.local_device_count() * (array.size // math.prod(kept))
@@ -152,7 +153,7 @@ def _gather(array: Array, place: np.ndarray) -> None:
 
 
 def _gathered(array: Array, start: int, *, number: int, axis: int) -> Array:
-    """Places of an axis of each device's part, one part's after the other's, on all devices."""
+    """Concatenate slices of each device's shard along an axis, replicated on all devices."""
     sharding = array.sharding
     assert isinstance(sharding, NamedSharding)
     return _gathering(sharding, number, axis)(array, start)
@@ -176,9 +177,10 @@ def _slice(array: Array, start: int, *, number: int, axis: int) -> Array:
 
 
 def _cut(shape: tuple[int, ...], dtype: np.dtype, *, most: int) -> tuple[int, int]:
-    """The axis along which to cut an array, and the places of it in a piece of `most` bytes.
+    """Return the axis along which to cut an array, and the length of a piece of `most` bytes.
 
-    The first axis, of layers or rows, if one place of it is not larger; else the longest one.
+    It is the first axis (of layers or rows), unless a single index of it has more bytes; then it is
+    the longest axis.
     """
     size = math.prod(shape) * dtype.itemsize
     axis = 0 if size <= most * shape[0] else max(range(len(shape)), key=shape.__getitem__)
@@ -190,12 +192,13 @@ def _spans(size: int, number: int) -> Iterator[tuple[int, int]]:
 
 
 def _return_free_memory(size: int) -> None:
-    """Return the free memory of this process to the kernel, where its C library is glibc.
+    """Return the free memory of this process to the kernel, if its C library is glibc.
 
-    glibc keeps freed arrays of up to 32 MB for later ones, which amounts to more than a tensor.
+    glibc keeps freed arrays of up to 32 MB for later arrays, in total more than a tensor.
 
     Args:
-        size: bytes of a tensor; for a small one nothing is done, which takes a millisecond.
+        size: the bytes of a tensor; for a small tensor nothing is done, since a call takes a
+            millisecond.
     """
     if size < _SMALL:
         return

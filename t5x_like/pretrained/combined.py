@@ -1,4 +1,4 @@
-"""Several pretrained models as one, whose predictions are averaged."""
+"""Ensembles: several pretrained models as one model that averages their predictions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,21 +7,21 @@ from t5x_like.pretrained.model import Pretrained
 
 
 def ensemble(models: Sequence[Pretrained]) -> Pretrained:
-    """A model that averages those of several: logits to generate, probabilities of heads.
+    """Combine models into one that averages the logits that generate, or the heads' probabilities.
 
-    The models may be of other sizes and systems; they must have the same vocabulary and the names
-    of their labels in the same order, which only whoever has them can check. Settings of generation
-    are those of the first.
+    The models may differ in size and system; they must have the same vocabulary, and the same
+    labels in the same order, which is not checked here beyond their number. The generation settings
+    come from the first model.
 
     Raises:
-        ValueError: fewer than two models, or models with other outputs.
+        ValueError: there are fewer than two models, or their outputs differ in kind.
     """
     if len(models) < 2:
         raise ValueError(f"an ensemble of {len(models)}: two models or more are needed")
     first = models[0]
     for model in models:
         _check(first, model)
-    # Each its own object, also where two are equal.
+    # Cloned, because two equal modules must still be separate objects.
     module = Ensemble(tuple(model.module.clone() for model in models))
     return type(first)(
         module,

@@ -35,11 +35,11 @@ class PretrainedEncoder(Pretrained):
 
         Args:
             input_ids: [B, L]; for multiple choice [B, C, L], a row for each choice.
-            attention_mask: as input_ids, 0 on padding; None for all ones.
-            token_type_ids: as input_ids, the segment of each token; None for all 0.
-            labels: the targets of the loss: tokens, tags or replaced tokens (1) [B, L], where -100
-                is ignored, classes or choices [B], or numbers [B]; [B, C] where each of C labels
-                has a probability (0 or 1) or a number of its own (`Labels.problem`).
+            attention_mask: shaped like input_ids, 0 on padding; None for all ones.
+            token_type_ids: shaped like input_ids, the segment of each token; None for all 0.
+            labels: the targets of the loss: tokens, tags or whether a token was replaced (1)
+                [B, L], with -100 ignored; classes or choices [B]; numbers [B]; or, if each of C
+                labels has its own probability (0 or 1) or number, [B, C] (`Labels.problem`).
             output_hidden_states: whether to return the hidden states of all layers.
 
         Raises:
@@ -67,7 +67,7 @@ class PretrainedEncoder(Pretrained):
         return ModelOutput(**outputs, loss=loss)
 
     def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> arguments.Tokens:
-        """Check rows of tokens, or for multiple choice a row for each choice."""
+        """Check rows of tokens [B, L]; for multiple choice [B, C, L]."""
         tasks, head = systems.find(self.system).tasks, self.config.get("head")
         choices = head in list(tasks) and tasks[head].prediction == "encoder_choices"
         shape = ("rows", "choices", "length") if choices else ("rows", "length")
@@ -91,7 +91,7 @@ class PretrainedEncoder(Pretrained):
             if not all_layers:
                 return self.module.apply({"params": params}, batch)
             found, layers = self.module.apply({"params": params}, batch, collect=("hidden_states",))
-            # Of BART the decoder's, which its heads read.
+            # BART has two towers; its heads read the decoder, which is last.
             *_, last = layers.values()
             return {**found, "hidden_states": last.hidden_states}
 
@@ -107,12 +107,12 @@ class PretrainedWords(PretrainedEncoder):
         """Run the network and its head.
 
         Args:
-            characters: [B, L, K], as `vocabularies.words.spell_texts` makes them; 0 on padding,
-                which is at the end of a text.
-            output_hidden_states: whether to return those of the words and all layers.
+            characters: [batch, words, characters], made by `vocabularies.words.spell_texts`; 0 on
+                padding, which is at the end of a text.
+            output_hidden_states: whether to return the hidden states of the words and all layers.
 
         Raises:
-            ValueError: an argument does not exist, or these are no characters.
+            ValueError: an argument does not exist, or `characters` has another shape or other ids.
         """
         for name in unknown:
             raise ValueError(
@@ -135,8 +135,8 @@ def _loss(outputs: dict[str, Array], labels: np.ndarray, *, problem: str) -> Arr
             f"labels: this head outputs {', '.join(outputs)} and no logits, so it has no loss: "
             "omit labels"
         )
-    # As in transformers, numbers for several labels are probabilities unless the folder names a
-    # regression, which is a problem of its own.
+    # As in transformers, floats for several labels are probabilities unless the folder's
+    # problem_type is regression.
     several = labels.ndim == 2 and logits.shape == labels.shape and logits.shape[-1] > 1
     if problem == MULTI or (problem, several, labels.dtype.kind) == ("", True, "f"):
         expected, counted = logits.shape, np.ones_like(labels, bool)

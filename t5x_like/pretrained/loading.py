@@ -21,7 +21,7 @@ from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
 from t5x_like.systems.system import Adaptation
 
-_HEAD = "head/"  # parameters of a head may be new where the folder has another head
+_HEAD = "head/"  # parameters of a head may be new, if the folder has another head
 
 
 def from_pretrained(
@@ -41,24 +41,24 @@ def from_pretrained(
     Args:
         folder: a folder with config.json and model.safetensors or its shards, a checkpoint, or the
             folder of a run (then its newest checkpoint).
-        system: the system to read a Hugging Face folder as, if not the default one of its
-            model_type: `unilm` for a folder of `bert`.
+        system: the system to read a Hugging Face folder as, if not the default for its model_type:
+            `unilm` for a folder of `bert`.
         dtype: the dtype of the computation and of the parameters: `float32` or `bfloat16`.
         param_dtype: the dtype of the parameters, if not `dtype`; float32 to train in bfloat16.
         mesh: devices to shard the parameters over (`partitioning.make_mesh`); None for one device.
-        average: number of the newest checkpoints of a run to average.
-        whole: whether to read all networks of a run that trains a policy, as DPO's, and not the
-            policy alone.
-        trust_code: whether to run the Python file that a run or checkpoint names as its system, if
-            it is a file; loading a folder runs no code otherwise.
-        settings: settings of the system's `build` that replace the folder's: attention, dropout,
-            remat, ... For an encoder also `head` and `labels`: the parameters of another head that
-            the folder lacks are randomly initialized.
+        average: the number of newest checkpoints of a run to average.
+        whole: whether to read all networks of a run that trains a policy (by DPO, for example),
+            rather than only the policy.
+        trust_code: whether to run a Python file that a run or checkpoint names as its system;
+            otherwise loading a folder runs no code from it.
+        settings: settings for the system's `build` that replace the folder's: attention, dropout,
+            remat, ... For an encoder also `head` and `labels`: parameters of another head that the
+            folder lacks are randomly initialized.
 
     Raises:
-        ValueError: there is no such folder, its model or a setting is not supported, or tensors
-            are missing, left over or of the wrong shape; or its system is a Python file that is
-            not trusted.
+        ValueError: there is no such folder, its model or a setting is not supported, tensors are
+            missing, left over or of the wrong shape, or its system is a Python file that is not
+            trusted.
     """
     source = open_source(
         paths.path(folder), system=system, average=average, whole=whole, trust_code=trust_code
@@ -74,7 +74,7 @@ def from_source(
     mesh: Mesh | None = None,
     **settings: Any,
 ) -> Pretrained:
-    """Load a model from a folder that is open, see `from_pretrained`."""
+    """Load a model from an opened source; for the arguments see `from_pretrained`."""
     config = source.config | _dtype(source.system, dtype) | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
@@ -103,13 +103,13 @@ def from_source(
 
 
 def _labels(source: Source, config: Mapping[str, Any]) -> dict[str, Labels]:
-    """The labels of the source's head, unless the model has another one."""
+    """Return the labels of the source's head, unless the model has another head."""
     same = all(config.get(name) == source.config.get(name) for name in ("head", "labels"))
     return dict(source.labels) if same else {}
 
 
 def _dtype(system: str, dtype: str) -> dict[str, str]:
-    """The setting `dtype`; a system in a user's file may lack it and compute in float32."""
+    """Return the setting `dtype`; {} for a user's system that lacks it and computes in float32."""
     known = next(iter(systems.find(system).sizes.values()))
     own = {"dtype": _check_dtype("dtype", dtype)}
     return own if "dtype" in known or dtype != "float32" else {}
@@ -132,18 +132,20 @@ def load(
     seed: int = 0,
     without: Collection[str] = (),
 ) -> PyTree:
-    """Read the parameters of a module; those of a head that the source lacks may be new.
+    """Read the parameters of a module, and initialize parameters of its head that the source lacks.
 
-    New parameters are randomly initialized, and so are the additional rows of an embedding table
-    that is longer than the source's, where the system allows it (`System.adapt`).
+    The latter are randomly initialized, and so are other new parameters and the additional rows of
+    an embedding table that is longer than the source's, if the system allows it (`System.adapt`).
 
     Args:
         system, config: the module's system and settings.
-        seed: the seed of the initialization of new parameters.
+        dtype: the dtype of the parameters.
+        mesh: the devices to shard the parameters over; None for one device.
+        seed: the seed of the initialization.
         without: submodules to leave out.
 
     Raises:
-        ValueError: as `from_pretrained`.
+        ValueError: see `from_pretrained`.
     """
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)
     shapes = {name: part for name, part in shapes.items() if name not in without}
@@ -160,7 +162,7 @@ def load(
 
 
 def _check_vocabulary(source: Source, system: str, config: Mapping[str, Any]) -> None:
-    """Check that a model of another system, to start from, has the same tokens."""
+    """Check that a model of another system has a vocabulary of the same size."""
     here, there = config["vocab_size"], source.config["vocab_size"]
     if source.system != system and here != there:
         raise ValueError(
@@ -205,13 +207,13 @@ def _may_be_new(path: str, how: Adaptation) -> bool:
 
 
 def _first_rows(leaf: Any, *, rows: int, mesh: Mesh | None) -> jax.ShapeDtypeStruct:
-    """The first rows of a table, replicated: their number may not divide by the devices."""
+    """Return the shape of a table's first rows, replicated: they may not divide among devices."""
     replicated = None if mesh is None else NamedSharding(mesh, PartitionSpec())
     return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype, sharding=replicated)
 
 
 def _read(source: Source, wanted: Leaves, how: Adaptation, *, whole: bool) -> Leaves:
-    """Read parameters; make those that the source lacks of copied rows or of sums."""
+    """Read parameters; make missing parameters from copied rows or sums, see `Adaptation`."""
     fewer, sums = {}, {}
     for path in how.copied_rows.keys() & wanted.keys():
         leaf = wanted[path]
@@ -220,7 +222,7 @@ def _read(source: Source, wanted: Leaves, how: Adaptation, *, whole: bool) -> Le
             fewer[path] = jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=leaf.sharding)
     for path in how.sums.keys() & wanted.keys():
         if path in source.available({path: wanted[path]}):
-            continue  # such a network's own folder may have the terms, too
+            continue  # a folder of such a network may also have the terms
         terms = dict.fromkeys(how.sums[path], wanted[path])
         if source.available(terms) == terms.keys():
             sums[path] = terms
@@ -242,7 +244,7 @@ def load_part(
         system: the system of the submodule.
 
     Raises:
-        ValueError: as `from_pretrained`; or the source contains a model of another system.
+        ValueError: see `from_pretrained`; or the source contains a model of another system.
     """
     if source.system != system:
         raise ValueError(
@@ -255,7 +257,7 @@ def load_part(
 
 
 def _initialize(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:
-    """Initialize the wanted parameters alone, without holding the others in memory."""
+    """Initialize only the wanted parameters, without holding the others in memory."""
 
     def init() -> Leaves:
         boxed = module.init(jax.random.key(seed), module.example_batch())["params"]
@@ -267,10 +269,10 @@ def _initialize(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:
 
 
 def parameter_shapes(module: nn.Module, *, dtype: Any, mesh: Mesh | None) -> PyTree:
-    """The shapes, dtypes and shardings of a module's parameters, without allocating them.
+    """Return the shapes, dtypes and shardings of a module's parameters, without allocating them.
 
     Raises:
-        ValueError: an axis of a parameter is not divisible by its share of the mesh.
+        ValueError: an axis of a parameter is not divisible by the mesh axes that shard it.
     """
     boxed = jax.eval_shape(lambda: module.init(jax.random.key(0), module.example_batch())["params"])
     # Under a mesh, unboxing applies a sharding constraint, which only traced arrays allow.

@@ -1,4 +1,4 @@
-"""A pretrained model that predicts and generates, with Hugging Face's names of arguments."""
+"""A pretrained model that predicts and generates; its arguments have Hugging Face's names."""
 
 import contextlib
 import dataclasses
@@ -33,19 +33,20 @@ from t5x_like.pretrained.assembled import copy_part
 
 @dataclasses.dataclass(frozen=True)
 class ModelOutput:
-    """The outputs of a model; None for those that its head does not have.
+    """The outputs of a model; None for outputs that its head does not have.
 
     Attributes:
-        logits: float32, for tokens [B, T, V], classes or choices [B, C], tags [B, L, C]; regression
-            [B, 1]; the rewards [B] of a reward model.
+        logits: float32: for tokens [B, T, V], for classes or choices [B, C], for tags [B, L, C],
+            for regression [B, 1]; for a reward model the rewards [B].
         loss: the mean cross-entropy or squared error over the labels, if labels were given.
-        row_logits: [B, C], for the pair of sentences of each row, beside a masked language model.
+        row_logits: [B, C], for the sentence pair of each row, from a head that also predicts
+            masked tokens.
         start_logits, end_logits: [B, L], for the first and the last token of an answer.
-        hidden, summary: [B, L, D] and [B, D], the states and the pooled state of an encoder without
-            a head.
-        hidden_states: [N + 1, B, L, D], of an encoder on request: the input of the first layer, and
-            the output of each of N layers, before a final norm. With C choices [N + 1, B * C, L,
-            D].
+        hidden, summary: the hidden states [B, L, D] and the pooled state [B, D] of an encoder
+            without a head.
+        hidden_states: of an encoder, on request: the input of the first layer, and the output of
+            each of N layers, before a final norm [N + 1, B, L, D]; with C choices
+            [N + 1, B * C, L, D].
     """
 
     logits: Array | None = None
@@ -67,12 +68,12 @@ class Pretrained:
         system, config: the name of its system, and the settings that it was built with.
         generation: the default settings of `generate`.
         mesh: the devices that the parameters are sharded over, or None.
-        model_type: the `model_type` in the config.json of `save_pretrained`; empty for the
-            system's default. XLM-R is a RoBERTa of model_type `xlm-roberta`.
-        labels: what the outputs of the head of each task stand for, where it is known; of a model
-            with one head by "".
-        from_folder: whether `generation` is that of a folder of another library, whose start and
-            end tokens take precedence over a vocabulary's. A run generates with its vocabulary's.
+        model_type: the `model_type` that `save_pretrained` writes into config.json; empty for the
+            system's default. XLM-R is a RoBERTa with model_type `xlm-roberta`.
+        labels: {task: labels of its head}, as far as they are known; the key is "" for a model with
+            one head.
+        from_folder: whether `generation` comes from a folder of another library, whose start and
+            end tokens take precedence over the vocabulary's. A run uses its vocabulary's.
     """
 
     def __init__(
@@ -104,19 +105,19 @@ class Pretrained:
         labels: ArrayLike | None = None,
         **unknown: Any,
     ) -> ModelOutput:
-        """Compute the logits at every position, and with labels the loss.
+        """Compute the logits at every position, and the loss if labels are given.
 
         Logits at padding differ from Hugging Face's, where padding attends to the text; here it
-        does not. No other logits depend on it.
+        does not. No other logits depend on this.
 
         Args:
             input_ids: [B, S], the inputs of the encoder or of the language model.
             attention_mask: [B, S], 0 on padding; None for all ones.
             decoder_input_ids: [B, T], for an encoder-decoder; None for the labels shifted right.
-            decoder_attention_mask: [B, T], as attention_mask.
-            labels: the targets of the loss, where -100 is ignored. For an encoder-decoder [B, T],
-                the target token at each position; for a language model [B, S], as input_ids, which
-                are shifted here.
+            decoder_attention_mask: [B, T], 0 on padding; None for all ones.
+            labels: the targets of the loss; -100 is ignored. For an encoder-decoder, the target
+                token at each position [B, T]; for a language model, the tokens of input_ids
+                [B, S], not shifted.
 
         Raises:
             ValueError: an argument does not exist or is missing, a token is outside the
@@ -150,12 +151,12 @@ class Pretrained:
         padding_counts: bool = True,
         **settings: Any,
     ) -> Int[np.ndarray, "B L"]:
-        """Generate a continuation of each prompt, or with an encoder-decoder an output.
+        """Generate a continuation of each prompt, or the output of an encoder-decoder.
 
         Code is compiled once for each shape of input_ids and each set of settings.
 
         Args:
-            input_ids: [B, S]; for a language model padded on the left.
+            input_ids: [B, S]; for a language model, padded on the left.
             attention_mask: [B, S], 0 on padding; None treats every pad_token_id as padding.
             padding_counts: whether no_repeat_ngram_size counts the padding of a prompt among its
                 tokens, as transformers does.
@@ -163,9 +164,9 @@ class Pretrained:
                 do_sample, temperature, top_k, top_p, length_penalty, early_stopping, ...
 
         Returns:
-            Int32 tokens, as long as the longest row: the prompt, or the decoder's start token, then
-            the generated tokens up to and including the end token, then padding. With
-            num_return_sequences=n there are n rows for each input, best first.
+            Int32 tokens, as long as the longest row: the prompt (for an encoder-decoder the
+            decoder's start token), the generated tokens up to and including the end token, then
+            padding. With num_return_sequences=n there are n rows for each input, best first.
 
         Raises:
             ValueError: the model does not generate text, a setting does not exist or is out of
@@ -185,18 +186,18 @@ class Pretrained:
         padding_counts: bool = True,
         **settings: Any,
     ) -> Generated:
-        """Generate as `generate` does, and call `callback` with each new token.
+        """Generate like `generate`, and call `callback` with each new token.
 
         Args:
             input_ids, attention_mask, padding_counts, settings: as for `generate`.
-            callback: called with a `decoding.StreamStep` per token; it stops by returning True.
+            callback: called with a `decoding.StreamStep` per token; returning True stops.
 
         Returns:
             The generated tokens, without the prompt.
 
         Raises:
-            ValueError: as `generate`; or num_beams above 1, since beam search has no single text
-                until its end.
+            ValueError: see `generate`; or num_beams is above 1, since beam search has no single
+                text until its end.
         """
         wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
         with self.layout():
@@ -207,7 +208,7 @@ class Pretrained:
     def _prompts(
         self, input_ids: ArrayLike, attention_mask: ArrayLike | None, settings: Mapping[str, Any]
     ) -> tuple[GenerationSettings, inputs.Tokens, np.ndarray]:
-        """The checked settings, tokens and mask of a call."""
+        """Check the arguments of a call, and return its settings, tokens and mask."""
         if not self.module.generates:
             raise ValueError(
                 f"this {self.system} does not generate text: a decoder or an encoder-decoder does"
@@ -224,9 +225,9 @@ class Pretrained:
         return wanted, tokens, mask != 0
 
     def for_task(self, task: str) -> Self:
-        """The same parameters with the head of one task, for a run of several tasks with heads.
+        """Return the model with the head of one task, for a run of several tasks with heads.
 
-        A model with only one head is returned as it is.
+        The parameters are shared. A model with only one head is returned unchanged.
 
         Raises:
             ValueError: the run has no such task.
@@ -249,11 +250,11 @@ class Pretrained:
 
     @property
     def head_labels(self) -> Labels:
-        """What the outputs of the only head stand for."""
+        """The labels of the only head, which its outputs stand for."""
         return self.labels.get("", Labels())
 
     def policy(self) -> Self:
-        """The network that a run trains others for: its policy, or the model as it is."""
+        """Return the policy, if the run trains it with other networks; otherwise the model."""
         part = systems.find(self.system).result
         if not part:
             return self
@@ -270,14 +271,15 @@ class Pretrained:
     def save_pretrained(
         self, folder: str | os.PathLike, *, max_shard_size: int = 5 * 10**9
     ) -> None:
-        """Write a folder that Hugging Face loads: settings, and tensors of the parameters' dtype.
+        """Write a folder that Hugging Face loads: settings, and tensors in the parameters' dtype.
 
         Parameters that only pretraining needs, such as ELECTRA's generator, are left out. The host
-        has one tensor in memory at a time. Parameters may be sharded over several processes, all
-        of which call this; the first one writes.
+        has one tensor in memory at a time. Parameters may be sharded over several processes; then
+        all of them call this, and the first process writes.
 
         Args:
-            max_shard_size: the largest size of a file, in bytes; more tensors go into more files.
+            max_shard_size: the largest size of a file, in bytes; further tensors go into more
+                files.
 
         Raises:
             ValueError: Hugging Face has no such network, or the folder belongs to a run.
@@ -293,7 +295,7 @@ class Pretrained:
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = record.to_config(self.config, model_type=self.model_type)
         config |= self.head_labels.in_config(config)
-        # The token ids of the system's settings take precedence over those of `generate`.
+        # The token ids in the system's settings take precedence over the generation settings.
         config = {name: getattr(self.generation, name) for name in ids} | config
         left_out = record.not_exported
         kept = {name: part for name, part in self.params.items() if name not in left_out}
@@ -308,9 +310,9 @@ class Pretrained:
         files.write_tensors(path, tensors, max_shard_size=max_shard_size)
 
     def free(self) -> None:
-        """Give up the parameters and the copy of them that generates; compiled code stays.
+        """Release the parameters, and the generator's copy of them; compiled code is kept.
 
-        Other parameters are set before the next call.
+        Set `params` again before the next call.
         """
         self.params = None
         if self._generator is not None:
@@ -327,7 +329,7 @@ class Pretrained:
         return self._generator[1]
 
     def layout(self) -> contextlib.AbstractContextManager[None]:
-        """The mesh's context, in which every computation with the parameters runs."""
+        """Return the context of the mesh, in which every computation with the parameters runs."""
         return contextlib.nullcontext() if self.mesh is None else partitioning.layout(self.mesh)
 
     def put(self, batch: Mapping[str, np.ndarray]) -> Mapping[str, Any]:

@@ -1,9 +1,9 @@
 """Write a model as StableHLO programs, which JAX runs without this package.
 
-A folder holds `forward.stablehlo`, and of a model that generates `prefill.stablehlo` and
-`decode_step.stablehlo`, as `jax.export` serializes them, `model.safetensors` with the parameters,
-and `program.json`, which states the inputs and outputs. One program serves CPU, NVIDIA GPUs and
-TPUs. Batch and lengths are open unless they are fixed.
+A folder contains `forward.stablehlo` and, for a model that generates, `prefill.stablehlo` and
+`decode_step.stablehlo`, all serialized by `jax.export`; `model.safetensors` with the parameters;
+and `program.json`, which describes the inputs and outputs. Each program runs on CPUs, NVIDIA GPUs
+and TPUs. Batch size and lengths are symbolic (any size) unless they are fixed.
 """
 
 import contextlib
@@ -31,24 +31,24 @@ from t5x_like.pretrained import arguments
 from t5x_like.pretrained.model import Pretrained
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-# Open sizes of the inputs. `slots` is the length of the key-value cache: a prompt and its
+# Symbolic sizes of the inputs. `slots` is the length of the key-value cache: of a prompt and its
 # continuation.
 SIZES = ("batch", "length", "target_length", "slots")
 
-# The inputs of a function by name: trees of arrays.
+# The inputs of a function by name: arrays, or trees of arrays.
 _Inputs = Mapping[str, Any]
 _Function = Callable[[PyTree, _Inputs], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Network:
-    """A network as it is exported: a loop over layers is unrolled where it generates."""
+    """A network to export; if it generates, its scan over layers is unrolled."""
 
     module: nn.Module
     params: dict[str, jax.Array]
 
     def apply(self, params: Mapping[str, jax.Array], *given: Any, **named: Any) -> Any:
-        """The network's output with parameters by their path, `decoder/layers_0/...`."""
+        """Apply the network with parameters by their path, `decoder/layers_0/...`."""
         tree = flax.traverse_util.unflatten_dict(dict(params), sep="/")
         return self.module.apply({"params": tree}, *given, **named)
 
@@ -57,11 +57,11 @@ def save(model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int]) -
     """Write the programs, the parameters and `program.json` to a folder.
 
     Args:
-        sizes: sizes to fix, by their names in `SIZES`; the others stay open.
+        sizes: sizes to fix, by their names in `SIZES`; the others stay symbolic.
 
     Raises:
-        ValueError: a network with several heads, one that does not read tokens, or one that needs
-            sizes that were left open.
+        ValueError: the network has several heads, does not read tokens, or cannot run with sizes
+            that are not fixed.
     """
     network = _network(model)
     made = _programs(model, network, sizes)
@@ -78,19 +78,19 @@ def save(model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int]) -
 
 @dataclasses.dataclass(frozen=True)
 class _Array:
-    """An input as `program.json` states it: sizes are numbers, or names of `SIZES`."""
+    """An array as `program.json` describes it: sizes are numbers, or names in `SIZES`."""
 
     shape: tuple[int | str, ...]
     dtype: Any = jnp.int32
 
 
 def _opened(inputs: Mapping[str, Any], *, most: int, prompt: str = "") -> dict[str, Any]:
-    """Inputs whose sizes are variables of one scope, between their bounds.
+    """Return the inputs with bounded symbolic sizes in one scope, as `jax.ShapeDtypeStruct`s.
 
     Args:
         inputs: a tree of `_Array`.
-        most: the largest length of a text; 0 for any.
-        prompt: the input that must fit into the slots, if there is one.
+        most: the largest length of a text; 0 for any length.
+        prompt: the name of the input that must fit into the slots, or "".
     """
     arrays = jax.tree.leaves(inputs)
     used = {name for one in arrays for size in one.shape for name in re.findall(r"\w+", str(size))}
@@ -108,7 +108,7 @@ def _opened(inputs: Mapping[str, Any], *, most: int, prompt: str = "") -> dict[s
 
 
 def _stated(tree: Any) -> Any:
-    """The arrays of a tree with the names of their sizes."""
+    """Convert the arrays of a tree to `_Array`, with the names of their symbolic sizes."""
 
     def stated(leaf: Any) -> _Array:
         return _Array(tuple(n if isinstance(n, int) else str(n) for n in leaf.shape), leaf.dtype)
@@ -117,10 +117,10 @@ def _stated(tree: Any) -> Any:
 
 
 def _network(model: Pretrained) -> _Network:
-    """The network with the attention that all platforms have.
+    """Return the network with dense attention, which runs on all platforms.
 
     Raises:
-        ValueError: a run of several tasks, or a network that reads characters.
+        ValueError: the network has the heads of several tasks, or reads characters.
     """
     if isinstance(model.config.get("head"), Mapping):
         raise ValueError(f"this {model.system} has several heads: --format=stablehlo takes one")
@@ -138,7 +138,7 @@ def _network(model: Pretrained) -> _Network:
 def _programs(
     model: Pretrained, network: _Network, fixed: Mapping[str, int]
 ) -> dict[str, export.Exported]:
-    """The exported functions by name."""
+    """Export the functions of the network, by name."""
     most, params = model.config.get("positions", 0), network.params
 
     def array(*axes: str | int) -> _Array:
@@ -171,7 +171,7 @@ def _programs(
 
 @contextlib.contextmanager
 def _one_line_of_open_sizes(inputs: _Inputs) -> Iterator[None]:
-    """Raise ValueError where the network needs sizes that are open."""
+    """Raise a ValueError with a one-line reason if the network needs a symbolic size fixed."""
     try:
         yield
     except (jax.errors.InconclusiveDimensionOperation, TypeError, NotImplementedError) as error:
@@ -184,14 +184,14 @@ def _one_line_of_open_sizes(inputs: _Inputs) -> Iterator[None]:
 
 def _exported(function: _Function, params: PyTree, inputs: _Inputs) -> export.Exported:
     """Export a function of parameters and inputs for all platforms."""
-    # An input that is not read stays one: its size is.
+    # Keep an input whose values are not read, such as `slots`: its size is read.
     made = export.export(jax.jit(function, keep_unused=True), platforms=PLATFORMS)
     with _one_line_of_open_sizes(inputs):
         return made(jax.tree.map(jax.typeof, params), inputs)
 
 
 def _cache(prefill: Callable[..., Any], params: PyTree, prompt: _Inputs) -> Any:
-    """The shapes of the cache that `prefill` returns."""
+    """Return the shapes of the cache that `prefill` returns."""
     with _one_line_of_open_sizes(prompt):
         return jax.eval_shape(prefill, params, prompt)[1]
 
@@ -251,7 +251,7 @@ def _decode_step(network: _Network, structure: Any) -> _Function:
 
 
 def _by_name(cache: Any) -> dict[str, Any]:
-    """The arrays of a cache by their path: programs have no classes of this package."""
+    """Return the arrays of a cache by path: exported programs cannot use this package's classes."""
     return dict(zip(_names(jax.tree.structure(cache)), jax.tree.leaves(cache), strict=True))
 
 
@@ -262,7 +262,7 @@ def _names(structure: Any) -> list[str]:
 
 
 def _description(model: Pretrained, made: Mapping[str, export.Exported]) -> dict[str, Any]:
-    """What a program needs to know that runs the functions."""
+    """Return the content of `program.json`, which a program that runs the functions needs."""
 
     def described(tree: Any) -> Any:
         def one(array: _Array) -> dict[str, Any]:

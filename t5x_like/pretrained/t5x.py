@@ -1,8 +1,8 @@
-"""T5X's checkpoints of T5, umT5 and Switch as sources of weights: mT5, Flan-T5 and others too.
+"""T5X's checkpoints of T5 (also mT5, Flan-T5, ...), umT5 and Switch as sources of weights.
 
-The names are those of the networks in T5X's examples/t5 and examples/decoder_only and, with stacked
-layers, in its examples/scalable_t5, of umT5; and those of flaxformer's Switch Transformer. Their
-sizes follow from the shapes.
+Checkpoints of these networks can be read: T5X's examples/t5 and examples/decoder_only,
+examples/scalable_t5 with stacked layers (umT5), and flaxformer's Switch Transformer. Their sizes
+follow from the shapes of the arrays.
 """
 
 import dataclasses
@@ -25,17 +25,18 @@ from t5x_like.pretrained.assembled import assembled, copy_part
 from t5x_like.pretrained.t5x_adam import Adam
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
 
-_DECODER_ALONE = "decoder/token_embedder/embedding"  # its table; else beside the towers
-# With the same parameters; in the second, tokens of the prefix see each other.
+# The embedding table of a decoder-only network; in others it is next to the towers.
+_DECODER_ALONE = "decoder/token_embedder/embedding"
+# Two architectures with the same parameters; in the second, tokens of the prefix see each other.
 _DECODERS = ("decoder", "prefix_decoder")
 _EXPERT = "/mlp/expert/"  # in the names of layers with experts
 _STACKED = "encoder/encoder/attention/query/kernel"  # of all layers, [D, L, H, K]
-# What the scanned layers of a decoder are called, in flaxformer and in forks of T5X.
+# Names of the scanned layers of a decoder in flaxformer and in forks of T5X.
 _STACKED_DECODER = re.compile(r"decoder/(decoder|layers)/self_attention/")
 
 
 def find_checkpoint(folder: pathlib.Path) -> pathlib.Path | None:
-    """The checkpoint that a folder is, or its newest `checkpoint_STEP`; None if there is none."""
+    """Return the folder if it is a checkpoint, or its newest `checkpoint_STEP`; None if neither."""
     if (folder / FILE).is_file():
         return folder
     found = {
@@ -51,12 +52,12 @@ class T5XCheckpoint:
     """A checkpoint of T5X, a source of weights.
 
     Attributes:
-        folder: of the checkpoint.
+        folder: the folder of the checkpoint.
     """
 
     folder: pathlib.Path
     model_type: str = ""
-    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # it has no run here
     labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
     # T5X begins the decoder's inputs with padding, and its vocabularies end texts with 1.
     generation: GenerationSettings = dataclasses.field(
@@ -72,17 +73,17 @@ class T5XCheckpoint:
 
     @property
     def system(self) -> str:
-        """Whether it is a T5, an umT5 with stacked layers, or a Switch Transformer."""
+        """The system: `t5`, `umt5` (with stacked layers) or `switch`."""
         if any(_EXPERT in name for name in self.arrays.names):
             return "switch"
         return "umt5" if _STACKED in self.arrays.names else "t5"
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """The settings of the system's `build`.
+        """The settings for the system's `build`.
 
         Raises:
-            ValueError: it is another network than T5X's T5 or flaxformer's Switch Transformer.
+            ValueError: the network is neither T5X's T5 or umT5 nor flaxformer's Switch Transformer.
         """
         names = set(self.arrays.names)
         alone = _DECODER_ALONE in names
@@ -109,7 +110,7 @@ class T5XCheckpoint:
         }
 
     def _sizes(self, attention: str) -> dict[str, int]:
-        """The sizes, from the arrays of one layer with this attention, and from the names."""
+        """Infer the sizes from the arrays of the layer with this attention, and from the names."""
         tower, layer, _ = attention.split("/")
         heads, buckets = self._shape(f"{tower}/relpos_bias/rel_embedding")
         joined = self._shape(f"{attention}/query/kernel")[1]
@@ -121,12 +122,12 @@ class T5XCheckpoint:
             "heads": heads,
             "d_kv": joined // heads,
             "relative_buckets": buckets,
-            "encoder_layers": _layers(tower, names),  # a decoder alone has no use for it
+            "encoder_layers": _layers(tower, names),  # a decoder-only network does not use it
             "decoder_layers": _layers("decoder", names),
         }
 
     def _experts(self) -> dict[str, int]:
-        """The number of experts, and in which layers they are: all, or every second."""
+        """Infer the number of experts, and whether all layers have them or every second layer."""
         names = set(self.arrays.names)
         steps = set()
         for tower in ("encoder", "decoder"):
@@ -160,7 +161,7 @@ class T5XCheckpoint:
         return _layout(self.system, self.config)
 
     def available(self, wanted: Mapping[str, Any]) -> set[str]:
-        """The paths of the wanted parameters that the files have with the same shapes."""
+        """Return the paths of the wanted parameters that the files have with the same shapes."""
         known = weight_map.mapped(self._weights, wanted)
         names = set(self.arrays.names)
         return {
@@ -173,10 +174,13 @@ class T5XCheckpoint:
         }
 
     def read(self, wanted: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
-        """Read arrays with the dtypes and shardings of the wanted ShapeDtypeStructs.
+        """Read parameters, with the dtypes and shardings of the wanted ShapeDtypeStructs.
+
+        Args:
+            whole: whether the checkpoint must contain no other parameters.
 
         Raises:
-            ValueError: a parameter is missing, left over, of another shape, or damaged.
+            ValueError: a parameter is missing, left over or damaged, or has another shape.
         """
         parts = self.parts(wanted)
         shapes = {piece.tensor: piece.tensor_shape for own in parts.values() for piece in own}
@@ -194,7 +198,7 @@ class T5XCheckpoint:
         }
 
     def parts(self, wanted: Mapping[str, Any]) -> dict[str, list[weight_map.Piece]]:
-        """The arrays, or parts of them, that each of our parameters is."""
+        """Return the pieces of each of our parameters: the arrays, or parts of arrays, there."""
         shapes = {path: leaf.shape for path, leaf in wanted.items()}
         return weight_map.pieces(self._weights, shapes)
 
@@ -215,7 +219,7 @@ def _layers(tower: str, names: set[str]) -> int:
 
 
 def _explain_network(names: set[str]) -> str:
-    """Why a checkpoint of T5X is not one of its T5."""
+    """Explain why the network of a T5X checkpoint is not supported."""
     if any("/expert/" in name or "/router/" in name for name in names):
         return (
             "it is sparse, and not named as flaxformer's Switch Transformer without scanned layers"
@@ -251,14 +255,14 @@ def save(
     step: int = 0,
     adam: Adam | None = None,
 ) -> None:
-    """Write a T5, an umT5 or a Switch Transformer as a checkpoint of T5X, `folder`/checkpoint_STEP.
+    """Write a T5, umT5 or Switch Transformer as the T5X checkpoint `folder`/checkpoint_STEP.
 
     Args:
-        system, config: the network's system, and the settings of its `build`.
-        adam: the optimizer's state; None for a checkpoint without one.
+        system, config: the network's system, and the settings for its `build`.
+        adam: the optimizer's state; None for a checkpoint without an optimizer's state.
 
     Raises:
-        ValueError: T5X's T5 has no such network.
+        ValueError: T5X has no such network.
     """
     check_written(system, config)
     arrays = flax.traverse_util.flatten_dict(params, sep="/")
@@ -275,10 +279,10 @@ def save(
 
 
 def check_written(system: str, config: Mapping[str, Any]) -> None:
-    """Check that T5X has such a network; arguments as for `save`.
+    """Check that T5X has such a network; for the arguments see `save`.
 
     Raises:
-        ValueError: it has not.
+        ValueError: it does not.
     """
     if system not in ("t5", "umt5", "switch"):
         raise ValueError(

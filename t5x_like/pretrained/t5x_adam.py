@@ -1,10 +1,10 @@
-"""Adam's moments in T5X's checkpoints: the state of an optimizer of optax that T5X wraps.
+"""Adam's moments in T5X's checkpoints: the state of an optax optimizer that T5X wraps.
 
-T5X's OptaxWrapper (t5x/optimizers.py) keeps the state of a chain by the numbers of its parts,
-`param_states/0/mu/PARAMETER`, `param_states/0/nu/PARAMETER` and `param_states/0/count` of
-`optimizers.adamw`; parts without a state are left out. A chain within a chain has two numbers:
-`param_states/1/0/mu/PARAMETER` after a clipping of the gradient's norm. A schedule of the learning
-rate has a `count` of its own.
+T5X's OptaxWrapper (t5x/optimizers.py) keeps the state of a chain by the indices of its parts; parts
+without a state are left out. `optimizers.adamw` has `param_states/0/mu/PARAMETER`,
+`param_states/0/nu/PARAMETER` and `param_states/0/count`. A chain within a chain has two indices:
+`param_states/1/0/mu/PARAMETER` after a clipping of the gradient's norm. A learning rate schedule
+has another `count`.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ from t5x_like.pretrained.assembled import assembled, copy_part
 from t5x_like.pretrained.t5x_files import StoredArrays
 
 _MOMENTS = ("mu", "nu")
-# The settings of optax's Adam, where a checkpoint has them: theirs -> ours, and the default.
+# The settings of optax's Adam that a checkpoint may contain -> (our setting, optax's default).
 _SETTINGS = {
     "b1": ("b1", 0.9),
     "b2": ("b2", 0.999),
     "eps": ("epsilon", 1e-8),
-    "eps_root": ("", 0.0),  # of which there is no other here
+    "eps_root": ("", 0.0),  # there is no such setting here: always 0
     "weight_decay": ("weight_decay", 0.0),
 }
 
@@ -38,7 +38,7 @@ class StoredAdam:
 
     Attributes:
         state: the optimizer's state in the files.
-        place: the path of Adam's part of it, "param_states/0/".
+        place: the prefix of Adam's paths in it, "param_states/0/".
     """
 
     state: StoredArrays
@@ -46,20 +46,21 @@ class StoredAdam:
 
     @property
     def count(self) -> int:
-        """The steps of Adam, by which it corrects the bias of its moments."""
+        """Adam's step count, used to correct the bias of its moments."""
         return self._number(f"{self.place}count")
 
     def check(self, parameters: Collection[str], settings: Mapping[str, Any], *, step: int) -> None:
-        """Check that nothing here would go on otherwise than in T5X, as far as the files show.
+        """Check that training continues here like in T5X, as far as the files show.
 
         Args:
             parameters: the names of all parameters.
-            settings: of our `adamw`.
-            step: of the run.
+            settings: the settings of our `adamw`.
+            step: the step of the run.
 
         Raises:
-            ValueError: the chain of optax keeps something beside Adam's moments and counts; a
-                count of a schedule is not the run's; or a setting in the checkpoint is not ours.
+            ValueError: the optax chain keeps state besides Adam's moments, counts and settings, the
+                count of a schedule is not the run's step, or a setting in the checkpoint differs
+                from ours.
         """
         own = {f"{self.place}{kind}/{name}" for kind in _MOMENTS for name in parameters}
         own |= {"step", f"{self.place}count"}
@@ -76,7 +77,7 @@ class StoredAdam:
                 )
 
     def read(self, kind: str, parts: list[Piece], leaf: jax.ShapeDtypeStruct) -> jax.Array:
-        """A moment of a parameter.
+        """Read a moment of a parameter.
 
         Args:
             kind: `mu` or `nu`.
@@ -84,7 +85,8 @@ class StoredAdam:
             leaf: shape, dtype and sharding of the result.
 
         Raises:
-            ValueError: the checkpoint has no such moment, or it is of another shape or dtype.
+            ValueError: the checkpoint has no such moment, or it has another shape, or for `mu`
+                another dtype.
         """
         found = [_moment(part, f"{self.place}{kind}") for part in parts]
         for part in found:
@@ -114,7 +116,7 @@ class StoredAdam:
 
     def _check_setting(self, name: str, settings: Mapping[str, Any]) -> None:
         ours, default = _SETTINGS.get(key := name.rpartition("/")[2], ("", None))
-        if default is None:  # the learning rate, whose schedule is the config's
+        if default is None:  # the learning rate: its schedule comes from the config
             return
         given = settings.get(ours)
         value = np.float32(default if given is None else given)
@@ -129,13 +131,13 @@ class StoredAdam:
 
 
 def find(state: StoredArrays, parameter: str) -> StoredAdam:
-    """Find Adam's part of an optimizer's state.
+    """Find the state of Adam in an optimizer's state.
 
     Args:
         parameter: the name of a parameter that it trained.
 
     Raises:
-        ValueError: there is none, or several.
+        ValueError: the state has no Adam, or several.
     """
     last = f"mu/{parameter}"
     places = [name.removesuffix(last) for name in state.names if name.endswith(f"/{last}")]
@@ -150,12 +152,12 @@ def find(state: StoredArrays, parameter: str) -> StoredAdam:
 
 @dataclasses.dataclass(frozen=True)
 class Adam:
-    """Adam's state to be written, as T5X's `optimizers.adamw` keeps it.
+    """Adam's state, to be written in the layout of T5X's `optimizers.adamw`.
 
     Attributes:
-        mu, nu: trees like the parameters.
-        count: the steps of Adam.
-        schedule: the steps of the learning rate's schedule; None for a rate that is a number.
+        mu, nu: the moments, trees like the parameters.
+        count: Adam's step count.
+        schedule: the step count of the learning rate schedule; None for a constant rate.
         clipped: whether T5X's optimizer is `optimizers.chain` of `optax.clip_by_global_norm` and
             `optax.adamw`.
     """
@@ -167,7 +169,7 @@ class Adam:
     clipped: bool
 
     def tensors(self, parts: Mapping[str, list[Piece]]) -> Iterator[Tensor]:
-        """The arrays of `param_states`, each computed when it is loaded.
+        """Yield the arrays of `param_states`, each computed when it is loaded.
 
         Args:
             parts: the pieces of each parameter.
@@ -186,7 +188,7 @@ class Adam:
 
 
 def _moment(part: Piece, place: str) -> Piece:
-    """The piece of a moment that belongs to a piece of a parameter."""
+    """Return the piece of a moment that belongs to a piece of a parameter."""
     return dataclasses.replace(part, tensor=f"{place}/{part.tensor}")
 
 

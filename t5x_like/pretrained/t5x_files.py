@@ -1,9 +1,8 @@
 """The files of T5X's checkpoints: a tree in msgpack, with large arrays in folders of TensorStore.
 
 A checkpoint is a folder with a file `checkpoint`, the tree of the train state. A leaf is an array,
-or where the numbers are: the specification of an array in the format zarr, in a folder beside the
-file, or the string PLACEHOLDER://NAME of Orbax, which names such a folder, or an array in its
-database (OCDBT).
+or refers to an array: by the TensorStore specification of a zarr array in a folder beside the file,
+or by Orbax's string PLACEHOLDER://NAME, which names such a folder or an array in an OCDBT database.
 """
 
 import contextlib
@@ -20,17 +19,18 @@ import tensorstore
 from t5x_like.hf.weight_map import Index, Tensor
 
 FILE = "checkpoint"
-VERSION = 3  # since June 2021: bfloat16 arrays are stored as such
+VERSION = 3  # since June 2021: bfloat16 arrays are stored in bfloat16
 _PLACEHOLDER = "PLACEHOLDER://"
 _SPECIFICATION = {"driver", "kvstore"}
 
 
 class StoredArrays:
-    """The arrays of a checkpoint by path, "encoder/layers_0/mlp/wi/kernel"; none is read yet.
+    """The arrays of a checkpoint by path, "encoder/layers_0/mlp/wi/kernel", read on request.
 
     Args:
-        folder: of the checkpoint.
-        part: "target", the parameters, or "state", the optimizer's: "step" and "param_states/...".
+        folder: the folder of the checkpoint.
+        part: "target" for the parameters, or "state" for the optimizer's state: "step" and
+            "param_states/...".
 
     Attributes:
         empty: the paths of leaves without a value, such as the optimizer's state of a parameter
@@ -60,20 +60,20 @@ class StoredArrays:
 
     @property
     def names(self) -> list[str]:
-        """The paths of the parameters."""
+        """The paths of the arrays."""
         return list(self._leaves)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """A parameter's shape, without reading it."""
+        """Return the shape of an array, without reading it."""
         return tuple(self._opened(name).shape)
 
     def dtype(self, name: str) -> np.dtype:
-        """A parameter's dtype, without reading it."""
+        """Return the dtype of an array, without reading it."""
         opened = self._opened(name)
         return opened.dtype if isinstance(opened, np.ndarray) else opened.dtype.numpy_dtype
 
     def read(self, name: str, index: Index) -> np.ndarray:
-        """A part of a parameter.
+        """Read the part of an array at an index.
 
         Raises:
             ValueError: its files are missing or damaged.
@@ -92,7 +92,7 @@ class StoredArrays:
             return tensorstore.open(self._specification(name, leaf), open=True).result()
 
     def _specification(self, name: str, leaf: Any) -> dict[str, Any]:
-        """Where TensorStore finds an array: always in this folder, wherever it was written."""
+        """Return TensorStore's specification of an array, moved to this folder."""
         if isinstance(leaf, str) and leaf.startswith(_PLACEHOLDER):
             place = leaf.removeprefix(_PLACEHOLDER)
         elif isinstance(leaf, Mapping) and leaf.keys() >= _SPECIFICATION:
@@ -105,13 +105,13 @@ class StoredArrays:
         store: dict[str, Any] = {"driver": "file", "path": str(self.folder / place)}
         if not (self.folder / place).is_dir() and (self.folder / "manifest.ocdbt").is_file():
             store = {"driver": "ocdbt", "base": f"file://{self.folder.resolve()}", "path": place}
-        # A chunk whose file is missing would else be read as zeros.
+        # Otherwise a chunk whose file is missing would be read as zeros.
         return {"driver": "zarr", "kvstore": store, "fill_missing_data_reads": False}
 
 
 @contextlib.contextmanager
 def _naming(folder: pathlib.Path, name: str) -> Iterator[None]:
-    """Name the parameter in the errors of TensorStore, in one line."""
+    """Shorten TensorStore's errors to one line, and name the array in them."""
     try:
         yield
     except ValueError as error:
@@ -130,7 +130,7 @@ def _read_tree(path: pathlib.Path) -> dict[str, Any]:
         tree = flax.serialization.msgpack_restore(data)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is damaged or incomplete: {error}") from error
-    except Exception as error:  # msgpack's own have no common base but this
+    except Exception as error:  # msgpack's errors share no narrower base class
         if type(error).__module__.partition(".")[0] != "msgpack":
             raise
         raise ValueError(f"{path} is damaged or incomplete: {error!r}") from error
@@ -146,24 +146,25 @@ def write(
     step: int,
     states: Iterable[Tensor] = (),
 ) -> None:
-    """Write parameters and an optimizer's state as a checkpoint of T5X, one array after the other.
+    """Write parameters and an optimizer's state as a T5X checkpoint, one array after the other.
 
-    Matrices become folders of TensorStore, vectors a part of the file.
+    Matrices are written to folders of TensorStore, vectors and scalars into the file.
 
     Args:
         folder: an empty folder.
-        tensors: their names are paths.
-        states: of the optimizer, "param_states/..."; none for a checkpoint without it.
+        tensors: the parameters, whose names are their paths.
+        step: the number of steps taken.
+        states: the arrays of the optimizer's state, "param_states/..."; empty to leave it out.
     """
     target = _write_arrays(folder, "target", tensors)
     state = {"param_states": {}, **_write_arrays(folder, "state", states), "step": np.int32(step)}
     tree = {"version": VERSION, "optimizer": {"target": target, "state": state}}
-    # The file last: a folder without it is no checkpoint.
+    # The file is written last: a folder without it is not a checkpoint.
     (folder / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
 
 
 def _write_arrays(folder: pathlib.Path, part: str, tensors: Iterable[Tensor]) -> dict[str, Any]:
-    """The leaves of a part of the tree, whose matrices are written to folders."""
+    """Write the matrices of a part of the tree to folders, and return the part with its leaves."""
     leaves: dict[str, Any] = {}
     for tensor in tensors:
         if len(tensor.shape) < 2:

@@ -1,16 +1,16 @@
 """Weight maps of T5X's networks: an array for each layer (examples/t5), or one for all layers.
 
-The first is also that of a decoder alone (examples/decoder_only), and of flaxformer's Switch
-Transformer, whose layers with experts have a kernel for all experts. The second is the layout of
-umT5's released checkpoints, of examples/scalable_t5: the layers are stacked on the second axis of
-each array, and each has a relative position bias of its own.
+Decoder-only models (examples/decoder_only) and flaxformer's Switch Transformer, whose
+mixture-of-experts layers have one kernel for all experts, have an array for each layer, too. umT5's
+released checkpoints (examples/scalable_t5) have one array for all layers, which are stacked on its
+second axis, and a relative position bias in each layer.
 """
 
 from typing import Any
 
 from t5x_like.hf.weight_map import WeightMap
 
-# By tower, our names of a layer's attentions -> theirs, and theirs of the layer norm before.
+# By tower, our name of an attention -> T5X's names of the attention and of the layer norm before.
 _ATTENTIONS = {
     "encoder": {"self_attention": ("attention", "pre_attention_layer_norm")},
     "decoder": {
@@ -27,7 +27,7 @@ _ENDS: WeightMap = {
 
 
 def layer_by_layer() -> WeightMap:
-    """The weights where each layer has arrays of its own."""
+    """Return the weight map of a network with separate arrays for each layer."""
     weights: dict[str, Any] = dict(_ENDS)
     for tower, attentions in _ATTENTIONS.items():
         here, there = f"{tower}/layers/{{layer}}", f"{tower}/layers_{{layer}}"
@@ -50,7 +50,7 @@ def layer_by_layer() -> WeightMap:
 
 
 def decoder_only() -> WeightMap:
-    """The weights of a decoder, whose layers have arrays of their own and no cross-attention."""
+    """Return the weight map of a decoder-only network with separate arrays for each layer."""
     weights: dict[str, Any] = {
         ours: theirs
         for ours, theirs in layer_by_layer().items()
@@ -60,12 +60,12 @@ def decoder_only() -> WeightMap:
 
 
 def with_experts(*, sparse_every: int) -> WeightMap:
-    """The weights of flaxformer's Switch Transformer, where each layer has arrays of its own.
+    """Return the weight map of flaxformer's Switch Transformer, with separate arrays per layer.
 
     Args:
-        sparse_every: the layers in a group here, of which the last one has experts; 1 or 2.
+        sparse_every: the number of layers in a group here, of which the last has experts; 1 or 2.
     """
-    # Our paths of the layers of a group -> their numbers of these.
+    # Our path of each layer in a group -> its layer number there.
     places = {"{layer}": "{layer}"}
     if sparse_every == 2:
         places = {f"{{layer}}/block_{n}": f"{{2*layer+{n}}}" for n in range(2)}
@@ -85,15 +85,15 @@ def with_experts(*, sparse_every: int) -> WeightMap:
 
 
 def stacked(**layers: int) -> WeightMap:
-    """The weights where the layers of a tower are one array.
+    """Return the weight map of a network whose arrays stack all layers of a tower.
 
     Args:
-        layers: by tower, their number.
+        layers: the number of layers of each tower.
     """
     weights: dict[str, Any] = dict(_ENDS)
     for tower, count in layers.items():
         weights[f"{tower}/final_norm/scale"] = f"{tower}/{tower}_norm/scale"
-        # A scanned stack holds all layers too, a looped one each in its place.
+        # Our scanned stack stacks the layers, too; our looped stack has each layer's part.
         places = {"block": "L"} | {f"layer_{n}": f"{n}/{count}" for n in range(count)}
         for name, (theirs, there, here) in _within_a_layer(tower).items():
             first, *rest = there.split()
@@ -105,7 +105,7 @@ def stacked(**layers: int) -> WeightMap:
 
 
 def _within_a_layer(tower: str) -> dict[str, tuple[str, str, str]]:
-    """Our names within a layer -> theirs, and the axes there and here."""
+    """Return {our name within a layer: (T5X's name, axes there, axes here)}."""
     found = {
         "self_attention/relative_position_bias/embedding": (
             "relpos_bias/rel_embedding",

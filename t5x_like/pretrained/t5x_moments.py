@@ -1,9 +1,9 @@
-"""Adafactor's second moments in T5X's checkpoints, in the layout of our parameters.
+"""Read Adafactor's second moments from T5X's checkpoints, in the layout of our parameters.
 
-T5X keeps `v` of a parameter that is not factored, and else `v_row` and `v_col`, each the means over
-the other's axes; what it does not use has the shape [1]. A matrix is factored by size: `v_row`
-belongs to the smaller side, or to the first. With stacked layers the axis of the hidden state is
-the row, whatever the sizes.
+If a parameter is not factored, T5X keeps `v`; otherwise `v_row` and `v_col`, each the mean over the
+axes of the other. Unused arrays have the shape [1]. A matrix is factored by size: `v_row` belongs
+to the smaller side, or to the first if both are equal. With stacked layers the axis of the hidden
+state is the row, whatever the sizes.
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ from t5x_like.hf.weight_map import Layout, Piece
 from t5x_like.pretrained.assembled import assembled
 from t5x_like.pretrained.t5x_files import StoredArrays
 
-_AXES = "ABCDEFG"  # of a parameter that has the same layout in the file
+_AXES = "ABCDEFG"  # axis names for a parameter that has the same layout in the file
 _HIDDEN = "D"  # the hidden state's axis in the layouts of stacked layers
 
 
 def read_step(state: StoredArrays) -> int:
-    """The number of steps taken.
+    """Return the number of steps taken.
 
     Raises:
-        ValueError: the checkpoint has none, or a list of states in place of one.
+        ValueError: the checkpoint has no step, or a list of states rather than one state.
     """
     if "0/step" in state.names:
         raise ValueError(
@@ -38,13 +38,14 @@ def read_step(state: StoredArrays) -> int:
 
 
 def check_momentum(state: StoredArrays) -> None:
-    """Check that either all parameters have a momentum or none.
+    """Check that either all parameters have a momentum or none has.
 
     A MultiOptimizer of T5X has an Adafactor for each group of parameters, and writes their states
-    as if they were of one. Their settings are in no checkpoint; only what they keep shows.
+    like the state of a single optimizer. Checkpoints do not contain their settings; only the arrays
+    show whether these differ.
 
     Raises:
-        ValueError: some parameters have a momentum `m`, and others have not.
+        ValueError: some parameters have a momentum `m`, and others do not.
     """
     found = {state.shape(name) == (1,): name for name in state.names if name.endswith("/m")}
     if len(found) > 1:
@@ -58,16 +59,18 @@ def check_momentum(state: StoredArrays) -> None:
 def read_moment(
     state: StoredArrays, parts: list[Piece], leaf: jax.ShapeDtypeStruct, *, averaged: Sequence[int]
 ) -> jax.Array:
-    """The second moment of a parameter, or its means over a side.
+    """Read the second moment of a parameter, or its means over the axes of one side.
 
     Args:
         state: the optimizer's state in the files.
         parts: the pieces of the parameter.
         leaf: shape, dtype and sharding of the result.
-        averaged: the axes of our parameter that the means are over; none for the whole moment.
+        averaged: the axes of our parameter that the moment is averaged over; empty for the whole
+            moment.
 
     Raises:
-        ValueError: T5X has factored where we do not, or the other way round, or has no moments.
+        ValueError: the parameter is factored in only one of T5X's state and ours, or has no moments
+            in the checkpoint.
     """
     found = [_moment(part, averaged) for part in parts]
     for part in found:
@@ -76,7 +79,7 @@ def read_moment(
 
 
 def _moment(part: Piece, averaged: Sequence[int]) -> Piece:
-    """The piece of the state that belongs to a piece of a parameter."""
+    """Return the piece of the state that belongs to a piece of a parameter."""
     name = f"param_states/{part.tensor}"
     if not averaged:
         return dataclasses.replace(part, tensor=f"{name}/v")

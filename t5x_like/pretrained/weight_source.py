@@ -24,8 +24,8 @@ from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
 from t5x_like.pretrained.assembled import assembled
 from t5x_like.pretrained.t5x import T5XCheckpoint, find_checkpoint
 
-_T5X = "t5x:"  # before a folder
-Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel"
+_T5X = "t5x:"  # prefix of a folder's path
+Leaves = dict[str, Any]  # {path: array or shape}; "encoder/layers/block/feed_forward/wi/kernel"
 
 
 class Source(Protocol):
@@ -37,7 +37,7 @@ class Source(Protocol):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings of the system's `build`."""
+        """The settings for the system's `build`."""
 
     @property
     def generation(self) -> GenerationSettings:
@@ -49,23 +49,24 @@ class Source(Protocol):
 
     @property
     def labels(self) -> dict[str, Labels]:
-        """The labels of the head; of a run of several tasks by the name of each, else by ""."""
+        """{task: labels of its head}; the key is "" unless it is a run of several tasks."""
 
     @property
     def run(self) -> dict[str, Any]:
         """The metadata of a checkpoint (`step`, `config`, ...); {} for another library's folder."""
 
     def available(self, wanted: Leaves) -> set[str]:
-        """The paths of the wanted parameters that the folder contains with the same shapes."""
+        """Return the paths of the wanted parameters that the folder has with the same shapes."""
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
-        """Read arrays with the dtypes and shardings of the wanted ShapeDtypeStructs.
+        """Read parameters, with the dtypes and shardings of the wanted ShapeDtypeStructs.
 
         Args:
             whole: whether the folder must contain no other parameters.
 
         Raises:
-            ValueError: a parameter is missing, left over, of the wrong shape or not floating-point.
+            ValueError: a parameter is missing or left over, has another shape, or is not
+                floating-point.
         """
 
 
@@ -77,23 +78,23 @@ def open_source(
     whole: bool = False,
     trust_code: bool = False,
 ) -> Source:
-    """Read the settings of a Hugging Face folder, a run or a checkpoint, ours or T5X's.
+    """Open a folder of Hugging Face, T5X or AllenNLP, a run or a checkpoint; read its settings.
 
     Args:
-        path: `t5x:FOLDER` requires that FOLDER is T5X's, and is else the same as FOLDER. Of a
-            checkpoint of T5X it may be the file `checkpoint`.
-        system: the system to read a Hugging Face folder as, where several systems support its
-            model_type; None for the default one.
+        path: the folder, or the file `checkpoint` of a T5X checkpoint. `t5x:FOLDER` also requires
+            that FOLDER is a T5X checkpoint or contains such checkpoints.
+        system: the system to read a Hugging Face folder as, if several systems support its
+            model_type; None for the default.
         average: the number of newest checkpoints to average, see `checkpoints.restore_params`;
             above 1 only for a run or a folder of checkpoints.
-        whole: whether to read all networks of a run that trains a policy (`System.policy`), and
-            not the policy alone.
+        whole: whether to read all networks of a run that trains a policy (`System.policy`), rather
+            than only the policy.
         trust_code: whether to run the Python file that a checkpoint names as its system.
 
     Raises:
-        ValueError: there is no such folder, it has no model, or its model is not supported; or
-            `average` is above 1 for a folder with one model; or its system is a Python file that
-            is not trusted.
+        ValueError: there is no such folder, it has no model or a model that is not supported,
+            `average` is above 1 for a folder with one model, or its system is a Python file that is
+            not trusted.
     """
     given = str(path)
     path = paths.path(checkpoints.locate(paths.path(given.removeprefix(_T5X))))
@@ -126,12 +127,12 @@ def open_source(
 
 
 def data_settings(source: Source) -> dict[str, Any]:
-    """The settings `data` of a run; {} for a folder without a run."""
+    """Return the settings `data` of a run; {} for a folder without a run."""
     return source.run.get("config", {}).get("data", {})
 
 
 def _opener(path: pathlib.Path, system: str | None) -> Callable[[], Source] | None:
-    """What opens a folder of T5X, Hugging Face or AllenNLP; None for another one."""
+    """Return a function that opens a folder of T5X, Hugging Face or AllenNLP; None for others."""
     if found := find_checkpoint(path):
         return functools.partial(T5XCheckpoint, found)
     config = path / files.CONFIG
@@ -189,7 +190,7 @@ def _open_hugging_face(
 
 
 def implied_generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The generation settings that follow from a model's settings."""
+    """Return the generation settings that follow from a model's settings."""
     return {name: config[ours] for name, ours in systems.find(system).generation.items()}
 
 
@@ -203,7 +204,7 @@ class _HuggingFace:
     model_type: str
     tensors: files.TensorFiles
     labels: dict[str, Labels]
-    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # it has no run
 
     def available(self, wanted: Leaves) -> set[str]:
         known = weight_map.mapped(self._record.weights, wanted)
@@ -236,10 +237,13 @@ class _HuggingFace:
         }
 
     def _read_tensor(self, names: list[str], index: weight_map.Index) -> np.ndarray:
-        """A part of a tensor.
+        """Read a part of a tensor.
+
+        Args:
+            names: the tensor's name in the files, and the names of its copies.
 
         Raises:
-            ValueError: its copies in the files are not equal to it.
+            ValueError: a copy is not equal to the tensor.
         """
         original, *copies = names
         tensor = self.tensors.read(original, index)
@@ -309,7 +313,7 @@ class _Checkpoint:
     """A checkpoint, the newest checkpoint of a run, or the mean of its newest checkpoints.
 
     Attributes:
-        part: the submodule of the run's network that is read; all of it if empty.
+        part: the submodule of the run's network to read; empty for the whole network.
     """
 
     system: str

@@ -1,16 +1,16 @@
-"""Read text from outside by one set of rules, the same for every command and data module.
+"""Read users' text files by the same rules in every command and data module.
 
-- A line ends with LF or CRLF, and with nothing else: a single CR, a form feed, U+0085, U+2028 and
-  the like are characters within it. The last line need not end.
-- A file is UTF-8. Its byte-order mark is dropped. Other bytes, and a NUL, are errors with file and
-  line, and so is the byte-order mark of UTF-16 or UTF-32.
-- The endings .gz, .bz2, .xz and .zst name a compressed file, of one member or several. A file that
-  is cut off or damaged is an error that names it: never fewer rows.
-- A line of JSON Lines is an object, and blank lines are skipped. In a TSV a quote is a character
-  like others; a CSV follows Python's module `csv`. Every row has as many cells as the first.
-- The columns of Parquet files have strings.
+- Only LF or CRLF ends a line: a single CR, a form feed, U+0085, U+2028 and the like are characters
+  within it. The last line need not end.
+- A file is UTF-8. Its byte-order mark is dropped. Other bytes and NULs raise errors with file and
+  line, and so does the byte-order mark of UTF-16 or UTF-32.
+- Files with the endings .gz, .bz2, .xz and .zst are compressed, in one or several members. A
+  truncated or damaged file raises an error that names it; rows are never lost silently.
+- A line of JSON Lines is an object, and blank lines are skipped. In a TSV, quotes are ordinary
+  characters; a CSV follows Python's module `csv`. Every row has as many cells as the first.
+- Columns of Parquet files that are read contain strings.
 
-docs/data.md has the same for users.
+docs/data.md describes the same rules for users.
 """
 
 from t5x_like.reading.blocks import Blocks, line_at

@@ -1,4 +1,4 @@
-"""The lines of a file in blocks that can be read in any order, for positions within large files."""
+"""Read the lines of a file in blocks, in any order, for positions within large files."""
 
 import os
 from typing import BinaryIO, NamedTuple
@@ -9,15 +9,15 @@ from t5x_like.reading.compressed import FileError, open_bytes
 from t5x_like.reading.lines import fail_encoding, fail_nul, without_mark
 
 SIZE = 1 << 16  # bytes of a block
-_PIECE = 1 << 20  # bytes that are skipped at once
+_PIECE = 1 << 20  # bytes skipped at once
 
 
 class Block(NamedTuple):
-    """Lines that follow each other.
+    """Consecutive lines of a file.
 
     Attributes:
-        lines: UTF-8 without line ends, blank lines too.
-        starts: the byte of the file at which each begins: int64 [lines].
+        lines: the lines in UTF-8 without line ends, including blank lines.
+        starts: the offset in bytes at which each begins in the (decompressed) file: int64 [lines].
     """
 
     lines: list[bytes]
@@ -25,23 +25,23 @@ class Block(NamedTuple):
 
 
 class Blocks:
-    """The lines of a file, in blocks by their number.
+    """The lines of a file, in numbered blocks.
 
-    Block n has the lines that begin in bytes n * size to (n + 1) * size, of the text where the file
-    is compressed. So a block depends on its number only, and has no line if a long one spans it.
-    Blocks in their order are read without seeking; another is sought, in a compressed file by
-    reading all before it.
+    Block n has the lines that begin in bytes n * size to (n + 1) * size of the (decompressed) file.
+    So a block depends only on its number, and has no lines if a long line spans it. Consecutive
+    blocks are read without seeking; other blocks need a seek, which in a compressed file reads
+    everything before the block.
 
     Args:
-        name: of the file.
-        size: bytes of a block.
+        name: the name of the file.
+        size: the bytes of a block.
     """
 
     def __init__(self, name: str | os.PathLike[str], *, size: int = SIZE):
         self._name, self._size = os.fspath(name), size
         self._file: BinaryIO | None = None
-        self._at = 0  # the byte at which the file is: the beginning of a line
-        self._next = 0  # the block that begins there
+        self._at = 0  # the position in the file in bytes: the beginning of a line
+        self._next = 0  # the number of the next block to read from there
         self._kept: tuple[int, Block | None] = (-1, None)
 
     def read(self, number: int) -> Block | None:
@@ -82,7 +82,7 @@ class Blocks:
         return _split(content, begin)
 
     def _opened(self, number: int) -> BinaryIO:
-        """The file at the first line that begins in or after a block."""
+        """Return the file, positioned at the first line that begins in or after a block."""
         if self._file is not None and number == self._next:
             return self._file
         self.close()
@@ -92,7 +92,7 @@ class Blocks:
             file.seek(self._at)
         else:
             _skip(file, self._at)
-        if self._at:  # the end of the line before may be the last byte of the block before
+        if self._at:  # the line break before may be the last byte of the previous block
             self._at += len(file.readline())
         return file
 
@@ -106,7 +106,7 @@ class Blocks:
 
 
 def line_at(name: str, byte: int) -> str:
-    """Return "FILE:LINE" of a byte of a file, for messages; the file is read up to there."""
+    """Return "FILE:LINE" for a byte offset in a file; the file is read up to there."""
     number = 1
     with open_bytes(name) as file:
         while byte > 0 and (piece := file.read(min(byte, _PIECE))):

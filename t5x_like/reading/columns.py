@@ -1,4 +1,4 @@
-"""The columns of strings of a Parquet file, read by row group."""
+"""Read the string columns of a Parquet file by row group."""
 
 import contextlib
 import os
@@ -11,17 +11,17 @@ from t5x_like.reading.compressed import FileError
 
 
 class TextColumns:
-    """The texts of a Parquet file.
+    """The string columns of a Parquet file.
 
     Args:
-        name: of the file.
+        name: the name of the file.
 
     Raises:
         FileError: it is damaged, or is not a Parquet file.
         OSError: it cannot be read.
 
     Attributes:
-        columns: the names of its columns of strings.
+        columns: the names of its string columns.
         rows: the number of rows of each row group.
     """
 
@@ -34,10 +34,11 @@ class TextColumns:
         self.columns = [name for name, type_ in self._types.items() if _is_text(type_)]
 
     def check(self, setting: str, column: str) -> None:
-        """Check that there is a column of strings of this name.
+        """Check that there is a string column with this name.
 
         Raises:
-            ValueError: there is none; the message has the setting, and the type of another column.
+            ValueError: there is no such column; the message has the setting, and the nearest name
+                or the column's actual type.
         """
         if column in self.columns:
             return
@@ -48,7 +49,7 @@ class TextColumns:
         )
 
     def read(self, group: int, columns: Sequence[str]) -> list[list[str]]:
-        """The texts of columns in a row group; a null is an empty text.
+        """Read the texts of columns in a row group; a null becomes an empty text.
 
         Raises:
             FileError: the row group is damaged.
@@ -70,7 +71,7 @@ class TextColumns:
 
     @contextlib.contextmanager
     def _named(self, problem: str) -> Iterator[None]:
-        """Name the file in errors of its content."""
+        """Convert errors about the file's content to FileErrors that name the file."""
         import pyarrow
 
         try:

@@ -1,4 +1,4 @@
-"""Open files that may be compressed: the ending of the name decides, and the content must agree."""
+"""Open files that may be compressed: the ending of the name decides; the content must match it."""
 
 import bz2
 import gzip
@@ -11,21 +11,22 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from t5x_like import paths
 
-_PIECE = 1 << 18  # compressed bytes that are read at once
-_BUFFER = 1 << 18  # bytes of text that are kept for small reads
+_PIECE = 1 << 18  # compressed bytes read at once
+_BUFFER = 1 << 18  # bytes of text buffered for small reads
 
 
 class FileError(ValueError):
-    """A file is damaged or has another format; the message begins with the file, and the line."""
+    """A file is damaged or has another format; the message begins with FILE or FILE:LINE."""
 
 
 class _Compression(NamedTuple):
-    """A way to compress files.
+    """A compression format.
 
     Attributes:
-        name: for messages.
-        beginnings: the first bytes of a file of this kind, one of several.
-        member: makes the decompressor of a member, as the standard library has them.
+        name: its name in error messages.
+        beginnings: the possible first bytes of such a file.
+        member: makes a decompressor of one member, with the standard library's interface; None for
+            zstandard.
         write: opens a file to write.
     """
 
@@ -36,7 +37,7 @@ class _Compression(NamedTuple):
 
 
 def _write_gzip(name: str) -> Any:
-    # Without the time of writing, so that equal rows give equal files.
+    # Without a timestamp, so that equal rows give equal files.
     return gzip.GzipFile(name, "wb", mtime=0)
 
 
@@ -54,7 +55,7 @@ def _write_zstandard(name: str) -> Any:
     return pyarrow.CompressedOutputStream(name, "zstd")
 
 
-# A skippable frame, as pzstd writes it, may come before the first frame of a .zst.
+# A skippable frame, such as pzstd writes, may come before the first frame of a .zst.
 _SKIPPABLE = tuple(bytes([0x50 + n, 0x2A, 0x4D, 0x18]) for n in range(16))
 _KINDS: Mapping[str, _Compression] = {
     ".gz": _Compression("gzip", (b"\x1f\x8b",), lambda: zlib.decompressobj(31), _write_gzip),
@@ -67,16 +68,17 @@ _KINDS: Mapping[str, _Compression] = {
     ),
     ".zst": _Compression("zstandard", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), None, _write_zstandard),
 }
-_LONGEST = 6  # bytes of a beginning
-# The beginnings that no text has; a text may begin with "BZh".
+_LONGEST = 6  # bytes of the longest beginning
+# The beginnings that a text cannot have; a text may begin with "BZh".
 _NO_TEXT = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\0", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
 def open_bytes(name: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file, of this machine or of a bucket, for reading without its compression.
+    """Open a file on this machine or in a bucket for reading its decompressed content.
 
     Raises:
-        FileError: it is not compressed as its name tells; while reading, it is damaged or cut off.
+        FileError: its compression does not match its name; while reading: it is damaged or
+            truncated.
         OSError: it cannot be read.
     """
     shown = os.fspath(name)
@@ -102,7 +104,7 @@ def open_bytes(name: str | os.PathLike[str]) -> BinaryIO:
 
 
 def create(name: str) -> BinaryIO:
-    """Open a file of this machine to write, compressed as its ending tells.
+    """Open a file on this machine to write, compressed according to its ending.
 
     Raises:
         OSError: it cannot be written.
@@ -112,16 +114,16 @@ def create(name: str) -> BinaryIO:
 
 
 def uncompressed(name: str | os.PathLike[str]) -> str:
-    """A name in lower case without the ending of a compression, for the format that remains.
+    """Return a name in lower case without the ending of a compression, to show its format.
 
-    "a/rows.jsonl" of "a/Rows.JSONL.gz".
+    "a/Rows.JSONL.gz" becomes "a/rows.jsonl".
     """
     text = os.fspath(name).lower()
     return text.removesuffix(_ending(text))
 
 
 def with_endings(endings: Sequence[str]) -> tuple[str, ...]:
-    """Endings of formats, and the same of compressed files: .jsonl, .jsonl.gz, ..."""
+    """Return endings of formats, without and with compression: .jsonl, .jsonl.gz, ..."""
     return tuple(ending + packed for ending in endings for packed in ("", *_KINDS))
 
 
@@ -131,7 +133,7 @@ def _ending(name: str) -> str:
 
 
 class _Decompressed(io.RawIOBase):
-    """The content of a compressed file, from pieces that an iterator decompresses."""
+    """The content of a compressed file, from an iterator of decompressed pieces."""
 
     def __init__(self, file: BinaryIO, pieces: Iterator[bytes], name: str):
         self._file, self._pieces, self._name = file, pieces, name
@@ -160,13 +162,13 @@ class _Decompressed(io.RawIOBase):
 
 
 def _members(file: BinaryIO, make: Callable[[], Any]) -> Iterator[bytes]:
-    """The pieces of all members of a file.
+    """Yield the decompressed pieces of all members of a file.
 
-    Python's own readers ignore what follows a member and is not one: a damaged second member would
-    be fewer rows. Zeros after a member are padding, as tapes and xz have it.
+    Python's readers ignore data after a member that is not another member, so they would lose the
+    rows of a damaged second member. Zeros after a member are padding, as on tapes and in xz files.
 
     Raises:
-        EOFError: the last member does not end.
+        EOFError: the last member is truncated.
     """
     member, packed = make(), b""
     while packed := packed or file.read(_PIECE):
@@ -181,7 +183,7 @@ def _members(file: BinaryIO, make: Callable[[], Any]) -> Iterator[bytes]:
 
 
 def _zstandard(file: BinaryIO) -> Iterator[bytes]:
-    """The pieces of all frames of a file."""
+    """Yield the decompressed pieces of all frames of a file."""
     import pyarrow  # not needed for files that are not compressed
 
     with pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd") as stream:

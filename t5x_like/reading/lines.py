@@ -1,4 +1,4 @@
-"""The lines of a text file: LF and CRLF end them, and nothing else does."""
+"""Read the lines of a text file: only LF and CRLF end a line."""
 
 import codecs
 import os
@@ -8,8 +8,8 @@ from typing import NoReturn
 from t5x_like.reading.compressed import FileError, open_bytes
 
 _BLANK = " \t\r\v\f"
-_PIECE = 1 << 22  # bytes that are searched for line ends at once
-# UTF-32 first: its little-endian mark begins with UTF-16's.
+_PIECE = 1 << 22  # bytes searched for line ends at once
+# UTF-32 first: its little-endian mark begins with the mark of UTF-16.
 _OTHER_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -21,10 +21,10 @@ Name = str | os.PathLike[str]
 
 
 def lines(name: Name) -> Iterator[str]:
-    """The lines of a file without their ends, blank lines too.
+    """Yield the lines of a file without their ends, including blank lines.
 
     Raises:
-        FileError: it is damaged or not UTF-8; the message has the line.
+        FileError: the file is damaged or not UTF-8; the message has the line.
         OSError: it cannot be read.
     """
     with open_bytes(name) as file:
@@ -32,11 +32,11 @@ def lines(name: Name) -> Iterator[str]:
 
 
 def lines_of(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of an opened file or of standard input, as `lines`.
+    """Yield the lines of an opened file or of standard input, see `lines`.
 
     Args:
-        file: gives bytes up to each LF.
-        name: for messages.
+        file: yields the bytes up to each LF.
+        name: the file's name, for error messages.
     """
     for number, line in enumerate(file, start=1):
         if number == 1:
@@ -45,10 +45,10 @@ def lines_of(file: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def numbered(name: Name) -> Iterator[tuple[str, str]]:
-    """The lines of a file that are not blank, each after "FILE:LINE".
+    """Yield ("FILE:LINE", line) for each line of a file that is not blank.
 
     Raises:
-        FileError, OSError: as `lines`.
+        FileError, OSError: see `lines`.
     """
     for number, line in enumerate(lines(name), start=1):
         if not is_blank(line):
@@ -56,20 +56,20 @@ def numbered(name: Name) -> Iterator[tuple[str, str]]:
 
 
 def text(name: Name) -> str:
-    """The whole text of a file, with its line ends.
+    """Return the whole text of a file, with its line ends.
 
     Raises:
-        FileError, OSError: as `lines`.
+        FileError, OSError: see `lines`.
     """
     with open_bytes(name) as file:
         return decode(without_mark(file.read(), os.fspath(name)), os.fspath(name))
 
 
 def count_lines(name: Name) -> int:
-    """The number of lines of a file.
+    """Return the number of lines of a file.
 
     Raises:
-        FileError, OSError: as `lines`, but the encoding is not checked.
+        FileError, OSError: see `lines`, but the encoding is not checked.
     """
     count, last = 0, b"\n"
     with open_bytes(name) as file:
@@ -79,12 +79,12 @@ def count_lines(name: Name) -> int:
 
 
 def is_blank(line: str) -> bool:
-    """Whether a line has only ASCII's white space; others may be a text."""
+    """Return whether a line has only ASCII white space; other white space may be a text."""
     return not line.strip(_BLANK)
 
 
 def without_mark(beginning: bytes, name: str) -> bytes:
-    """The beginning of a file without UTF-8's byte-order mark.
+    """Remove UTF-8's byte-order mark from the beginning of a file.
 
     Raises:
         FileError: it has the mark of another encoding.
@@ -96,11 +96,11 @@ def without_mark(beginning: bytes, name: str) -> bytes:
 
 
 def decode(content: bytes, name: str, *, line: int = 1) -> str:
-    """The text of bytes from a file.
+    """Decode bytes from a file.
 
     Args:
-        content: one line or several.
-        name: of the file, for messages.
+        content: the bytes of one or several lines.
+        name: the file's name, for error messages.
         line: the number of the first line.
 
     Raises:
@@ -118,7 +118,7 @@ def decode(content: bytes, name: str, *, line: int = 1) -> str:
 
 
 def fail_encoding(where: str, content: bytes, error: UnicodeDecodeError) -> NoReturn:
-    """Raise the error of bytes that are not UTF-8."""
+    """Raise the FileError of bytes that are not UTF-8."""
     raise FileError(
         f"{where}: it is not UTF-8: {error.reason} 0x{content[error.start]:02x}; convert the file, "
         "as by iconv -f latin1 -t utf-8"
@@ -126,5 +126,5 @@ def fail_encoding(where: str, content: bytes, error: UnicodeDecodeError) -> NoRe
 
 
 def fail_nul(where: str) -> NoReturn:
-    """Raise the error of a NUL."""
+    """Raise the FileError of a NUL."""
     raise FileError(f"{where}: it has a NUL, which no text has: it is damaged, or another encoding")

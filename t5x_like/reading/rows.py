@@ -1,4 +1,4 @@
-"""The rows of JSON Lines, TSV and CSV files, each with where it stands: "FILE:LINE"."""
+"""Read the rows of JSON Lines, TSV and CSV files, each with its location "FILE:LINE"."""
 
 import csv
 import json
@@ -13,14 +13,14 @@ from t5x_like.reading.lines import Name, decode, is_blank, lines, numbered, with
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
-Cells = Mapping[str, str]  # by the names in the first line
+Cells = Mapping[str, str]  # {name in the first line: cell}
 
 
 def json_lines(name: Name) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a file of JSON Lines.
+    """Yield ("FILE:LINE", object) for each object in a file of JSON Lines.
 
     Raises:
-        FileError: a line is not a JSON object, or as `lines`.
+        FileError: a line is not a JSON object; or see `lines`.
         OSError: the file cannot be read.
     """
     for where, line in numbered(name):
@@ -32,12 +32,12 @@ def json_lines(name: Name) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """Return the JSON object of a text.
+    """Parse a JSON object.
 
     JSON may contain half a surrogate pair, which UTF-8 cannot encode: it becomes a question mark.
 
     Raises:
-        ValueError: it is not JSON, or is another value.
+        ValueError: the text is not JSON, or not an object.
     """
     try:
         row = json.loads(line)
@@ -54,7 +54,7 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 def field_text(row: Mapping[str, Any], field: str) -> str:
-    """Return a field that has a text.
+    """Return a field whose value is a string.
 
     Raises:
         ValueError: there is no such field, or it has another type.
@@ -81,16 +81,16 @@ def _encodable(value: Any) -> Any:
 def tsv_rows(
     name: Name, *, check: Callable[[Sequence[str], str], None] | None = None
 ) -> Iterator[tuple[str, Cells]]:
-    """The rows of a table with tabs between its cells, whose first line has the names.
+    """Yield ("FILE:LINE", row) for each row of a tab-separated table; its first line has the names.
 
-    A quote is a character like others, as in GLUE's files. Lines with nothing are skipped.
+    Quotes are ordinary characters, as in GLUE's files. Blank lines without a tab are skipped.
 
     Args:
-        name: of the file.
-        check: gets the names and where they stand.
+        name: the name of the file.
+        check: called with the names and their location "FILE:LINE".
 
     Raises:
-        FileError: a line has more or fewer cells than the first, or as `lines`.
+        FileError: a line has more or fewer cells than the first; or see `lines`.
         OSError: the file cannot be read.
     """
     names: list[str] = []
@@ -108,18 +108,18 @@ def tsv_rows(
 
 
 def csv_rows(name: Name) -> Iterator[tuple[str, Cells]]:
-    """The rows of a table with commas between its cells, whose first row has the names.
+    """Yield ("FILE:LINE", row) for each row of a comma-separated table; the first has the names.
 
-    A cell in quotes may have commas, quotes (written twice) and line breaks. Rows with nothing are
+    A cell in quotes may have commas, quotes (written twice) and line breaks. Empty rows are
     skipped.
 
     Raises:
-        FileError: a row has more or fewer cells than the first, or is not CSV; or as `lines`.
+        FileError: a row has more or fewer cells than the first, or is not CSV; or see `lines`.
         OSError: the file cannot be read.
     """
     shown = os.fspath(name)
     with open_bytes(name) as file:
-        # Whole, since a line break may be part of a cell.
+        # The whole file is read, since a line break may be part of a cell.
         content = decode(without_mark(file.read(), shown), shown)
     lines_with_ends = (line + "\n" for line in content.replace("\r\n", "\n").split("\n"))
     reader = csv.reader(lines_with_ends, strict=True)

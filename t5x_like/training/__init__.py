@@ -1,1 +1,1 @@
-"""From a batch to a step: losses, metrics, schedules, optimizers, the train state and the step."""
+"""Training: the step, the loop, the train state, optimizers, schedules and metrics."""

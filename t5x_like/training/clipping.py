@@ -1,4 +1,4 @@
-"""Clip the gradient of a sum over the batch, as T5X does, and not of the mean."""
+"""Clipping of the gradient of the batch's loss sum rather than of its mean, as in T5X."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from jaxtyping import Array
 
 
 def clip_sum(limit: float) -> optax.GradientTransformationExtraArgs:
-    """Turn the gradient of a mean into the gradient of the sum, of a global norm up to `limit`.
+    """Convert the gradient of the mean to the gradient of the sum, and clip its global norm.
 
-    With g the gradient of the mean, w the sum of the weights of the batch and G = w g the gradient
-    of the sum, the output is G min(1, limit / |G|). Its `update` needs `weight=`, w.
+    With g the gradient of the mean loss, w the sum of the batch's weights and G = w g the gradient
+    of the summed loss, the output is G min(1, limit / |G|). The `update` function needs `weight=w`.
     """
 
     def update(

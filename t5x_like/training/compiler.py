@@ -1,14 +1,14 @@
-"""Presets of XLA's options for the programs of a training step."""
+"""Presets of XLA compiler options for training steps."""
 
 from t5x_like.names import choose
 
 Options = dict[str, bool | int]
 
-# Preset -> the platform of the devices -> options. Names of TPUs are those of libtpu 0.0.42, which
-# refuses a name that it does not know; those of GPUs are of jaxlib's own debug options.
+# {preset: {platform of the devices: options}}. TPU options are named as in libtpu 0.0.42, which
+# rejects unknown names; GPU options are jaxlib's debug options.
 _PRESETS: dict[str, dict[str, Options]] = {
     "default": {},
-    # All-gathers and reductions run beside products of other layers.
+    # All-gathers and reductions overlap with the computation of other layers.
     "overlap": {
         "tpu": {
             "xla_enable_async_all_gather": True,
@@ -26,13 +26,13 @@ _PRESETS: dict[str, dict[str, Options]] = {
             "xla_gpu_enable_pipelined_all_reduce": True,
         },
     },
-    # Fusions of a TPU may use 96 MiB of the memory on the chip, which v5e, v5p and v6e have.
+    # Fusions on a TPU may use 96 MiB of on-chip memory, which v5e, v5p and v6e have.
     "large_vmem": {"tpu": {"xla_tpu_scoped_vmem_limit_kib": 98304}},
 }
 
 
 def find(preset: str) -> dict[str, Options]:
-    """The options of a preset of `train.compiler` by platform; none for the default.
+    """Return {platform: options} of a preset of `train.compiler`; {} for the default.
 
     Raises:
         ValueError: there is no such preset.
@@ -41,10 +41,10 @@ def find(preset: str) -> dict[str, Options]:
 
 
 def options(preset: str, platform: str) -> Options:
-    """The options of a preset for devices of this platform.
+    """Return the options of a preset for devices of this platform.
 
     Raises:
-        ValueError: there is no such preset, or it is not for these devices.
+        ValueError: there is no such preset, or it has no options for this platform.
     """
     found = find(preset)
     if found and platform not in found:

@@ -12,14 +12,17 @@ from t5x_like.training.layer_tensors import two_sides, without
 
 
 class Factored(NamedTuple):
-    """Second moments of a matrix: means over the columns, of a row's shape; and over the rows."""
+    """Factored second moments of a matrix: its row means and its column means."""
 
     row: Any
     column: Any
 
 
 class FactoredRmsState(NamedTuple):
-    """Steps done, and for each parameter `Factored` or an array of its shape, all float32."""
+    """The number of steps, and the second moments: `Factored`, or an array of the full shape.
+
+    All moments are float32.
+    """
 
     step: Int[Array, ""]
     second_moment: Any
@@ -28,7 +31,7 @@ class FactoredRmsState(NamedTuple):
 def scale_by_factored_rms(
     axes: Any, *, decay_exponent: float, min_size: int, epsilon: float
 ) -> optax.GradientTransformation:
-    """Divide gradients by the root of their second moment, see `optimizers.adafactor`."""
+    """Divide gradients by the square root of their second moments, see `optimizers.adafactor`."""
 
     def zeros(param: Array, spec: PartitionSpec) -> Array | Factored:
         sides = two_sides(param.shape, spec, min_size=min_size)
@@ -64,7 +67,7 @@ def scale_by_factored_rms(
 def _factored_moment(
     squared: Array, moment: Factored, *, sides: Any, decay: Array
 ) -> tuple[Factored, tuple[Array, Array]]:
-    """The next moments, and two factors of 1 / sqrt(V) that broadcast over the matrix."""
+    """Return the updated moments, and two factors that multiply to 1 / sqrt(V) by broadcasting."""
     means = (jnp.mean(squared, axis=side) for side in sides)
     new = (decay * old + (1.0 - decay) * mean for old, mean in zip(moment, means, strict=True))
     moment = Factored(*new)
@@ -79,6 +82,6 @@ def _check_axes(params: Any, axes: Any) -> None:
     if missing := sorted(shapes.keys() ^ named.keys()):
         raise ValueError(f"the parameters and their logical axes differ in {', '.join(missing)}")
     for path, shape in shapes.items():
-        # A module that names no axes gives (): its parameters are single, unsharded tensors.
+        # A module without axis names gives (): its parameters are single, unsharded tensors.
         if len(named[path]) not in (0, len(shape)):
             raise ValueError(f"parameter {path} of shape {shape} has axes named {named[path]}")

@@ -1,4 +1,4 @@
-"""Model FLOPs of a function, counted from its jaxpr, and the peak FLOP/s of known devices."""
+"""Model FLOPs of a function, counted in its jaxpr, and the peak FLOP/s of known devices."""
 
 import math
 import re
@@ -11,15 +11,15 @@ from jax.extend import core
 
 
 def count(fn: Callable[..., Any], *args: Any) -> int:
-    """Count the FLOPs of the matrix products and convolutions of `fn(*args)`, 2 a multiply-add.
+    """Count the FLOPs of the products and convolutions of `fn(*args)`, 2 per multiply-add.
 
     For a forward pass these are the model FLOPs of Chowdhery et al. 2022 (PaLM), appendix B:
-    attention counts all pairs of positions, masked or not, also where a core skips masked ones;
-    element-wise operations, gathers and rematerialization do not count. Nothing is computed; the
-    arguments may be `jax.ShapeDtypeStruct`s.
+    attention counts all pairs of positions, masked or not, even if the implementation skips masked
+    pairs; element-wise operations, gathers and rematerialization do not count. The function is only
+    traced; the arguments may be `jax.ShapeDtypeStruct`s.
 
-    A scan counts its body times its length, a `cond` its most expensive branch. Shapes are global:
-    the body of a `shard_map` counts once a device.
+    A scan counts as its body times its length, a `cond` as its most expensive branch. Shapes are
+    global: the body of a `shard_map` counts once per device.
 
     Raises:
         ValueError: a `while` loop has matrix products: its number of iterations is unknown.
@@ -30,17 +30,17 @@ def count(fn: Callable[..., Any], *args: Any) -> int:
 def training(fn: Callable[..., Any], *args: Any) -> int:
     """Count the FLOPs of a loss and its gradient: 3 times the forward pass.
 
-    The backward pass has two products for each in the forward pass, one for the gradient of each
+    For each product of the forward pass, the backward pass has two: one for the gradient of each
     factor (Kaplan et al. 2020, section 2.1; PaLM, appendix B).
     """
     return 3 * count(fn, *args)
 
 
 def peak_flops(device: jax.Device, dtype: Any = jnp.bfloat16) -> float | None:
-    """The published dense peak of a device in FLOP/s, or None where it is not known.
+    """Return the published dense peak of a device in FLOP/s, or None if it is not known.
 
-    Only for bfloat16 and float16: the peak of float32 products depends on their precision. A device
-    is one of JAX's: on TPU v2, v3 and 7x half a chip.
+    It is known only for bfloat16 and float16: the peak of float32 products depends on their
+    precision. A device is a JAX device: on TPU v2, v3 and 7x half a chip.
     """
     if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16):
         return None
@@ -48,17 +48,17 @@ def peak_flops(device: jax.Device, dtype: Any = jnp.bfloat16) -> float | None:
 
 
 def peak_of_kind(name: str) -> float | None:
-    """The same of a device with this `device_kind`, such as "TPU v4", which need not be there."""
+    """Return the bfloat16 peak of a `device_kind`, such as "TPU v4", in FLOP/s, or None."""
     return _PEAKS[name] * 1e12 if name in _PEAKS else None
 
 
-# Dense bfloat16 TFLOP/s by the whole `device_kind`, since a name that begins like another's is
-# another device: L40 and L4, H100 NVL and H100, a slice of a GPU ("... MIG 1g.10gb").
+# Dense bfloat16 TFLOP/s by the exact `device_kind`, since devices whose names share a prefix
+# differ: L40 and L4, H100 NVL and H100, a slice of a GPU ("... MIG 1g.10gb").
 _PEAKS = {
     # TPU: cloud.google.com/tpu/docs, "System architecture", peak compute per chip in bf16: v2 45,
-    # v3 123, v4 275, v5e 197, v5p 459, v6e 918, 7x (Ironwood) 2307; of v4i Jouppi et al. 2021. The
-    # names are libtpu's and those of JAX's own table. Chips of v2, v3 and 7x are two devices; v4
-    # and v5p chips are one.
+    # v3 123, v4 275, v5e 197, v5p 459, v6e 918, 7x (Ironwood) 2307; v4i from Jouppi et al. 2021.
+    # The names are from libtpu and from JAX's table. A chip of v2, v3 or 7x is two devices; a chip
+    # of v4 or v5p is one.
     "TPU v2": 22.5,
     "TPU v3": 61.5,
     "TPU v4 lite": 138.0,
@@ -70,10 +70,10 @@ _PEAKS = {
     "TPU v6 lite": 918.0,
     "TPU v6e": 918.0,
     "TPU7x": 1153.5,
-    # NVIDIA: the product datasheets, BF16 Tensor Core; of the RTX 4090 the Ada whitepaper, with
-    # float32 sums. Where they print the figure with 2:4 sparsity, dense is half of it. The names
-    # are the driver's (github.com/NVIDIA/open-gpu-kernel-modules, "Compatible GPUs"). "NVIDIA
-    # H100" is an SXM5 board with another memory.
+    # NVIDIA: the product datasheets, BF16 Tensor Core; for the RTX 4090 the Ada whitepaper, with
+    # float32 sums. Figures that are printed with 2:4 sparsity are halved. The names are from the
+    # driver (github.com/NVIDIA/open-gpu-kernel-modules, "Compatible GPUs"). "NVIDIA H100" is an
+    # SXM5 board with a different memory.
     "NVIDIA A100-SXM4-40GB": 312.0,
     "NVIDIA A100-SXM4-80GB": 312.0,
     "NVIDIA A100-PCIE-40GB": 312.0,
@@ -103,11 +103,12 @@ _PEAKS = {
 }
 
 
-# Programs of `models.attention.blockwise`: blocks of so many queries have the keys up to their end.
+# Jitted functions of `models.attention.blockwise`: each block of this many queries attends only to
+# the keys up to its end, so all pairs must be computed from the counted pairs.
 _CAUSAL_BLOCKS = re.compile(r"causal_blocks_of_(\d+)")
-# Programs of `models.ragged_product`, whose loops have as many steps as groups have rows.
+# Jitted functions of `models.ragged_product`, whose loops have data-dependent numbers of steps.
 _RAGGED_PRODUCTS = ("ragged_product_of_rows", "ragged_product_of_groups")
-# Programs of `models.attention.cudnn`: so many features of each head are the mask.
+# Jitted functions of `models.attention.cudnn`: this many features of each head encode the mask.
 _BESIDE_FEATURES = re.compile(r"attention_beside_(\d+)_features")
 
 
@@ -135,7 +136,7 @@ def _of_equation(equation: core.JaxprEqn) -> int:
 
 
 def _jaxprs(params: dict[str, Any]) -> Iterator[Any]:
-    """The programs inside an equation: of jit, remat, scan, cond, custom derivatives, kernels."""
+    """Yield the jaxprs inside an equation: of jit, remat, scan, cond, custom gradients, kernels."""
     for value in params.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if hasattr(item, "eqns"):  # Jaxpr and ClosedJaxpr alike
@@ -158,7 +159,7 @@ def _dot_general(equation: core.JaxprEqn) -> int:
 
 
 def _ragged_dot_general(equation: core.JaxprEqn) -> int:
-    # Every row meets the matrix of one group, so the number of groups does not count.
+    # Each row is multiplied by the matrix of one group, so the number of groups does not count.
     numbers = equation.params["ragged_dot_dimension_numbers"]
     (contracted, _), _ = numbers.dot_dimension_numbers
     return _product(equation, contracted)
@@ -170,7 +171,8 @@ def _product(equation: core.JaxprEqn, contracted: tuple[int, ...]) -> int:
 
 
 def _ragged_product(equation: core.JaxprEqn) -> int:
-    # Differentiation cuts off what is known without the rows, as a program of the same name.
+    # Differentiation splits off the part that does not depend on the rows, under the same name;
+    # it has no products.
     if not any(map(_multiplies, _jaxprs(equation.params))):
         return 0
     rows = _shape(equation.invars[0])[0]
@@ -193,15 +195,15 @@ def _convolution(equation: core.JaxprEqn) -> int:
 
 
 def _cudnn_attention(equation: core.JaxprEqn) -> int:
-    # What `jax.nn.dot_product_attention` calls on a GPU: two products over all pairs of positions.
+    # `jax.nn.dot_product_attention` on a GPU: two products over all pairs of positions.
     query, key = _shape(equation.invars[0]), _shape(equation.invars[1])
     heads_first = equation.params["layout"]  # 0: [B, L, H, K], 1: [B, H, L, K]
     return 2 * 2 * math.prod(query) * key[2 if heads_first else 1]
 
 
 def _of_all_pairs(count: int, equation: core.JaxprEqn, *, queries: int) -> int:
-    """The FLOPs for all pairs of positions, from those for each block of so many queries."""
-    if count == 0:  # a part of the program that makes masks alone
+    """Scale the FLOPs of causal blocks of `queries` queries to the FLOPs of all pairs."""
+    if count == 0:  # the part of the program that only makes masks
         return 0
     length = _shape(equation.outvars[0])[1]
     ends = [min(begin + queries, length) for begin in range(0, length, queries)]

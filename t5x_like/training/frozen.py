@@ -1,4 +1,4 @@
-"""Frozen parameters, named by their paths: no gradient, no optimizer state, no update."""
+"""Frozen parameters, selected by path: they have no gradient, optimizer state or update."""
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +12,9 @@ from t5x_like.names import hint
 
 
 def mask_of(settings: Mapping[str, Any], tree: Any) -> Any:
-    """The mask of `trainable` from an optimizer's settings; None if all parameters are trained.
+    """Return the mask of `trainable` for an optimizer's settings; None if all are trained.
 
-    A `moving_average` is not trained either.
+    The parameters of a `moving_average` are frozen too.
     """
     chosen = {name: settings.get(name) or () for name in ("frozen", "trained")}
     if averages := settings.get("moving_average"):
@@ -23,17 +23,17 @@ def mask_of(settings: Mapping[str, Any], tree: Any) -> Any:
 
 
 def trainable(tree: Any, *, frozen: Sequence[str] = (), trained: Sequence[str] = ()) -> Any:
-    """A mask of the trained parameters: a tree of booleans like `tree`.
+    """Return a mask of the trained parameters: a tree of booleans like `tree`.
 
     Args:
-        tree: the parameters or something of their structure, such as their logical axes.
+        tree: the parameters or a tree of the same structure, such as their logical axes.
         frozen: paths of parameters, or of modules with all their parameters, such as `teacher` or
             `encoder/layers`. Scanned layers are one parameter: frozen together or not at all.
-        trained: names of modules, wherever they are, that alone are trained, "*" for any text:
-            `adapter`, `*norm`. Empty: all.
+        trained: names of modules at any depth; only parameters in them are trained. "*" matches
+            any text: `adapter`, `*norm`. Empty: all parameters are trained.
 
     Raises:
-        ValueError: a path or name has no parameters, or no parameter is left to train.
+        ValueError: a path or name matches no parameters, or no parameter is left to train.
     """
     for setting, value in (("frozen", frozen), ("trained", trained)):
         if isinstance(value, str):
@@ -66,16 +66,16 @@ def trainable(tree: Any, *, frozen: Sequence[str] = (), trained: Sequence[str] =
 
 
 def select(tree: Any, *, trained: Any) -> Any:
-    """The tree with `optax.MaskedNode`, which contains no array, in place of frozen leaves."""
+    """Replace the frozen leaves of a tree by `optax.MaskedNode`, which contains no array."""
     return jax.tree.map(lambda keep, leaf: leaf if keep else optax.MaskedNode(), trained, tree)
 
 
 def without_gradient(loss: Callable[..., Any], *, trained: Any) -> Callable[..., Any]:
-    """The loss with a gradient of 0 for frozen parameters, which is then never computed.
+    """Wrap a loss so that no gradient is computed for frozen parameters; it is 0.
 
     Args:
         loss: a function whose first argument is the parameters.
-        trained: from `trainable`.
+        trained: the mask of `trainable`.
     """
 
     def stopped(params: Any, *rest: Any, **settings: Any) -> Any:
@@ -93,8 +93,9 @@ def leave_out(
     """Restrict an optimizer to the trained parameters; the updates of the others are 0.
 
     Args:
-        optimizer: gets trees made by `select`, and has state for the trained parameters alone.
-        trained: from `trainable`.
+        optimizer: is called with trees made by `select`, so it has state only for the trained
+            parameters.
+        trained: the mask of `trainable`.
     """
     inner = optax.with_extra_args_support(optimizer)
 
@@ -119,17 +120,17 @@ def _path(keys: Any) -> str:
 
 
 def under(path: str, prefix: str) -> bool:
-    """Whether a path is `prefix`, or that of a part of the module there."""
+    """Return whether `path` is `prefix` or below it."""
     return f"{path}/".startswith(f"{prefix.rstrip('/')}/")
 
 
 def _within(path: str, name: str) -> bool:
-    """Whether a parameter is in a module with this name."""
+    """Return whether a parameter is in a module whose name matches the pattern `name`."""
     return any(fnmatch.fnmatchcase(part, name) for part in path.split("/"))
 
 
 def _siblings(prefix: str, paths: Sequence[str]) -> set[str]:
-    """The alternatives to the first part of a path that does not exist."""
+    """Return the existing alternatives to the first part of `prefix` that does not exist."""
     parts = prefix.split("/")
     depth = next(
         n for n in range(len(parts)) if not any(under(p, "/".join(parts[: n + 1])) for p in paths)

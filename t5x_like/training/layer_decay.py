@@ -1,4 +1,4 @@
-"""Layer-wise learning-rate decay: the closer a layer is to the input, the smaller its rate."""
+"""Layer-wise learning-rate decay: layers closer to the input get smaller learning rates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,18 +16,18 @@ from t5x_like.training.task_parameters import HEAD
 def scale_by_layer(decay: float, *, axes: Any, trained: Any = None) -> optax.GradientTransformation:
     """Multiply the updates of layer n of N by decay^(N + 1 - n).
 
-    The embeddings, their positions and their projection are layer 0, and the head is layer N + 1,
-    with a factor of 1 (Clark et al. 2020, appendix B). Scanned and looped layers get the same
-    factors. Parameters that layers share, stacked by group, count as one layer for each group.
+    The embeddings (tokens, positions, projection) are layer 0, and the head is layer N + 1, with a
+    factor of 1 (Clark et al. 2020, appendix B). Scanned and unrolled layers get the same factors.
+    Each group of layers with shared parameters counts as one layer.
 
     Args:
         decay: above 0 and at most 1.
         axes: the logical axes of all parameters, a tree of PartitionSpecs.
-        trained: a mask of the trained parameters, see `frozen.trainable`; None if all are. A tower
-            that is frozen as a whole does not count.
+        trained: a mask of the trained parameters, see `frozen.trainable`; None if all are trained.
+            A completely frozen tower is ignored.
 
     Raises:
-        ValueError: the decay is out of its range, or the network is not one tower with a head.
+        ValueError: the decay is out of range, or the network does not have one tower and a head.
     """
     if not 0 < decay <= 1:
         raise ValueError(f"optimizer.layer_decay={decay} must be above 0 and at most 1")
@@ -52,7 +52,7 @@ def scale_by_layer(decay: float, *, axes: Any, trained: Any = None) -> optax.Gra
 
 
 def _tower(specs: Mapping[str, PartitionSpec], trained: Mapping[str, bool], *, decay: float) -> str:
-    """The path of the tower, "encoder/" for example."""
+    """Return the path of the only trained tower, for example "encoder/"."""
     found = towers([path for path in specs if trained[path]]) or towers(specs)
     if len(found) != 1:
         names = ", ".join(f"{tower}layers" for tower in sorted(found)) or "none"
@@ -70,7 +70,7 @@ def _factors(
     *,
     tower: str,
 ) -> dict[str, Float[np.ndarray, "..."]]:
-    """The factors of each parameter, to be broadcast over it."""
+    """Return {path: factors that broadcast over the parameter}."""
     below = below_top(shapes, specs, tower=tower)
     embeddings = 1 + max(int(np.max(distance)) for distance in below.values())
     for path in shapes.keys() - below.keys():

@@ -1,4 +1,4 @@
-"""Where a parameter is among the layers of a network, however its layers are stored."""
+"""The layer that each parameter belongs to, for scanned, unrolled, grouped and shared layers."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,29 +8,30 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
-# The layers of a tower: scanned under `block`, looped as `layer_<n>`, or stacked part by part
-# (`SharedStack`). A `LayerGroup` has `block_<k>` in either.
+# The layers of a tower: scanned under `block`, unrolled as `layer_<n>`, or stacked by group
+# (`SharedStack`). A `LayerGroup` has `block_<k>` below these.
 _LAYER = re.compile(
     r"(?P<tower>(?:.+?/)?)layers/(?:block/|layer_(?P<n>\d+)/)?(?:block_(?P<k>\d+)/)?"
 )
 
 
 def towers(paths: Iterable[str]) -> set[str]:
-    """The paths of the towers that have layers, "encoder/" for example."""
+    """Return the paths of the towers that have layers, for example "encoder/"."""
     return {match["tower"] for path in paths if (match := _LAYER.match(path))}
 
 
 def below_top(
     shapes: Mapping[str, tuple[int, ...]], specs: Mapping[str, PartitionSpec], *, tower: str
 ) -> dict[str, np.ndarray]:
-    """N + 1 - n for each layer n = 1 to N of a tower's parameters, to be broadcast over them.
+    """Return N + 1 - n for the layer n = 1 to N of each parameter of a tower.
 
-    Parameters that layers share, stacked by group, count as one layer for each group.
+    The result is {path: array that broadcasts over the parameter}. Each group of layers with shared
+    parameters counts as one layer.
 
     Args:
-        shapes: of the parameters by path.
-        specs: their logical axes.
-        tower: its path, see `towers`.
+        shapes: {path: shape} of the parameters.
+        specs: {path: logical axes} of the parameters.
+        tower: the path of the tower, see `towers`.
     """
     found = {path: match for path in shapes if (match := _LAYER.match(path))}
     found = {path: match for path, match in found.items() if match["tower"] == tower}
@@ -51,16 +52,16 @@ def below_top(
 
 
 def _index(names: tuple[str, ...], shape: tuple[int, ...], axis: str) -> np.ndarray:
-    """0, 1, ... along the named axis, to be broadcast over the shape."""
+    """Return 0, 1, ... along the named axis, in a shape that broadcasts over `shape`."""
     place = names.index(axis)
     return np.arange(shape[place]).reshape(-1, *[1] * (len(shape) - place - 1))
 
 
 def by_path(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree by their paths."""
+    """Return {path: leaf} of a tree."""
     return {path_of(keys): leaf for keys, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def path_of(keys: Any) -> str:
-    """The path of a leaf, "encoder/final_norm/scale"."""
+    """Return the path of a leaf, for example "encoder/final_norm/scale"."""
     return jax.tree_util.keystr(keys, simple=True, separator="/")

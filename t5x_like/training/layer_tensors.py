@@ -1,9 +1,9 @@
 """Tensors of single layers within stacked parameters, found by their logical axes.
 
 Parameters of scanned layers are stacked, [N, ...], and attention kernels have a head axis,
-[D, H, K]. Per-tensor statistics of an optimizer must not depend on that: each belongs to the matrix
-of one layer, as if every layer were a parameter of its own. The logical axes show which axes are
-layers and heads; shapes alone could not. A parameter without names is one tensor of its shape.
+[D, H, K]. Per-tensor statistics of an optimizer must not depend on that: they are computed for the
+matrix of each layer, as if every layer were a separate parameter. The logical axes show which axes
+are layers and heads, which shapes cannot. A parameter without axis names is a single tensor.
 """
 
 import math
@@ -17,26 +17,26 @@ from jaxtyping import Array
 
 # Axes along which independent tensors are stacked.
 STACKED = frozenset({"layers", "inner_layers", "experts", "directions"})
-# T5's attention matrices are [D, H*K]: a head axis and the width of a head after it are one axis.
+# T5's attention matrices are [D, H*K]: a head axis and the head width after it count as one axis.
 HEADS, HEAD_WIDTH = frozenset({"heads", "kv_heads", "single_head"}), "kv"
-# The gates of a recurrent cell and the numbers of each are one axis: [D, 4*C].
+# The gates of a recurrent cell and the width of each gate count as one axis: [D, 4*C].
 GATES, CELL = "gates", "mlp"
 
 
 def rms(x: Array, spec: PartitionSpec) -> Array:
-    """The root mean square of each layer's tensor, float32, with the axes of x at size 1."""
+    """Return the root mean square of each layer's tensor, float32; its axes are kept as size 1."""
     axis = tuple(d for d in range(x.ndim) if not spec or spec[d] not in STACKED)
     return jnp.sqrt(jnp.mean(jnp.square(x.astype(jnp.float32)), axis=axis, keepdims=True))
 
 
 def matrices(axes: Any) -> Callable[[Any], Any]:
-    """Return the function that finds the matrices in a tree of parameters with these axes.
+    """Return a function that finds the matrices in a tree of parameters with these axes.
 
     Args:
-        axes: a tree of PartitionSpecs, as of `optimizers.build`.
+        axes: a tree of PartitionSpecs, see `optimizers.build`.
 
     Returns:
-        A function of the parameters or their shapes: a tree like them of True and False.
+        A function from the parameters or their shapes to a tree of booleans.
     """
 
     def find(params: Any) -> Any:
@@ -52,16 +52,16 @@ def matrices(axes: Any) -> Callable[[Any], Any]:
 
 
 def is_matrix(spec: PartitionSpec, *, dimensions: int, name: str) -> bool:
-    """Whether the tensor of a layer is more than gains or biases, so that it decays.
+    """Return whether a layer's tensor is a matrix, with weight decay, and not a gain or bias.
 
-    A number for each head, which is added to scores, is a bias, though a table of them has two
-    axes. Without names of axes, the name of the parameter tells a bias from a matrix, as Flax's own
-    modules give it: `nn.DenseGeneral` has biases of several axes.
+    A parameter whose last axis is heads is a bias on attention scores, even if it is a table of two
+    axes. Without axis names, a parameter named `bias`, as in Flax's modules, is not a matrix, since
+    the biases of `nn.DenseGeneral` may have several axes.
 
     Args:
         spec: the logical axes of the parameter.
-        dimensions: the number of its axes.
-        name: its own name, the last of its path.
+        dimensions: the number of axes of the parameter.
+        name: the last part of the parameter's path.
     """
     named = any(axis is not None and axis not in STACKED for axis in spec)
     if not named and name == "bias":
@@ -76,9 +76,10 @@ def _complete(spec: PartitionSpec, dimensions: int) -> PartitionSpec:
 
 
 def groups_of(spec: PartitionSpec) -> list[tuple[int, ...]]:
-    """The positions of the sides of one layer's tensor.
+    """Return the axis positions of each side of one layer's tensor.
 
-    Heads and their width are one side, and so are the gates of a cell.
+    The axes of heads and of their width form one side, and so do the gates of a recurrent cell and
+    their width.
     """
     groups: list[tuple[int, ...]] = []
     for position, name in enumerate(spec):
@@ -93,7 +94,10 @@ def groups_of(spec: PartitionSpec) -> list[tuple[int, ...]]:
 def two_sides(
     shape: tuple[int, ...], spec: PartitionSpec, *, min_size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The positions of the axes to average over for the row and the column moments, or None."""
+    """Return the axes to average over for the row and for the column moments, or None.
+
+    None means that the tensor is not factored: it has fewer than two sides of `min_size`.
+    """
     groups = groups_of(_complete(spec, len(shape)))
 
     def size(group: tuple[int, ...]) -> int:
@@ -107,5 +111,5 @@ def two_sides(
 
 
 def without(sequence: tuple, positions: tuple[int, ...]) -> tuple:
-    """The items at all other positions."""
+    """Return the items that are not at these positions."""
     return tuple(item for position, item in enumerate(sequence) if position not in positions)

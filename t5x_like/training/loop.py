@@ -1,8 +1,8 @@
 """The training loop: keeps the device busy, and logs, evaluates, saves and stops at the right step.
 
-The host runs ahead of the device: two steps are queued behind the one that computes, and the next
-batch is read in a thread. Metrics are summed on the device, and fetched when it has computed them,
-so that neither waits for the other.
+The host runs ahead of the device: two steps are queued behind the running step, and a thread reads
+the next batch. Metrics are summed on the device and fetched once computed, so that neither host nor
+device waits for the other.
 """
 
 import collections
@@ -31,7 +31,7 @@ from t5x_like.training.watchdog import Watchdog
 
 # Steps queued on the device: enough that it never waits, few enough to stop within seconds.
 _AHEAD = 2
-# Steps in a row that may be skipped: more of them will not mend the parameters.
+# So many skipped steps in a row end the run: the parameters will not recover.
 _MOST_SKIPPED = 10
 
 _global_norm = jax.jit(optax.tree.norm)
@@ -44,7 +44,7 @@ class NonFiniteError(FloatingPointError):
         step: the first step at which it was found.
     """
 
-    STATUS = 3  # the exit status of a run that it ends
+    STATUS = 3  # the exit status of a run that ends with this error
 
     def __init__(self, message: str, *, step: int):
         super().__init__(message)
@@ -52,7 +52,7 @@ class NonFiniteError(FloatingPointError):
 
 
 class Writer(Protocol):
-    """A writer of metrics, such as `clu.metric_writers.MetricWriter`."""
+    """The interface of a metrics writer, such as `clu.metric_writers.MetricWriter`."""
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Write the metrics of a step."""
@@ -61,37 +61,43 @@ class Writer(Protocol):
         """Write images [1, height, width, 1] of a step."""
 
     def flush(self) -> None:
-        """Write to disk all that is buffered."""
+        """Write everything that is buffered to disk."""
 
 
 class Saver(Protocol):
-    """A writer of checkpoints, such as `t5x_like.checkpoints.Checkpoints`."""
+    """The interface of a checkpoint writer, such as `t5x_like.checkpoints.Checkpoints`."""
 
     def due(self, step: int) -> bool:
-        """Whether to save at this step."""
+        """Return whether to save at this step."""
 
     def save(self, step: int, state: Any, data_state: Future[Mapping[int, bytes] | None]) -> None:
         """Copy the state, and write it and the position in the data in the background."""
 
     def wait(self) -> None:
-        """Block until it is written."""
+        """Block until all checkpoints are written."""
 
 
 class Batches(Protocol):
-    """The batches of a run, such as `task_batches.TaskBatches`; used by one thread at a time."""
+    """The interface of a run's batches, such as `task_batches.TaskBatches`.
+
+    Only one thread uses it at a time.
+    """
 
     def __next__(self) -> tuple[str, Any]:
-        """Return the name of a task, "" in a run of one, and this process's part of a batch."""
+        """Return a task's name ("" in a run of one task) and this process's part of a batch."""
 
     def state(self) -> Mapping[int, bytes] | None:
-        """Return the position in the data, None if it cannot be saved."""
+        """Return the position in the data; None if it cannot be saved."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The work of one step on all devices together, to turn seconds into rates.
+    """The work of one step on all devices together, from which rates are computed.
 
-    `flops` are model FLOPs (`flops.training`), `peak_flops` FLOP/s; None where unknown.
+    Attributes:
+        tokens, examples: per step.
+        flops: model FLOPs per step (`flops.training`); None if unknown.
+        peak_flops: the peak FLOP/s of all devices together; None if unknown.
     """
 
     tokens: float
@@ -105,8 +111,8 @@ class Outcome:
     """The state at the end of training.
 
     Attributes:
-        interrupted: a signal ended it, perhaps at its last step.
-        stopped: an evaluation ended it.
+        interrupted: whether a signal ended training, perhaps at the last step.
+        stopped: whether an evaluation ended training (`stop_after`).
     """
 
     state: TrainState
@@ -135,25 +141,25 @@ def fit(
     SIGTERM or Ctrl-C ends the run after the current step and saves it; a second Ctrl-C kills it.
 
     Args:
-        state: where to start; gone afterwards if a training step donates it.
-        train_steps: jitted steps by task, as `make_train_step` makes them; {"": step} for one task.
-        batches: begin at `state`, and end on all processes at once.
-        put: makes global arrays from this process's part of a batch, in another thread.
+        state: the initial state; invalid afterwards if a training step donates it.
+        train_steps: {task: jitted step of `make_train_step`}; {"": step} for one task.
+        batches: the batches from `state.step` on; they must end on all processes at once.
+        put: makes global arrays from this process's part of a batch; called in another thread.
         steps: the last step.
         log: publishes the metrics.
-        checkpoints: saves the steps that it finds due, and the last.
-        evaluate: metrics of a state, as `metrics.compute` returns them. It is called every
+        checkpoints: saves the state at the steps that are due and at the last step.
+        evaluate: a function from a state to its metrics (see `metrics.compute`), called every
             `evaluate_every` steps and, unless a signal came, at the end.
-        evaluate_every: 0 for at the end only.
-        evaluate_first: evaluate `state` before the first step, too.
-        stop_after: gets the step and the metrics of each evaluation, after they are published, and
-            returns whether to end training; the same on all processes.
-        watchdog: ends the process where a step, an evaluation or a save takes too long.
+        evaluate_every: 0 to evaluate only at the end.
+        evaluate_first: whether to also evaluate `state` before the first step.
+        stop_after: called with the step and the published metrics of each evaluation; returns
+            whether to end training, which must be the same on all processes.
+        watchdog: ends the process if a step, an evaluation or a save takes too long.
         profile: traces some of the steps.
 
     Raises:
         NonFiniteError: a loss, gradient or parameter is not finite. The newest checkpoint is from
-            before its step.
+            before that step.
     """
     step, interrupted, stopped, profile = int(state.step), False, False, profile or Profile()
     with StopSignal() as stop, watchdog or Watchdog() as watchdog, ThreadPoolExecutor(1) as thread:
@@ -171,7 +177,7 @@ def fit(
             interrupted = stop.agreed()
             last = interrupted or step == steps
             due = last or (checkpoints is not None and checkpoints.due(step))
-            position = thread.submit(batches.state) if due else None  # before the next is read
+            position = thread.submit(batches.state) if due else None  # before the next read
             following = None if last else thread.submit(_read, batches, put)
             log.add(metrics, task=task, step=step, steps_left=steps - step)
             if following is not None and not due and following.result() is None:
@@ -185,7 +191,7 @@ def fit(
             if evaluate is not None and not interrupted and at_evaluation:
                 with watchdog.paused(), stop.cutting_short():
                     stopped = _evaluated(state, log, evaluate, stop_after)
-                if due and stop.has_cut:  # saved: a resumed run begins with this evaluation
+                if due and stop.has_cut:  # saved, so a resumed run begins with this evaluation
                     interrupted, newest = True, None
         if step < steps and not interrupted and not stopped:
             logging.warning("the data ended at step %d of %d", step, steps)
@@ -212,12 +218,12 @@ class Log:
     """Publishes the metrics of a run: means over the steps between two logs, rates, time left.
 
     Args:
-        writer: gets the metrics as `train/<name>`, in a run of several tasks as
-            `train/<task>/<name>`, and those of evaluations under their own names. Arrays are
-            written as images with a pixel for each value.
+        writer: gets the training metrics as `train/<name>` (`train/<task>/<name>` in a run of
+            several tasks), and evaluation metrics under their unchanged names. Arrays are written
+            as images with a pixel for each value.
         every: steps from one log to the next; the last step is logged too.
-        work: of a step of each task, {"": work} in a run of one: for tokens/s, examples/s and
-            utilization. The time of compiling and evaluating does not count.
+        work: {task: work of a step}, {"": work} in a run of one task, for tokens/s, examples/s and
+            utilization. Compilation and evaluation do not count as time.
         hooks: called with the step and the metrics of each log, for instance to show progress.
     """
 
@@ -237,7 +243,7 @@ class Log:
         self._queued: collections.deque[Any] = collections.deque()
         self._since: float | None = None
         self._compiled: set[str] = set()
-        self._skipped: Int[Array, ""] | int = 0  # steps in a row
+        self._skipped: Int[Array, ""] | int = 0  # number of skipped steps in a row
 
     def add(self, metrics: Metrics, *, task: str, step: int, steps_left: int) -> None:
         """Add the metrics of a step, which the device may not have computed yet."""
@@ -252,7 +258,7 @@ class Log:
             self._publish(up_to=step - _AHEAD)
         if task in self._compiled:
             interval.work.append(self._work[task])
-        else:  # this step was compiled too: time counts from its end
+        else:  # this step included compilation: measure time from its end
             self._publish()
             self._compiled.add(task)
             interval.work.clear()
@@ -263,9 +269,9 @@ class Log:
             self._open = _Interval()
 
     def require_finite(self, state: TrainState) -> None:
-        """Wait for the device, and raise FloatingPointError if anything so far is not finite."""
+        """Wait for the device; raise `NonFiniteError` if a metric or parameter is not finite."""
         self._publish()
-        self._writer.flush()  # a run that goes on from this state does not log them
+        self._writer.flush()  # a run that resumes from this state does not log these steps again
         if self._open.totals and (step := int(self._open.bad)):
             _stop(self._open.values(), step=step)
         if not np.isfinite(norm := float(_global_norm(state.params))):
@@ -294,7 +300,7 @@ class Log:
         self._writer.flush()
 
     def _publish(self, *, up_to: float = math.inf) -> None:
-        """Publish the closed intervals that end at a step or before; waits for the device."""
+        """Publish the closed intervals that end by step `up_to`; waits for the device."""
         while self._closed and self._closed[0].step <= up_to:
             self._publish_one(self._closed.popleft())
 
@@ -323,9 +329,11 @@ class _Interval:
     """The steps between two logs.
 
     Attributes:
-        totals: the sums of the metrics, by task.
-        bad: the first step that is not finite, 0 for none.
-        work: of the steps whose time counts.
+        step: the last step so far.
+        steps_left: steps of the run after it.
+        totals: {task: sums of the metrics}.
+        bad: the first step that is not finite; 0 if there is none.
+        work: the work of the steps whose time counts.
     """
 
     step: int = 0
@@ -335,7 +343,7 @@ class _Interval:
     work: list[Work] = dataclasses.field(default_factory=list)
 
     def values(self) -> dict[str, Any]:
-        """The metrics, named `<task>/<name>` in a run of several tasks."""
+        """Return the metrics, named `<task>/<name>` in a run of several tasks."""
         return metrics_lib.compute(
             {
                 f"{task}/{name}" if task else name: metric
@@ -369,7 +377,7 @@ def _accumulate(
 ) -> tuple[Metrics, Int[Array, ""], Int[Array, ""]]:
     """Add the metrics of a step, and keep the first step whose loss or gradient is not finite.
 
-    A step that was skipped counts as such only as the last of too many in a row.
+    A skipped step counts as not finite only if `_MOST_SKIPPED` steps in a row were skipped.
     """
     watched = [metrics[name].total for name in ("loss", "grad_norm") if name in metrics]
     finite = jnp.all(jnp.isfinite(jnp.stack(watched)))
@@ -390,7 +398,7 @@ def _stop(values: Mapping[str, float], *, step: int) -> None:
 
 
 def _read(batches: Batches, put: Callable[[Any], Any]) -> tuple[str, Any] | None:
-    """The next task and its batch as global arrays; None at the end of the data."""
+    """Return the next task and its batch as global arrays; None at the end of the data."""
     try:
         task, batch = next(batches)
     except StopIteration:

@@ -1,7 +1,7 @@
 """Metrics as (total, count) pairs that merge over microbatches, steps and evaluation batches.
 
-A total is a number or an array: in a network with M layers of E experts, the tokens dropped are
-[M], and the load of the experts is [M, E].
+A total is a number or an array: in a network with M layers of E experts, the number of dropped
+tokens is [M], and the load of the experts is [M, E].
 """
 
 import math
@@ -25,13 +25,13 @@ _WATCHED = ("loss", "grad_norm", "param_norm")
 class Perplexity(Average):
     """The exponential of the mean cross-entropy in nats, over all tokens merged so far.
 
-    It is exp(total / count) of the merged sums, not a mean of the perplexities of the steps.
+    It is exp(total / count) of the merged sums, not a mean of per-step perplexities.
     """
 
     def compute(self) -> Any:
         """Return exp(total / count)."""
         mean = super().compute()
-        # NumPy on the host: a device would compute it after the steps that are queued there.
+        # NumPy on the host: a device would compute it only after the steps queued on it.
         return np.exp(mean) if isinstance(mean, np.generic | np.ndarray) else jnp.exp(mean)
 
 
@@ -39,7 +39,7 @@ class Perplexity(Average):
 class MostFrequent(Average):
     """The share of the most frequent class over all labels merged so far; `total` is [C].
 
-    It is the accuracy of a constant, the best that a model reaches without reading its input.
+    It is the accuracy of the best constant prediction, which does not read the input.
     """
 
     def compute(self) -> Any:
@@ -49,10 +49,9 @@ class MostFrequent(Average):
 
 
 def from_sums(sums: Mapping[str, tuple[Array, Array]]) -> Metrics:
-    """Make metrics from a loss's (sum, weight) pairs; `cross_entropy` gives `perplexity` too.
+    """Make metrics from a loss's (sum, weight) pairs; `cross_entropy` also gives `perplexity`.
 
-    Of `constant_accuracy`, by itself or as TERM/constant_accuracy, the sum has a number for each
-    class.
+    The sum of `constant_accuracy`, or of TERM/constant_accuracy, is [C], one number per class.
     """
 
     def kind(name: str) -> type[Average]:
@@ -68,15 +67,15 @@ def from_sums(sums: Mapping[str, tuple[Array, Array]]) -> Metrics:
 
 
 def from_value(value: Array) -> Average:
-    """One step's value, such as a norm: merging gives the mean over the steps."""
+    """Make a metric from one step's value, such as a norm; merging gives the mean over steps."""
     return Average(total=jnp.asarray(value, jnp.float32), count=jnp.ones((), jnp.float32))
 
 
 def merge(metrics: Iterable[Metrics]) -> Metrics:
-    """Add totals and counts, name by name: sums first, division last.
+    """Add totals and counts by name; nothing is divided.
 
-    It takes arrays on devices, and NumPy arrays from `jax.device_get`, which need no dispatch for
-    each metric.
+    The arrays may be on devices, or NumPy arrays from `jax.device_get`, which avoid one dispatch
+    per metric.
 
     Raises:
         ValueError: there is nothing to merge, or two sets of names differ.
@@ -95,17 +94,17 @@ def merge(metrics: Iterable[Metrics]) -> Metrics:
 
 
 def compute(metrics: Metrics) -> dict[str, Any]:
-    """Fetch the metrics in one transfer and return their values, NaN where the count is 0.
+    """Fetch the metrics in one transfer and return their values, NaN if the count is 0.
 
-    All values are numbers, except the array in the last row:
+    All values are numbers, except for the array in the last row:
 
         total      values
         []         NAME
-        [M]        NAME, their mean, and NAME/layer_0, ...
+        [M]        NAME, the mean over layers, and NAME/layer_0, ...
         [C]        NAME, the largest share (`MostFrequent`)
-        [M, E]     for each layer the shares of its experts: NAME/layer_0/entropy in nats, log E
-                   for equal shares, NAME/layer_0/busiest and NAME/layer_0/idlest, the largest and
-                   the smallest share; and NAME, the array itself
+        [M, E]     for the experts' shares in each layer: NAME/layer_0/entropy in nats (log E for
+                   equal shares), NAME/layer_0/busiest and NAME/layer_0/idlest, the largest and the
+                   smallest share; and NAME, the array itself
     """
     host = jax.device_get(metrics)
     values: dict[str, Any] = {}
@@ -120,7 +119,7 @@ def compute(metrics: Metrics) -> dict[str, Any]:
 
 
 def _of_shares(name: str, shares: Float[np.ndarray, " E"]) -> dict[str, float]:
-    """Numbers that describe the shares of a layer's experts, which sum to 1."""
+    """Return statistics of the shares of a layer's experts, which sum to 1."""
     logs = np.log(np.where(shares == 0, 1.0, shares))  # 0 log 0 is 0
     return {
         f"{name}/entropy": float(-np.sum(shares * logs)),
@@ -136,13 +135,13 @@ def split(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, np.nda
 
 
 def require_finite(values: Mapping[str, float], *, step: int) -> None:
-    """Stop a run whose loss or norms are NaN or infinite, since all later steps would be too.
+    """Stop a run whose loss or norms are NaN or infinite, since later steps would be too.
 
-    A NaN in one step survives merging, so checking each log interval, and before a checkpoint is
-    written, misses none.
+    A NaN in one step survives merging, so it suffices to check each log interval, and before a
+    checkpoint is written.
 
     Args:
-        values: by name; those of one task of several as `<task>/<name>`.
+        values: {name: value}, or {"<task>/<name>": value} in a run of several tasks.
 
     Raises:
         FloatingPointError: `loss`, `grad_norm` or `param_norm` is NaN or infinite.
@@ -167,11 +166,11 @@ def throughput(
     flops_per_step: float | None = None,
     peak_flops: float | None = None,
 ) -> dict[str, float]:
-    """Rates over `steps` steps that took `seconds`.
+    """Return the throughput of `steps` steps that took `seconds`, and the seconds left.
 
     `flops_per_step` are the model FLOPs of one optimizer step (`flops.training`) and `peak_flops`
-    the FLOP/s of all devices together. Their ratio is the model FLOPs utilization (MFU) of
-    Chowdhery et al. 2022 (PaLM), appendix B; it is left out where either is unknown.
+    the peak FLOP/s of all devices together. They give the model FLOPs utilization (MFU) of
+    Chowdhery et al. 2022 (PaLM), appendix B, which is omitted if either is unknown.
     """
     rate = steps / seconds
     rates = {

@@ -1,4 +1,4 @@
-"""Parameters that are moving averages of others: updated by the optimizer, without a gradient."""
+"""Parameters that are moving averages of other parameters, updated without a gradient."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,20 +12,20 @@ from t5x_like.training.layer_places import by_path, path_of
 
 
 def follow(averages: Mapping[str, str], *, decay: float, axes: Any) -> optax.GradientTransformation:
-    """Move averaged parameters towards the new values of those that they follow.
+    """Update moving averages of parameters after each step.
 
-    After an update from X to X', the average M of X becomes decay M + (1 - decay) X'. It is the
-    last of a chain: it needs the final updates of X.
+    After an update from X to X', the average M of X becomes decay M + (1 - decay) X'. This must be
+    the last transformation of a chain, since it needs the final updates of X.
 
     Args:
-        averages: the path of a module or parameter -> the path of the one that it is the average
-            of, which has the same parameters, such as {"average": "policy"}.
+        averages: {path of an average: path of the averaged module or parameter}, such as
+            {"average": "policy"}; both must have the same parameters.
         decay: in [0, 1).
         axes: the logical axes of all parameters, a tree of PartitionSpecs.
 
     Raises:
-        ValueError: a path has no parameters, the two have not the same, or the decay is out of its
-            range.
+        ValueError: a path has no parameters, the parameters of a pair differ, or the decay is out
+            of range.
     """
     if not 0 <= decay < 1:
         raise ValueError(f"optimizer.moving_average_decay={decay} must lie in [0, 1)")
@@ -46,7 +46,7 @@ def follow(averages: Mapping[str, str], *, decay: float, axes: Any) -> optax.Gra
 
 
 def _followed(averages: Mapping[str, str], axes: Any) -> dict[str, str]:
-    """The path of each averaged parameter -> that of the parameter that it follows."""
+    """Return {path of an average: path of the averaged parameter} for single parameters."""
     specs, found = by_path(axes), dict[str, str]()
     for average, source in averages.items():
         parts = [

@@ -1,7 +1,7 @@
 """Optimizers by name, built from plain settings and the logical axes of the parameters.
 
-Per-tensor statistics belong to the matrix of one layer, which layer_tensors.py finds by the logical
-axes.
+Per-tensor statistics are computed for the matrix of one layer, which layer_tensors.py finds by the
+logical axes.
 """
 
 import functools
@@ -55,30 +55,35 @@ def build(
     """Make the optimizer and its learning-rate schedule.
 
     Args:
-        config: `name`, in OPTIMIZERS; `schedule`, `learning_rate`, `warmup_steps`, `decay_steps`,
-            `end_learning_rate`, `start_learning_rate` (see `schedules.build`); `clip_norm`, the
-            largest global gradient norm, 0 for no limit; or instead `clip_sum`, the largest norm
-            of the gradient of the sum over the batch, as in T5X (see `clipping`); `weight_decay`,
-            the part of a matrix that a step takes off, times the learning rate (Loshchilov & Hutter
-            2019; gains and biases are spared), 0 for none; `weight_decay_power`, 2 for times its
-            square (PaLM; not in lamb); `layer_decay`, the rate of a layer as a share of the rate of
-            the next (see `layer_decay.scale_by_layer`), 1 for one rate; `frozen`, a tuple of paths
-            of parameters that never change (see `frozen.trainable`): they have no optimizer state
-            and are not part of any norm; `trained`, names of the modules that alone change;
-            `unfreeze_steps`, the steps over which layers are unfrozen (see
-            `unfreezing.unfreeze_from_top`), 0 to train all from the beginning; `moving_average`, a
-            dict of the paths of parameters to the paths of those whose moving average they are,
-            with `moving_average_decay` (see `moving_average.follow`): they have no optimizer state
-            either; and the keywords of the optimizer's own function below. A setting that is None
-            has its default.
+        config: the settings below, and the keywords of the optimizer's function in this module.
+            A setting that is None has its default.
+            `name`: a name in OPTIMIZERS.
+            `schedule`, `learning_rate`, `warmup_steps`, `decay_steps`, `end_learning_rate`,
+            `start_learning_rate`: see `schedules.build`.
+            `clip_norm`: the largest global gradient norm; 0 for no limit.
+            `clip_sum`: alternatively, the largest norm of the gradient of the batch's loss sum, as
+            in T5X (see `clipping`).
+            `weight_decay`: each step subtracts this times the learning rate times the matrix
+            (Loshchilov & Hutter 2019; not for gains and biases); 0 for none.
+            `weight_decay_power`: the power of the learning rate in that product: 1, or 2 as in PaLM
+            (not for lamb).
+            `layer_decay`: the learning rate of a layer relative to the next layer (see
+            `layer_decay.scale_by_layer`); 1 for equal rates.
+            `frozen`: a tuple of paths of parameters that never change (see `frozen.trainable`);
+            they have no optimizer state and do not count in any norm.
+            `trained`: names of modules; only their parameters are trained.
+            `unfreeze_steps`: the steps over which layers are unfrozen (see
+            `unfreezing.unfreeze_from_top`); 0 to train all layers from the beginning.
+            `moving_average`, `moving_average_decay`: {path: path of the averaged parameters} and
+            the decay (see `moving_average.follow`); the averages have no optimizer state either.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
-            are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
-        owners: for a run of several tasks, whose heads follow the steps of their own task (see
-            `task_parameters.owners`); the optimizer's `update` then needs `task=`.
+            are tuples or PartitionSpecs (see `flax.linen.get_partition_spec`).
+        owners: for a run of several tasks, {parameter: its task} (see `task_parameters.owners`).
+            The state of a head then counts the steps of its task, and `update` needs `task=`.
 
     Raises:
-        ValueError: an unknown name or setting, or a value out of its range; from the optimizer's
-            `init`, that the parameters and `axes` differ.
+        ValueError: a name or setting is unknown, or a value is out of range. The optimizer's
+            `init` raises it if the parameters and `axes` differ.
     """
     settings = {key: value for key, value in dict(config).items() if value is not None}
     make, own = _own_settings(settings)
@@ -126,7 +131,7 @@ def adafactor(
     epsilon_gradient: float = 1e-30,
     epsilon_parameter: float = 1e-3,
 ) -> optax.GradientTransformation:
-    """Adafactor before the learning rate (Shazeer & Stern 2018, algorithms 4 and 5), as T5 sets it.
+    """Adafactor without the learning rate (Shazeer & Stern 2018, algorithms 4 and 5), as in T5.
 
     At step t = 1, 2, ..., with G the gradient of X, one layer's tensor, and
     beta = 1 - t^-decay_exponent:
@@ -135,13 +140,13 @@ def adafactor(
         U = G / sqrt(V);   U = U / max(1, RMS(U) / clipping_threshold)
         step = U max(epsilon_parameter, RMS(X))       (if multiply_by_parameter_scale)
 
-    With `momentum` b, M = b M + (1 - b) step takes the step's place, from M = 0 on.
+    With `momentum` b, the step is replaced by M = b M + (1 - b) step, starting from M = 0.
 
-    V of a matrix is kept as its row means R and column means C, and is then R C / mean(R), if both
-    its sides have `min_dim_size_to_factor`. Heads and head width count as one side, as in T5's
-    [D, H*K] matrices; of more than two sides the largest two are factored.
-    Layers and experts are tensors of their own: stacked or apart, the numbers are the same.
-    (`optax.adafactor` takes a stack for one tensor and may factor it along the layers.)
+    If both sides of a matrix have at least `min_dim_size_to_factor` elements, V is stored as its
+    row means R and column means C, and approximated by R C / mean(R). Heads and head width count as
+    one side, as in T5's [D, H*K] matrices; of more than two sides the largest two are factored.
+    Each layer and each expert is a separate tensor, so stacking them does not change the result
+    (`optax.adafactor` treats a stack as one tensor and may factor it along the layers).
     """
     if clipping_threshold <= 0:
         raise ValueError(f"optimizer.clipping_threshold is {clipping_threshold}; it must be > 0")
@@ -185,11 +190,11 @@ def adamw(
     epsilon: float = 1e-8,
     first_moment: str = "float32",
 ) -> optax.GradientTransformation:
-    """Adam before the learning rate (Kingma & Ba 2015); it is element-wise, so axes do not matter.
+    """Adam without the learning rate (Kingma & Ba 2015); it is element-wise, so axes are unused.
 
-    With `weight_decay` it is AdamW (Loshchilov & Hutter 2019). `first_moment` is the type in which
-    the mean of the gradients is kept, `float32` or `bfloat16`; the mean of their squares, which
-    changes by less than bfloat16's 8 bits show, is always float32.
+    With `weight_decay` in `build` it is AdamW (Loshchilov & Hutter 2019). `first_moment` is the
+    dtype of the gradients' mean, `float32` or `bfloat16`; the mean of their squares changes by less
+    than the precision of bfloat16, so it is always float32.
     """
     del axes
     b1, b2 = _below_one("b1", b1), _below_one("b2", b2)
@@ -200,7 +205,7 @@ def adamw(
 def adamax(
     axes: Any, *, b1: float = 0.9, b2: float = 0.999, epsilon: float = 1e-8
 ) -> optax.GradientTransformation:
-    """Adamax before the learning rate (Kingma & Ba 2015, algorithm 2), element-wise."""
+    """Adamax without the learning rate (Kingma & Ba 2015, algorithm 2), element-wise."""
     del axes
     return optax.scale_by_adamax(_below_one("b1", b1), _below_one("b2", b2), eps=epsilon)
 
@@ -214,21 +219,21 @@ def lamb(
     weight_decay: float = 0.0,
     first_moment: str = "float32",
 ) -> optax.GradientTransformation:
-    """LAMB before the learning rate (You et al. 2020, algorithm 2), which trained ALBERT.
+    """LAMB without the learning rate (You et al. 2020, algorithm 2), the optimizer of ALBERT.
 
-    With r Adam's step of X, one layer's tensor, and |.| the norm over all its elements:
+    With r Adam's step for X, one layer's tensor, and |.| the norm over all its elements:
 
         U = r + weight_decay X;   step = U |X| / |U|
 
-    The trust ratio |X| / |U| is 1 where either norm is 0, and for gains and biases, which do not
-    decay: this follows the authors' code, the algorithm leaves it open. (`optax.lamb` has a ratio
-    for them too, and one for all layers of a stack.)
+    The trust ratio |X| / |U| is 1 if either norm is 0, and for gains and biases, which have no
+    weight decay; the algorithm leaves this open, and the authors' code does so. (`optax.lamb` also
+    has a ratio for gains and biases, and a single ratio for all layers of a stack.)
     """
 
     def scale(update: Array, param: Array, spec: PartitionSpec, matrix: bool) -> Array:
         if not matrix:
             return update
-        norms = rms(param, spec), rms(update, spec)  # of as many elements each
+        norms = rms(param, spec), rms(update, spec)  # equal sizes: RMS ratio = norm ratio
         zero = (norms[0] == 0) | (norms[1] == 0)
         return update * jnp.where(zero, 1.0, norms[0] / jnp.where(zero, 1.0, norms[1]))
 
@@ -244,16 +249,16 @@ def lamb(
 
 
 def sgd(axes: Any, *, momentum: float = 0.0) -> optax.GradientTransformation:
-    """The gradient, with heavy-ball momentum if it is not 0."""
+    """SGD without the learning rate: the gradient, or with `momentum` its heavy-ball average."""
     del axes
     momentum = _below_one("momentum", momentum)
     return optax.trace(decay=momentum) if momentum else optax.identity()
 
 
 def adagrad(axes: Any, *, initial_accumulator: float = 0.1) -> optax.GradientTransformation:
-    """Adagrad before the learning rate (Duchi et al. 2011), element-wise: g / sqrt(A).
+    """Adagrad without the learning rate (Duchi et al. 2011), element-wise: g / sqrt(A).
 
-    A is `initial_accumulator` plus the sum of the squares of g over all steps, this one included.
+    A is `initial_accumulator` plus the sum of g^2 over all steps up to the current one.
     """
     del axes
     if initial_accumulator < 0:
@@ -272,16 +277,16 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
 
 
 def state_axes(state: Any, *, params: Any, axes: Any) -> Any:
-    """The logical axes of an optimizer's state: a tree like `state` of PartitionSpecs.
+    """Return the logical axes of an optimizer's state: a tree like `state` of PartitionSpecs.
 
-    A moment of its parameter's shape has the parameter's axes, a factored one those that are left,
-    and everything else (counters) none: moments are sharded as their parameters are. A frozen
+    Moments are sharded like their parameters: a moment of the full shape has the parameter's axes,
+    a factored moment the axes that remain. Everything else (counters) has no axes. A frozen
     parameter has no moments.
 
     Args:
         state: the optimizer's state or its shapes, `jax.eval_shape(optimizer.init, params)`.
         params: the parameters or their shapes.
-        axes: as for `build`.
+        axes: the logical axes of the parameters, see `build`.
     """
     axes = as_specs(axes)
     structure: Any = jax.tree.structure(params)
@@ -312,7 +317,7 @@ def state_axes(state: Any, *, params: Any, axes: Any) -> Any:
 def _own_settings(
     settings: Mapping[str, Any],
 ) -> tuple[Callable[..., optax.GradientTransformation], dict[str, Any]]:
-    """The optimizer's function and those settings that are its keywords."""
+    """Return the optimizer's function, and the settings that are its keywords."""
     for key in ("name", "schedule", "learning_rate"):
         if key not in settings:
             raise ValueError(f"optimizer.{key} is not set")
@@ -334,7 +339,7 @@ def _own_settings(
 def _moving_average(
     settings: Mapping[str, Any], *, axes: Any
 ) -> optax.GradientTransformation | None:
-    """The last transformation, of the settings `moving_average`; None without averages."""
+    """Make the transformation for the setting `moving_average`; None without averages."""
     averages, decay = settings.get("moving_average"), settings.get("moving_average_decay")
     if (not averages) != (decay is None):
         raise ValueError(
@@ -367,7 +372,7 @@ def _clipping(settings: Mapping[str, Any]) -> list[optax.GradientTransformation]
 def _weight_decay(
     settings: Mapping[str, Any], *, schedule: optax.Schedule, axes: Any
 ) -> optax.GradientTransformation:
-    """Weight decay of matrices, before the multiplication by the learning rate."""
+    """Make the weight decay of matrices, applied before multiplying by the learning rate."""
     rate = settings["weight_decay"]
     powers: dict[Any, Any] = {1: rate, 2: lambda step: rate * schedule(step)}
     power = settings.get("weight_decay_power", 1)

@@ -8,12 +8,13 @@ from absl import logging
 
 
 class Profile:
-    """Writes a trace of the devices and of the host over some steps.
+    """Writes a trace of the devices and the host over some steps.
 
     Args:
-        first: the first of them; 0 for no profile. The first step of a run compiles.
-        steps: their number.
-        folder: where the trace of each process goes, in `plugins/profile/<time>/`.
+        first: the first traced step; 0 for no profile. The first step of a run includes
+            compilation.
+        steps: the number of traced steps.
+        folder: each process writes its trace to `plugins/profile/<time>/` in this folder.
     """
 
     def __init__(self, first: int = 0, steps: int = 1, folder: pathlib.Path | str = ""):
@@ -21,19 +22,19 @@ class Profile:
         self._folder, self._runs = folder, False
 
     def before(self, step: int) -> None:
-        """Begin with the first step, before it is queued."""
+        """Start the trace if `step`, which is about to be queued, is the first traced step."""
         if step == self._first:
             jax.profiler.start_trace(self._folder)
             self._runs = True
 
     def after(self, step: int, outputs: Any) -> None:
-        """End with the last step, once the device has computed its outputs."""
+        """End the trace if `step` is the last traced step, once its `outputs` are computed."""
         if self._runs and step == self._last:
             jax.block_until_ready(outputs)
             self.close()
 
     def close(self) -> None:
-        """End a trace whose last step does not come."""
+        """End the trace if it is still running."""
         if self._runs:
             jax.profiler.stop_trace()
             self._runs = False

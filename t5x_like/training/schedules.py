@@ -1,4 +1,4 @@
-"""Learning-rate schedules by name: a function from the step (from 0) to the learning rate."""
+"""Learning-rate schedules by name: functions from the step, counted from 0, to the rate."""
 
 import math
 from collections.abc import Callable
@@ -21,23 +21,25 @@ def build(
 ) -> optax.Schedule:
     """Make the schedule with this name.
 
-    `rsqrt`: learning_rate / sqrt(max(step, warmup_steps)), as T5 was pretrained (Raffel et al.
-    2020, section 3.1.2): constant during the warmup, 0.01 with learning_rate 1 and 10,000 steps.
+    `rsqrt`: learning_rate / sqrt(max(step, warmup_steps)), the schedule of T5's pretraining (Raffel
+    et al. 2020, section 3.1.2). It is constant during the warmup: 0.01 with learning_rate 1 and
+    10,000 warmup steps.
 
-    `warmup_rsqrt`: learning_rate * min(n^-0.5, n * warmup_steps^-1.5), with n = step + 1, as the
-    Transformer was trained (Vaswani et al. 2017, equation 3), whose learning_rate is D^-0.5.
+    `warmup_rsqrt`: learning_rate * min(n^-0.5, n * warmup_steps^-1.5), with n = step + 1, the
+    schedule of the Transformer (Vaswani et al. 2017, equation 3) with learning_rate D^-0.5.
 
-    In these two `learning_rate` is a factor and not the peak.
+    For these two, `learning_rate` is a factor, not the peak.
 
-    The others rise linearly from `start_learning_rate` to `learning_rate` at step `warmup_steps`.
-    Then `constant` stays, `linear` and `cosine` fall to `end_learning_rate` at step `decay_steps`,
-    counted from step 0 and including the warmup (usually the length of the run), and stay there.
+    The other schedules rise linearly from `start_learning_rate` to `learning_rate` at step
+    `warmup_steps`. Then `constant` stays there, while `linear` and `cosine` fall to
+    `end_learning_rate` at step `decay_steps` (usually the length of the run; it includes the
+    warmup), and stay there.
 
-    `rsqrt`, `warmup_rsqrt` and `constant` ignore `decay_steps` and `end_learning_rate`, and the
-    first two `start_learning_rate`.
+    `rsqrt`, `warmup_rsqrt` and `constant` ignore `decay_steps` and `end_learning_rate`; `rsqrt` and
+    `warmup_rsqrt` also ignore `start_learning_rate`.
 
     Raises:
-        ValueError: the name is unknown, or a setting is out of its range.
+        ValueError: the name is unknown, or a setting is out of range.
     """
     make = names.choose("optimizer.schedule", name, SCHEDULES)
     if not (learning_rate > 0 and math.isfinite(learning_rate)):

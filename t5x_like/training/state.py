@@ -16,10 +16,13 @@ class TrainState(flax.struct.PyTreeNode):
     """The state of a run after `step` steps, all plain arrays.
 
     Attributes:
+        step: the number of steps taken.
+        params: the parameters.
+        opt_state: the optimizer's state.
         rng: the raw data of a PRNG key that never changes. The random numbers of step s come from
-            this key folded with s, so a resumed run repeats those of the uninterrupted run.
-        carry: the memory that goes from batch to batch, arrays [B, ...]; in a run of several tasks
-            a dict of the memories by task. None for tasks without a memory.
+            this key folded with s, so a resumed run uses the same numbers as an uninterrupted run.
+        carry: the memory that is passed from batch to batch, arrays [B, ...]; in a run of several
+            tasks {task: memory}. None for tasks without a memory.
     """
 
     step: Int[Array, ""]
@@ -32,7 +35,7 @@ class TrainState(flax.struct.PyTreeNode):
 def create(params: Any, *, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
     """Create the state before the first step, without a memory.
 
-    It can be jitted, and traced by `jax.eval_shape` for its shapes.
+    It can be jitted, or traced by `jax.eval_shape` for the shapes.
 
     Args:
         params: plain (unboxed) arrays.
@@ -46,11 +49,11 @@ def create(params: Any, *, optimizer: optax.GradientTransformation, seed: int) -
 
 
 def logical_axes(state: TrainState, *, axes: Any) -> TrainState:
-    """The logical axes of a state without a memory: a tree like `state` of PartitionSpecs.
+    """Return the logical axes of a state without a memory: a tree like `state` of PartitionSpecs.
 
     Args:
         state: the state or its shapes.
-        axes: the logical axes of the parameters, as for `optimizers.build`.
+        axes: the logical axes of the parameters, see `optimizers.build`.
     """
     return state.replace(
         step=PartitionSpec(),

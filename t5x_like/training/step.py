@@ -1,4 +1,4 @@
-"""One training step and one evaluation step for all systems, pure, for the caller to jit."""
+"""The training and evaluation steps of all systems: pure functions, for the caller to jit."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -17,20 +17,20 @@ from t5x_like.training.state import TrainState
 
 Batch = Mapping[str, Array]
 Sums = dict[str, tuple[Array, Array]]
-# (params, batch, key or None for evaluation) -> (loss sum, weight, metrics as (sum, weight)). With
-# a memory it is called with `carry=` too, and returns ((loss sum, weight, metrics), next memory).
+# (params, batch, key or None for evaluation) -> (loss sum, weight, {metric: (sum, weight)}). With a
+# memory it is also called with `carry=`, and returns ((loss sum, weight, metrics), next memory).
 Loss = Callable[..., Any]
 # (state, batch, key) -> the batch that the loss reads.
 Prepare = Callable[[TrainState, Batch, Array], Batch]
 
 SKIPPED = "steps_skipped"
 
-# `threefry` gives the same numbers on every mesh and device; `unsafe_rbg` is the generator of the
-# hardware, faster on TPUs, whose numbers depend on both, and whose keys are not mixed as well.
+# `threefry` gives the same numbers on every mesh and device. `unsafe_rbg`, the hardware generator,
+# is faster on TPUs, but its numbers depend on mesh and device, and its keys are mixed less well.
 RANDOM_BITS = ("threefry", "unsafe_rbg")
 
-# Folded into the key of a state to get the keys of `prepare` and of the order of rows: larger than
-# the number of any step, with which the same key is folded for dropout.
+# Folded into the key of a state for `prepare` and for the order of rows. For dropout the key is
+# folded with the step instead, so these must be larger than any step.
 _PREPARING, _SHUFFLING = 2**32 - 1, 2**32 - 2
 
 
@@ -49,41 +49,43 @@ def make_train_step(
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """Make `step(state, batch) -> (state, metrics)`.
 
-    It is the gradient of (sum of the losses of the whole batch) / (sum of its weights), however
-    many microbatches it is summed over: a microbatch with fewer target tokens counts less, and
-    without dropout the step equals the undivided batch's up to float rounding.
+    It follows the gradient of (sum of the losses of the whole batch) / (sum of its weights), for
+    any number of microbatches: a microbatch with fewer target tokens counts less, and without
+    dropout the step equals the step of the undivided batch up to float rounding.
 
-    A memory in the state (`TrainState.carry`) goes through the loss; row r of a microbatch gets the
-    memory of the same row of the batch.
+    A memory in the state (`TrainState.carry`) is passed through the loss; each row of a microbatch
+    gets the memory of its row of the batch.
 
-    The metrics are the loss's own, with `loss` (z-loss and smoothing included), `perplexity`,
-    `grad_norm` (before clipping), `param_norm` (before the step) and `learning_rate`, and for
-    batches with segments `filled`, the share of their places that are not padding.
+    The metrics are the metrics of the loss, `loss` (including z-loss and smoothing), `perplexity`,
+    `grad_norm` (before clipping), `param_norm` (before the step), `learning_rate`, and for batches
+    with segments `filled`, the share of positions that are not padding.
 
-    A batch without weights has no gradient, and its metrics have count 0. A loss or gradient that
-    is not finite is passed on to `loss` and `grad_norm`, for `metrics.require_finite` to stop the
+    A batch whose weights are all 0 has a gradient of 0, and its metrics have count 0. If the loss
+    or gradient is not finite, so are `loss` and `grad_norm`, and `metrics.require_finite` stops the
     run.
 
-    With minibatches the optimizer updates the parameters several times in one step. The metrics are
-    then those of all updates together.
+    With several minibatches or inner epochs the optimizer updates the parameters several times in
+    one step. The metrics are then summed over all updates.
 
     Args:
-        minibatches: parts that the rows of a batch are divided into, in random order, an update of
-            the optimizer for each. Such a loss has no memory.
-        inner_epochs: how often a step goes through the batch, each time in another order.
-        shardings: of the parameters. Their gradients get them at once, so that devices which share
-            a parameter exchange parts of its gradient, and never the whole; None on one device.
-        task: whose loss it is, in a run of several; the parameters of the heads of other tasks, and
-            their optimizer state, stay as they are.
-        skip_nonfinite: whether a step whose loss or gradient is not finite changes nothing but the
-            number of the step. Its metrics have count 0, but for `steps_skipped`, the share of
-            such steps.
-        random_bits: the generator behind dropout and other noise of the loss, a name in
-            RANDOM_BITS.
+        loss: the loss function, see `Loss`.
+        optimizer: the optimizer.
+        schedule: the learning-rate schedule, for the metric `learning_rate`.
+        microbatches: the number of parts of a batch (or minibatch) for gradient accumulation.
+        minibatches: the number of parts that the rows of a batch are divided into, in random order;
+            the optimizer makes an update for each. Not for a loss with a memory.
+        inner_epochs: the number of passes over the batch in a step, each in a different order.
+        shardings: the shardings of the parameters, applied to the gradients at once, so that
+            devices exchange only parts of a sharded parameter's gradient; None on one device.
+        task: the task of the loss, in a run of several tasks. The heads of other tasks and their
+            optimizer state do not change.
+        skip_nonfinite: whether a step whose loss or gradient is not finite changes only the step
+            number. Its metrics have count 0, except for `steps_skipped`, the share of such steps.
+        random_bits: the random generator of dropout and other noise, a name in RANDOM_BITS.
 
     Raises:
-        ValueError: microbatches is below 1, or (when traced) does not divide the batch; there is
-            no such generator.
+        ValueError: `microbatches`, `minibatches` or `inner_epochs` is below 1; when traced, one of
+            the first two does not divide the batch; or there is no such generator.
     """
     names.choose("train.random_bits", random_bits, dict.fromkeys(RANDOM_BITS))
     parts = {"microbatches": microbatches, "minibatches": minibatches, "inner_epochs": inner_epochs}
@@ -158,10 +160,10 @@ def _update(
 
 
 def _norm(tree: PyTree) -> Float[Array, ""]:
-    """The norm of all numbers of a tree together.
+    """Return the global norm of a tree.
 
-    Behind a barrier on a CPU: XLA would otherwise share the squares with Adam's second moment, and
-    so write an array of them, in place of two sums that write nothing.
+    On a CPU behind a barrier: XLA would otherwise share the squares with Adam's second moment, and
+    so write them to memory, whereas two separate reductions write nothing.
     """
     return optax.tree.norm(
         jax.lax.optimization_barrier(tree) if partitioning.platform() == "cpu" else tree
@@ -171,7 +173,7 @@ def _norm(tree: PyTree) -> Float[Array, ""]:
 def _order(
     state: TrainState, batch: Batch, *, minibatches: int, inner_epochs: int
 ) -> Int[Array, "U R"]:
-    """The rows of each update's minibatch: all rows once in an epoch, in random order."""
+    """Return the rows of each update's minibatch: each epoch has all rows once, in random order."""
     rows = len(next(iter(batch.values())))
     if rows % minibatches:
         raise ValueError(
@@ -192,7 +194,7 @@ def _over_minibatches(
     *,
     order: Int[Array, "U R"],
 ) -> tuple[TrainState, Metrics]:
-    """Update the state with some rows of the batch after the others; the metrics add up."""
+    """Update the state once per minibatch of rows, in sequence, and sum the metrics."""
 
     def one(state: TrainState, xs: tuple[Array, Array, Array]) -> tuple[TrainState, Metrics]:
         number, rows, key = xs
@@ -205,12 +207,12 @@ def _over_minibatches(
 
 
 def _spread(rows: Array) -> Any:
-    """Rows as the devices of the mesh share those of a batch."""
+    """Shard rows over the devices of the mesh, like a batch."""
     return nn.with_logical_constraint(rows, ("activation_batch", *[None] * (rows.ndim - 1)))
 
 
 def _filled(batch: Batch) -> Sums:
-    """`filled`, the share of the places of the rows that hold a token, where segments show it."""
+    """Return the metric `filled`, the share of positions that are not padding, or {}."""
     rows = [x for name, x in batch.items() if name.endswith("_segment_ids")]
     if not rows:
         return {}
@@ -219,7 +221,7 @@ def _filled(batch: Batch) -> Sums:
 
 
 def _hardware_key(key: Array) -> Array:
-    """A key of JAX's `unsafe_rbg` from one of threefry, as JAX makes them from a seed."""
+    """Convert a threefry key to an `unsafe_rbg` key, as JAX derives it from a seed."""
     half = jax.random.key_data(key)
     return jax.random.wrap_key_data(jnp.concatenate([half, half]), impl="unsafe_rbg")
 
@@ -227,7 +229,7 @@ def _hardware_key(key: Array) -> Array:
 def _unless_nonfinite(
     state: TrainState, new: TrainState, metrics: Metrics
 ) -> tuple[TrainState, Metrics]:
-    """The result of an update; the state before it where it is not finite."""
+    """Return the result of an update; if it is not finite, the state before the update."""
     watched = jnp.stack([metrics[name].total for name in ("loss", "grad_norm")])
     finite = jnp.all(jnp.isfinite(watched))
     new = jax.tree.map(lambda x, before: jnp.where(finite, x, before), new, state)
@@ -236,10 +238,10 @@ def _unless_nonfinite(
 
 
 def make_prepare_step(prepare: Prepare) -> Callable[[TrainState, Batch], Batch]:
-    """Make `step(state, batch) -> batch`, which completes a batch before `make_train_step`'s.
+    """Make `step(state, batch) -> batch`, which completes a batch before the training step.
 
-    It is a program of its own: sampling and scoring then hold no memory when the optimizer works,
-    and the state, which it only reads, can be donated to the update.
+    It is a separate program, so that sampling and scoring hold no memory during the update, and the
+    state, which it only reads, can be donated to the update.
     """
     return functools.partial(_prepared, prepare)
 
@@ -249,9 +251,9 @@ def make_eval_step(
 ) -> Callable[..., tuple[Metrics, PyTree]]:
     """Make `step(params, batch, carry=None, number=0) -> (metrics, carry)`, without dropout.
 
-    `carry` is the memory before the batch, None for a task without one. `number` counts the batches
-    of the evaluation: `prepare` gets another key for each, the same in every evaluation, and a
-    state that holds the parameters alone.
+    `carry` is the memory before the batch; None for a task without a memory. `number` counts the
+    batches of the evaluation: `prepare` gets a different key for each, the same in every
+    evaluation, and a state without optimizer state.
     """
 
     def step(
@@ -274,12 +276,12 @@ def _prepared(prepare: Prepare | None, state: TrainState, batch: Batch) -> Batch
 
 
 def _memory(carry: PyTree, task: str) -> PyTree:
-    """The memory of a task, None if it has none."""
+    """Return the memory of a task; None if it has no memory."""
     return (carry or {}).get(task) if task else carry
 
 
 def _with_memory(carry: PyTree, task: str, memory: PyTree) -> PyTree:
-    """The `carry` of a state, with the next memory of a task."""
+    """Return the `carry` of a state, with the next memory of a task."""
     if memory is None:
         return carry
     return {**carry, task: memory} if task else memory
@@ -288,14 +290,14 @@ def _with_memory(carry: PyTree, task: str, memory: PyTree) -> PyTree:
 def _apply(
     loss: Loss, params: Any, batch: Batch, key: Array | None, memory: PyTree
 ) -> tuple[Any, PyTree]:
-    """The loss sums and the next memory."""
+    """Return the loss sums and the next memory."""
     if memory is None:
         return loss(params, batch, key), None
     return loss(params, batch, key, carry=memory)
 
 
 class _Total(NamedTuple):
-    """Sums over a batch: gradient (of the loss sum or its mean, float32), loss, weight, metrics."""
+    """Sums over rows: gradient (float32, of the loss sum or mean), loss, weight and metrics."""
 
     gradient: Any
     loss: Float[Array, ""]
@@ -312,10 +314,10 @@ def _sums(
     *,
     mean: bool,
 ) -> tuple[_Total, PyTree]:
-    """Sums over some rows, with the memory before them, and the memory after them.
+    """Return the sums over some rows, and the memory after them.
 
-    With `mean` the gradient is that of the mean loss. The loss is divided rather than its gradient,
-    which would be read and written once more.
+    `rows` is the batch and the memory before it. With `mean`, return the gradient of the mean loss;
+    the cotangent of the loss is divided rather than the gradient, to save a pass over the gradient.
     """
     batch, memory = rows
 
@@ -330,7 +332,7 @@ def _sums(
 
 
 def _share(weight: Float[Array, ""]) -> Float[Array, ""]:
-    """1 / weight. Where nothing has a weight the sum is 0 as well."""
+    """Return 1 / weight; 1 if the weight is 0, since the sum is then 0 as well."""
     return 1.0 / jnp.where(weight == 0, 1.0, weight)
 
 
@@ -346,9 +348,9 @@ def _accumulate(
     params: Any,
     microbatches: int,
 ) -> tuple[_Total, PyTree]:
-    """Sums over the microbatches, one at a time, so that only one's activations are alive.
+    """Sum over the microbatches in sequence, so that only one has activations in memory.
 
-    The gradient of a single one is that of the mean loss.
+    With one microbatch it is the gradient of the mean loss; otherwise of the loss sum.
     """
     if microbatches == 1:
         return sums(rows, key, mean=True)
@@ -366,10 +368,10 @@ def _accumulate(
 
 
 def _split(rows: PyTree, microbatches: int) -> PyTree:
-    """Turn arrays [B, ...] into [M, B/M, ...]; row i goes to microbatch i mod M.
+    """Reshape arrays [B, ...] to [M, B/M, ...] for M microbatches; row i goes to i mod M.
 
-    Interleaved, every device's block of rows gives a share to every microbatch, so that a batch
-    sharded over devices is not moved between them.
+    With this interleaving each device's block of rows contributes to every microbatch, so that no
+    rows of a sharded batch move between devices.
     """
 
     def split(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The batches of a run of several tasks: each of one task, which follows from the step."""
+"""The batches of a run of several tasks; the step determines the task of a batch."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -24,14 +24,14 @@ class Positioned(Protocol):
         """Return the position of each shard of the data; None if it cannot be saved."""
 
     def restore(self, state: Mapping[int, bytes]) -> None:
-        """Go on from a position."""
+        """Continue from a position."""
 
 
 def task_at(step: int, *, shares: Mapping[str, float], seed: int) -> str:
-    """The task of the batch with which a run goes from `step` to the next.
+    """Choose at random the task of the batch that is trained on at `step`.
 
-    Each task has the probability share / (sum of the shares). The result depends on the arguments
-    alone, so that a resumed run goes on as the uninterrupted one would.
+    Each task has the probability share / (sum of the shares). The result depends only on the
+    arguments, so that a resumed run continues as if it had not been interrupted.
     """
     sequence = np.random.SeedSequence([seed, _STREAM, step])
     uniform = sequence.generate_state(1)[0] / 2**32
@@ -40,13 +40,13 @@ def task_at(step: int, *, shares: Mapping[str, float], seed: int) -> str:
 
 
 def task_of_epoch(step: int, *, batches: Mapping[str, int], seed: int) -> str:
-    """As `task_at`, with a fixed number of batches of each task in each epoch.
+    """Choose the task at `step`, with a fixed number of batches of each task in each epoch.
 
-    The batches of all tasks together are in a random order, another one in each epoch (Liu et al.
-    2019, MT-DNN, algorithm 1).
+    The batches of all tasks are shuffled together, anew in each epoch (Liu et al. 2019, MT-DNN,
+    algorithm 1).
 
     Args:
-        batches: of each task in an epoch.
+        batches: {task: number of batches in an epoch}.
     """
     epoch, place = divmod(step, sum(batches.values()))
     return list(batches)[_order(epoch, tuple(batches.values()), seed)[place]]
@@ -54,7 +54,7 @@ def task_of_epoch(step: int, *, batches: Mapping[str, int], seed: int) -> str:
 
 @functools.lru_cache(maxsize=2)
 def _order(epoch: int, batches: tuple[int, ...], seed: int) -> Int[np.ndarray, " N"]:
-    """The numbers of the tasks in an epoch."""
+    """Return the index of the task of each batch in an epoch."""
     tasks = np.repeat(np.arange(len(batches)), batches)
     return np.random.default_rng([seed, _STREAM, epoch]).permutation(tasks)
 
@@ -63,10 +63,10 @@ class TaskBatches(Iterator[tuple[str, Any]]):
     """This process's part of the batches of a run, as (task, batch).
 
     Args:
-        batches: by task; {"": batches} for a run of one task, whose positions are passed on as
-            they are.
-        choose: the step of the state that gets a batch -> its task.
-        step: the step of the state that gets the first batch.
+        batches: {task: batches}; {"": batches} for a run of one task, whose positions are saved
+            unchanged.
+        choose: a function from the step to the task of its batch.
+        step: the step of the state that the first batch is for.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class TaskBatches(Iterator[tuple[str, Any]]):
         return task, batch
 
     def skip(self, number: int) -> None:
-        """Read the batches of the next steps, and drop them: others take their places."""
+        """Read and drop the batches of the next steps; the batches after them are used instead."""
         for step in range(self._step, self._step + number):
             self._newest = self._choose(step)
             next(self._batches[self._newest])
             self._counts[self._newest] += 1
 
     def counts(self, *, step: int) -> dict[str, int]:
-        """The number of batches of each task up to a step, without one read ahead."""
+        """Return the number of batches of each task up to a step, without a batch read ahead."""
         ahead = self._step - step
         return {
             task: count - (ahead if task == self._newest else 0)
@@ -105,7 +105,7 @@ class TaskBatches(Iterator[tuple[str, Any]]):
         }
 
     def state(self) -> Mapping[int, bytes] | None:
-        """The positions in the data of all tasks, by shard; None if one cannot be saved."""
+        """Return {shard: data positions of all tasks}; None if a position cannot be saved."""
         states = {task: batches.state() for task, batches in self._batches.items()}
         if "" in states:
             return states[""]
@@ -118,7 +118,7 @@ class TaskBatches(Iterator[tuple[str, Any]]):
         return {shard: serialization.msgpack_serialize(own) for shard, own in shards.items()}
 
     def restore(self, state: Mapping[int, bytes]) -> None:
-        """Go on from the positions that `state` returned.
+        """Continue from the positions that `state` returned.
 
         Raises:
             ValueError: there is no position for one of the tasks.
@@ -131,7 +131,7 @@ class TaskBatches(Iterator[tuple[str, Any]]):
 
 
 class _PositionsOf(Mapping[int, bytes]):
-    """The positions of a task by shard; that of a shard is decoded when it is looked up."""
+    """The mapping {shard: position of one task}; a position is decoded when it is looked up."""
 
     def __init__(self, task: str, state: Mapping[int, bytes]):
         self._task, self._state = task, state

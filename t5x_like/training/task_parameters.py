@@ -1,4 +1,4 @@
-"""Optimizers of a run of several tasks: a step changes the heads of its own task alone."""
+"""Optimizers of a run of several tasks: a step changes only the head of its task."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ SHARED = ""  # the owner of the parameters that all tasks train
 
 
 def owners(axes: Any, *, tasks: Iterable[str]) -> Any:
-    """The task that each parameter belongs to: a tree like `axes` of names, SHARED for all tasks.
+    """Return the task of each parameter: a tree like `axes` of task names, or SHARED.
 
     Args:
-        axes: the logical axes of the parameters, as for `optimizers.build`. The head of task x has
-            the parameters under HEAD/x.
+        axes: the logical axes of the parameters, see `optimizers.build`. The parameters of the head
+            of task x are under HEAD/x.
     """
     folders = {task: f"{HEAD}/{task}/" for task in tasks}
 
@@ -30,7 +30,7 @@ def owners(axes: Any, *, tasks: Iterable[str]) -> Any:
 
 
 class TaskStates(NamedTuple):
-    """The optimizer state of the shared parameters, and of the head of each task, by task."""
+    """The optimizer state of the shared parameters, and {task: state of its head}."""
 
     shared: Any
     heads: dict[str, Any]
@@ -39,14 +39,14 @@ class TaskStates(NamedTuple):
 def by_task(
     make: Callable[[Any], optax.GradientTransformation], axes: Any, *, owners: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """An optimizer whose heads count the steps of their own task.
+    """Make an optimizer that updates each head only in the steps of its task.
 
     Adam's bias correction and Adafactor's decay depend on the number of updates of a parameter,
-    which for a head are the steps of its task. Its `update` needs `task=`.
+    which for a head is the number of steps of its task. The `update` function needs `task=`.
 
     Args:
-        make: axes -> the optimizer of the parameters in `axes`.
-        owners: see `owners`.
+        make: a function from axes to the optimizer of the parameters with these axes.
+        owners: the task of each parameter, see `owners`.
     """
     names = {SHARED} | set(jax.tree.leaves(owners))
     masks = {name: jax.tree.map(lambda owner, name=name: owner == name, owners) for name in names}
@@ -73,13 +73,13 @@ def by_task(
 
 
 def keep_absent_heads(*, owners: Any) -> optax.GradientTransformationExtraArgs:
-    """Replace the updates of the heads of other tasks, weight decay among them, by none."""
+    """Set the updates of the heads of other tasks, including weight decay, to zero."""
 
     def update(
         updates: Any, state: Any, params: Any = None, *, task: str, **_: Any
     ) -> tuple[Any, Any]:
         def keep(owner: str, update: Any) -> Any:
-            # Any number plus -0.0 is that number bit for bit; -0.0 + 0.0 would be 0.0.
+            # Adding -0.0 keeps every number bit for bit; adding 0.0 would turn -0.0 into 0.0.
             return update if owner in (SHARED, task) else jnp.full_like(update, -0.0)
 
         return jax.tree.map(keep, owners, updates), state

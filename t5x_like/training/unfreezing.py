@@ -1,4 +1,4 @@
-"""Gradual unfreezing: the layers of a network are trained one more at a time, from the top."""
+"""Gradual unfreezing: layers start to train one after the other, from the top."""
 
 from typing import Any, NamedTuple
 
@@ -18,17 +18,18 @@ class Unfreezing(NamedTuple):
 
 
 def unfreeze_from_top(steps: int, *, axes: Any) -> optax.GradientTransformation:
-    """Let layer n of N change from step floor((N - n) steps / N) on, counted from 0.
+    """Train layer n of N from step floor((N - n) steps / N) on, counted from 0.
 
     Raffel et al. 2020, section 3.5.1 (after Howard & Ruder 2018): the top layers of encoder and
-    decoder are trained first, and one more of each after every steps / N steps; each tower has its
-    own N. What is in no layer, such as the embeddings, is trained throughout.
+    decoder are trained first, and one more of each after every steps / N steps, with N the number
+    of layers of the tower. Parameters outside of layers, such as the embeddings, are trained
+    throughout.
 
-    It is the last part of an optimizer: a frozen layer has an update of 0, and the moments of the
-    optimizer follow the gradients of all layers from the first step on.
+    It is the last transformation of an optimizer: a frozen layer has an update of 0, but the
+    optimizer's moments follow the gradients of all layers from the first step on.
 
     Args:
-        steps: over which the layers are unfrozen, 2^18 in the paper.
+        steps: the number of steps until all layers are trained; 2^18 in the paper.
         axes: the logical axes of all parameters, a tree of PartitionSpecs.
 
     Raises:
@@ -54,7 +55,7 @@ def unfreeze_from_top(steps: int, *, axes: Any) -> optax.GradientTransformation:
         def moved(keys: Any, own: Array) -> Array:
             if (begin := begins.get(path_of(keys))) is None:
                 return own
-            # Any number plus -0.0 is that number bit for bit; -0.0 + 0.0 would be 0.0.
+            # Adding -0.0 keeps every number bit for bit; adding 0.0 would turn -0.0 into 0.0.
             return jnp.where(begin <= state.number, own, -0.0).astype(own.dtype)
 
         updates = jax.tree.map_with_path(moved, updates)

@@ -1,4 +1,4 @@
-"""Ends a process that hangs while it trains, with the stacks of all its threads."""
+"""A watchdog that ends a hanging training process and prints the stacks of its threads."""
 
 import contextlib
 import faulthandler
@@ -9,22 +9,22 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-STATUS = 4  # the exit status of a process that it ends
+STATUS = 4  # the exit status of a process that the watchdog ends
 
-_POLLS = 20  # within the time of a step
+_POLLS = 20  # per timeout
 _LONGEST_POLL = 5.0  # seconds
 
 
 class Watchdog:
-    """Watches that steps end: a context manager around a training loop.
+    """A context manager around a training loop that ends the process if a step hangs.
 
-    A process that waits for ever, for another one that has died, for its data or for its device,
-    would else cost its machines until somebody looks.
+    A process that waits forever (for a process that has died, for its data or for its device) would
+    otherwise occupy its machines until somebody notices.
 
     Args:
-        step_timeout: seconds from the end of one step to the end of the next, without the time
-            within `paused`; 0 for no watch.
-        pause_timeout: seconds for what stands within `paused`; 0 for no watch.
+        step_timeout: largest time in seconds from the end of a step to the end of the next, without
+            the time in `paused`; 0 for no limit.
+        pause_timeout: largest time in seconds in a `paused` block; 0 for no limit.
     """
 
     def __init__(self, step_timeout: float = 0.0, pause_timeout: float = 0.0):
@@ -54,7 +54,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def step(self, task: str) -> Iterator[None]:
-        """The call of a training step; the first one of a task compiles it, which is a pause."""
+        """Time the call of a training step; a task's first call compiles, so it is a pause."""
         if task in self._compiled:
             yield
             self._since = time.monotonic()
@@ -65,7 +65,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Work that is no step, and may take longer: an evaluation, a checkpoint."""
+        """Apply `pause_timeout` to work that may take longer: an evaluation, a checkpoint."""
         self._since = time.monotonic()
         self._limit = self._pause
         try:
@@ -82,8 +82,8 @@ class Watchdog:
             if not limit.seconds:
                 faulthandler.cancel_dump_traceback_later()
                 continue
-            # Where Python's lock is never given back, this thread cannot run: a thread in C then
-            # prints the stacks, and exits with status 1.
+            # If another thread never releases Python's lock, this thread cannot run: then a thread
+            # in C prints the stacks, and exits with status 1.
             faulthandler.dump_traceback_later(2 * limit.seconds + poll, exit=True)
             if time.monotonic() - self._since > limit.seconds:
                 self._end(limit)
@@ -99,12 +99,12 @@ class Watchdog:
 
 
 class _Limit(NamedTuple):
-    """How long something may take.
+    """A limit on the time that something takes.
 
     Attributes:
-        setting: the setting that says so.
+        setting: the name of the setting that sets the limit.
         seconds: 0 for no limit.
-        exceeded: what is wrong where it takes longer.
+        exceeded: the beginning of the error message if it takes longer.
     """
 
     setting: str

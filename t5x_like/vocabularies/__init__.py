@@ -1,4 +1,4 @@
-"""Text to token ids and back. Nothing here needs TensorFlow."""
+"""Vocabularies: text to token ids and back. Nothing here needs TensorFlow."""
 
 from t5x_like.vocabularies.base import Vocabulary
 from t5x_like.vocabularies.files import BYTES, SENTINELS, load

@@ -1,4 +1,4 @@
-"""Added tokens of Hugging Face's tokenizers in Python, found in a text before it is tokenized."""
+"""Added tokens of Hugging Face's Python tokenizers, found in a text before it is tokenized."""
 
 import json
 import re
@@ -8,14 +8,14 @@ from tokenizers import AddedToken
 
 
 class AddedTokens:
-    """Tokens with texts of their own, of which the longest that fits is read.
+    """Tokens that are found by their texts; if several match, the longest is read.
 
     Attributes:
-        ids: the id of each text.
-        texts: the text of each id.
+        ids: {text: id}.
+        texts: {id: text}.
 
     Args:
-        tokens: by id.
+        tokens: {id: token}.
     """
 
     def __init__(self, tokens: Mapping[int, AddedToken]):
@@ -27,7 +27,7 @@ class AddedTokens:
 
     @property
     def contents(self) -> bytes:
-        """All that decides how a text is split, for equality."""
+        """Everything that decides how a text is split, for equality."""
         flags = ("content", "lstrip", "rstrip", "single_word")
         rows = [
             [number, *(getattr(self._tokens[text], name) for name in flags)]
@@ -36,7 +36,7 @@ class AddedTokens:
         return json.dumps(rows).encode()
 
     def split(self, text: str) -> Iterator[tuple[str, int | None]]:
-        """The parts of a text, with the id of each that is an added token."""
+        """Yield the parts of a text, each with its id if it is an added token, otherwise None."""
         parts = self._pattern.split(text) if self.ids else [text]
         is_token = [place % 2 == 1 for place in range(len(parts))]
         for place in range(1, len(parts), 2):
@@ -53,7 +53,7 @@ class AddedTokens:
 
     @staticmethod
     def _join(parts: list[str], is_token: list[bool], place: int) -> None:
-        """Give the text of a token within a word back to the word."""
+        """Join a token that is within a word to the word again."""
         before, after = parts[place - 1], parts[place + 1]
         if before and before[-1] != " ":
             parts[place - 1] += parts[place]

@@ -17,25 +17,25 @@ from t5x_like.vocabularies.special_tokens import (
     lowers_case,
 )
 
-BLANK = "\u2581"  # what SentencePiece puts before a word
-# A piece of these alone may continue a word.
+BLANK = "\u2581"  # SentencePiece's prefix of a word
+# A piece of only these characters may continue a word.
 _WITHIN_WORDS = frozenset(string.ascii_letters + string.punctuation) - set("'<=>")
 
 
 @dataclasses.dataclass(frozen=True)
 class AlbertText:
-    """Text as ALBERT's models read it: plain quotes, no accents, lower case (Lan et al. 2020).
+    """ALBERT's text normalization: plain quotes, no accents, lower case (Lan et al. 2020).
 
     Attributes:
-        lower_case: whether letters become lower case.
-        keep_accents: whether accents stay.
+        lower_case: whether to lower-case letters.
+        keep_accents: whether to keep accents.
     """
 
     lower_case: bool = True
     keep_accents: bool = False
 
     def __call__(self, text: str) -> str:
-        """The prepared text."""
+        """Return the normalized text."""
         text = text.replace("``", '"').replace("''", '"')
         if not self.keep_accents:
             letters = unicodedata.normalize("NFKD", text)
@@ -43,7 +43,7 @@ class AlbertText:
         return text.lower() if self.lower_case else text
 
     def origins(self, text: str) -> list[tuple[int, int]]:
-        """For each character of the prepared text, the range of characters that it comes from."""
+        """Return for each character of the normalized text the range of the text it comes from."""
         parts = re.finditer("``|''|.", text, re.DOTALL)
         return [part.span() for part in parts for _ in self(part.group())]
 
@@ -51,8 +51,8 @@ class AlbertText:
 class AlbertPieces(SpecialTokenVocabulary):
     """A SentencePiece model with special tokens (Lan et al. 2020).
 
-    A number's comma stays with its digit if there is such a piece, as in Hugging Face's ALBERT;
-    the original code splits it off.
+    A comma after a digit stays with it if there is such a piece, as in Hugging Face's ALBERT; the
+    original code splits it off.
 
     Args:
         model: the content of the model's file.
@@ -72,7 +72,7 @@ class AlbertPieces(SpecialTokenVocabulary):
         self._split = re.compile(f"({names})").split
 
     def __repr__(self) -> str:
-        # The name is part of the data positions that earlier runs have saved.
+        # Earlier runs have saved this name in the positions of their data.
         return super().__repr__().replace(type(self).__name__, "MarkedSentencePiece")
 
     def encode(self, text: str) -> list[int]:
@@ -123,7 +123,10 @@ class AlbertPieces(SpecialTokenVocabulary):
 
 
 def begins_word(piece: str) -> bool:
-    """As in ALBERT's code, where only ASCII letters and punctuation continue a word."""
+    """Return whether a piece begins a word; only ASCII letters and punctuation can continue one.
+
+    The rule is the same as in ALBERT's code.
+    """
     alone = len(piece) == 1 and piece in string.punctuation
     return alone or piece.startswith((BLANK, "<")) or not _WITHIN_WORDS.issuperset(piece)
 
@@ -131,10 +134,10 @@ def begins_word(piece: str) -> bool:
 def cut(
     text: str, *, model: sentencepiece.SentencePieceProcessor
 ) -> Iterator[tuple[int, int, int]]:
-    """Tokenize a text into (id, first character, the one after the last)."""
+    """Tokenize a text into (id, start, end), a range of characters each."""
     encoded = model.Encode(text, out_type="serialized_proto")
     characters = [place for place, one in enumerate(text) for _ in one.encode()]
-    characters.append(len(text))  # per byte, the unit of its offsets
+    characters.append(len(text))  # indexed by byte, the unit of the model's offsets
     proto = sentencepiece_pb2.SentencePieceText  # type: ignore[attr-defined]  # made at import
     for piece in proto.FromString(encoded).pieces:
         yield piece.id, characters[piece.begin], characters[piece.end]

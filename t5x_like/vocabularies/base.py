@@ -1,4 +1,4 @@
-"""What every vocabulary has: text to token ids and back, and the ids of its special tokens."""
+"""The interface of vocabularies: text to token ids and back, and the ids of special tokens."""
 
 import abc
 import hashlib
@@ -6,23 +6,23 @@ from collections.abc import Iterable
 
 import numpy as np
 
-Offsets = list[tuple[int, int]]  # of each token: its first character, and the one after its last
+Offsets = list[tuple[int, int]]  # of each token: the range [start, end) of its characters
 
 
 class Vocabulary(abc.ABC):
-    """Text to token ids and back; two vocabularies with equal contents are equal.
+    """Converts text to token ids and back; two vocabularies with equal contents are equal.
 
     Attributes:
-        vocab_size: the number of ids, V, with sentinels.
-        extra_ids: how many of the ids are sentinels that were added after the file's pieces.
-        pad_id: the id of padding in a batch; 0 where the file has no padding token.
-        unk_id: the id of the unknown token; None where there is none, as for all that follow.
+        vocab_size: the number of ids, V, including sentinels.
+        extra_ids: the number of ids that are sentinels, after the file's pieces.
+        pad_id: the id of padding in a batch; 0 if the file has no padding token.
+        unk_id: the id of the unknown token; None if there is none, also for the following ids.
         bos_id, eos_id: the ids that begin and end a text.
         cls_id, sep_id, mask_id: the ids of [CLS], [SEP] and [MASK], or of <s>, </s> and <mask>.
         special_ids: the ids of all special tokens, in order. An objective never corrupts them
             and never samples them as random tokens.
-        prefix_ids, suffix_ids: what an encoder reads before and after a text, as the tokenizer of a
-            folder has it.
+        prefix_ids, suffix_ids: the ids that an encoder reads before and after a text, according to
+            the tokenizer.
     """
 
     pad_id: int = 0
@@ -37,13 +37,13 @@ class Vocabulary(abc.ABC):
     suffix_ids: tuple[int, ...] = ()
 
     def __init__(self, *, vocab_size: int, contents: bytes, extra_ids: int = 0):
-        """Takes the `contents` that decide how a text is encoded, for equality."""
+        """Set the sizes; `contents` decides how a text is encoded, for equality."""
         self.vocab_size, self.extra_ids = vocab_size, extra_ids
         self.digest = hashlib.sha256(contents).hexdigest()
 
     @property
     def targets(self) -> "Vocabulary":
-        """The vocabulary of a model's outputs: this one, except where languages have their own."""
+        """The vocabulary of a model's outputs: this vocabulary, or the target language's."""
         return self
 
     @property
@@ -53,12 +53,12 @@ class Vocabulary(abc.ABC):
 
     @property
     def sentinels(self) -> int:
-        """How many of the last ids can each stand for a span that was taken out of a text."""
+        """The number of ids that can each stand for a span that was removed from a text."""
         return self.extra_ids
 
     @property
     def first_sentinel(self) -> int:
-        """The id that stands for the first span; those of the next ones are below it."""
+        """The id that stands for the first span; the ids of further spans count down from it."""
         return self.vocab_size - 1
 
     @abc.abstractmethod
@@ -70,14 +70,14 @@ class Vocabulary(abc.ABC):
         """Detokenize ids [L]."""
 
     def required_id(self, name: str) -> int:
-        """The id of a special token, "eos_id" and the like; raises ValueError if there is none."""
+        """Return the id of a special token, such as "eos_id"; raise ValueError if it is None."""
         found: int | None = getattr(self, name)
         if found is None:
             raise ValueError(f"vocabulary={self} has no {name}: use one with this special token")
         return found
 
     def piece(self, token: int) -> str:
-        """The name of one token, by default its text."""
+        """Return the name of a token, by default its text."""
         return self.decode([token])
 
     def __eq__(self, other: object) -> bool:
@@ -91,6 +91,6 @@ class Vocabulary(abc.ABC):
 
 
 def to_list(ids: Iterable[int]) -> list[int]:
-    """The ids [L] of a list, a NumPy or JAX array or a TensorFlow tensor as Python integers."""
-    # Iterating over a tensor itself would be hundreds of times as slow.
+    """Convert ids [L] in a list, a NumPy or JAX array or a TensorFlow tensor to Python integers."""
+    # Iterating over a tensor would be hundreds of times slower.
     return np.asarray(ids, np.int64).tolist()

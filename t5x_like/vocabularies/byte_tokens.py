@@ -1,8 +1,8 @@
-"""ByT5's tokenizer in Hugging Face's folders: bytes, and tokens with names after them.
+"""ByT5's tokenizer in Hugging Face's folders: bytes, followed by named tokens.
 
-The names are `<extra_id_0>` to `<extra_id_124>`, in this order from id 259 on. The released models
-were not trained with them: there the last bytes, from id 258 down, stand for spans (Xue et al.
-2022, section 3.1).
+The names are `<extra_id_0>` to `<extra_id_124>`, in this order from id 259. The released models
+were not trained with them: in pretraining the last bytes, from id 258 down, stand for spans (Xue et
+al. 2022, section 3.1).
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,17 +20,17 @@ _SPECIAL = {PAD: "<pad>", EOS: "</s>", UNKNOWN: "<unk>"}
 
 
 class ByteTokens(T5Vocabulary):
-    """Bytes after the three ids of T5, then tokens with names.
+    """T5's three special ids, the bytes, then named tokens.
 
     Args:
-        added: the tokens with names, by id, and those of the three ids that are not the usual ones.
+        added: {id: token} of the named tokens, and of special ids with unusual tokens.
     """
 
     suffix_ids = (EOS,)
 
     def __init__(self, added: Mapping[int, AddedToken]):
         self._bytes = Bytes()
-        # The blanks around the three special tokens are theirs, as Hugging Face has it.
+        # As in Hugging Face, blanks around the three special tokens belong to them.
         special = {
             number: AddedToken(name, lstrip=True, rstrip=True, special=True)
             for number, name in _SPECIAL.items()
@@ -44,18 +44,18 @@ class ByteTokens(T5Vocabulary):
 
     @property
     def first_sentinel(self) -> int:
-        """The last byte: the named tokens are in no pretraining."""
+        """The last byte: no model was pretrained with the named tokens."""
         return self._bytes.first_sentinel
 
     def encode(self, text: str) -> list[int]:
-        """The bytes of a text, in which names are tokens."""
+        """Return the ids of a text's bytes; names of tokens become those tokens."""
         ids: list[int] = []
         for part, token in self._added.split(text):
             ids += self._bytes.encode(part) if token is None else [token]
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text up to the first end of sequence, named tokens by their names."""
+        """Decode ids up to the first end of sequence; named tokens are decoded as their names."""
         kept = to_list(ids)
         kept = kept[: kept.index(EOS)] if EOS in kept else kept
         names, last = self._added.texts, self._bytes.vocab_size
@@ -68,10 +68,10 @@ class ByteTokens(T5Vocabulary):
 
 
 def byte_tokens(settings: TokenSettings) -> ByteTokens:
-    """The vocabulary of a folder's tokenizer settings.
+    """Make the vocabulary from a folder's tokenizer settings.
 
     Raises:
-        ValueError: its tokens do not follow the bytes.
+        ValueError: the ids of the added tokens do not directly follow the bytes.
     """
     first = Bytes().vocab_size
     ids = [one for one in sorted(settings.added) if one >= first]

@@ -1,4 +1,4 @@
-"""Chat templates: the turns of a conversation as one text, and where the next answer begins."""
+"""Chat templates: write the turns of a conversation as one text, up to the next answer."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +12,10 @@ ROLES = ("system", "user", "assistant")
 
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
-    """How each turn is written; {} stands for its content.
+    """The texts in which each role's turn is written; {} stands for its content.
 
-    The text before the {} of the assistant begins an answer. An answer ends with the vocabulary's
-    end token; what stands after the {} comes between an earlier answer and the next turn.
+    The assistant's text before {} begins an answer. An answer ends with the vocabulary's end token;
+    the text after {} separates earlier answers from the next turn.
     """
 
     system: str
@@ -32,23 +32,23 @@ class ChatTemplate:
                 )
 
     def prompt(self, turns: Sequence[Turn]) -> str:
-        """The text of some turns, up to the answer of the assistant.
+        """Return the text of some turns, up to the next answer of the assistant.
 
-        It ends without a blank, which is part of the answer, since most vocabularies have blanks
+        It does not end with blanks: they belong to the answer, since most vocabularies have blanks
         at the beginning of words.
         """
         written = (getattr(self, turn["role"]).replace("{}", turn["content"]) for turn in turns)
         return "".join(written) + self._begin.rstrip(" ")
 
     def answer(self, content: str) -> str:
-        """The text of an answer after `prompt`, without the end token."""
+        """Return the text of an answer after `prompt`, without the end token."""
         return self._begin[len(self._begin.rstrip(" ")) :] + content
 
     def fitting(self, turns: Sequence[Turn], fits: Callable[[str], bool]) -> list[Turn]:
-        """The last turns whose prompt fits, and the turn of the system before them.
+        """Return as many of the last turns as fit, after a leading system turn.
 
         Args:
-            fits: whether a prompt is short enough; the last turn alone stays in any case.
+            fits: returns whether a prompt is short enough; the last turn is always kept.
         """
         system = [turn for turn in turns[:1] if turn["role"] == "system"]
         rest = list(turns[len(system) :])
@@ -65,7 +65,7 @@ class ChatTemplate:
 
 TEMPLATES = {
     "plain": ChatTemplate(system="{}\n\n", user="User: {}\n\n", assistant="Assistant: {}\n\n"),
-    # A vocabulary reads <|im_start|> and <|im_end|> as tokens where its file names them so.
+    # A vocabulary reads <|im_start|> and <|im_end|> as single tokens if its file has them.
     "chatml": ChatTemplate(
         **{role: f"<|im_start|>{role}\n{{}}<|im_end|>\n" for role in ROLES}  # OpenAI, 2023
     ),
@@ -73,10 +73,10 @@ TEMPLATES = {
 
 
 def find_template(template: str | Mapping[str, str]) -> ChatTemplate:
-    """The template of a name, or the one with the texts {"system", "user", "assistant"}.
+    """Return the template with a name, or make one from {role: text} for all roles.
 
     Raises:
-        ValueError: there is no such name, or a text is missing, is unknown, or lacks its {}.
+        ValueError: there is no such name, a role is missing or unknown, or a text lacks its {}.
     """
     if isinstance(template, str):
         return choose("template", template, TEMPLATES)
@@ -92,7 +92,7 @@ def check_turns(turns: Any) -> Sequence[Turn]:
     """Check a conversation that was read from a file.
 
     Raises:
-        ValueError: it is not a list of {"role", "content"}, it is empty, or there is no such role.
+        ValueError: it is not a list of {"role", "content"}, it is empty, or a role does not exist.
     """
     if not isinstance(turns, list) or not turns:
         raise ValueError(f"{turns!r:.80} is not a list of messages with a role and a content")

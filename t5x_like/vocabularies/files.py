@@ -1,4 +1,4 @@
-"""Vocabularies as a config names them: "bytes", or a file of any of the kinds of this folder."""
+"""Load the vocabulary that a config names: "bytes", or a file or folder of any supported kind."""
 
 import json
 import os
@@ -35,10 +35,10 @@ BYTES = "bytes"
 SENTINELS = 100
 
 _CONFIG = "tokenizer_config.json"
-# Of XLM-R, whose ids are not those of this model's pieces: tokenizer.json has them.
+# XLM-R's model: the network's ids differ from those of its pieces, and are in tokenizer.json.
 _OF_XLM_R = "sentencepiece.bpe.model"
-# The files that are looked for in a folder without a .model, the preferred one first. The last is
-# all that a folder of ByT5 has.
+# The files that are looked for in a folder without a .model, in order of preference. A folder of
+# ByT5 has only the last.
 _NAMES = ("vocab.txt", "vocab.json", "tokenizer.json", _CONFIG)
 
 
@@ -48,20 +48,22 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
     Args:
         spec: "bytes", the 256 bytes of UTF-8 and T5's three ids (Xue et al. 2022, ByT5), or
             "bytes:N" for N sentinels (ByT5 as published is "bytes:0": its sentinels are the last
-            byte ids); or a folder in Hugging Face's format, whose files decide together
-            (`hugging_face.tokenizer_folder`), or the path of one of its files, which then is its
-            only vocabulary; or, without a class's name beside it, the path of
+            byte ids); or a folder in Hugging Face's format, whose files together define the
+            tokenizer (`hugging_face.tokenizer_folder`), or the path of one of its files, which is
+            then read as its only vocabulary; or, if no file of the folder names a class, the path
+            of
             - a SentencePiece model (Hugging Face's spiece.model or tokenizer.model): T5's,
-              ALBERT's if it has [CLS], [SEP] and [MASK], or LLaMA's if it has <s>, and bytes,
-            - vocab.txt, or any other .txt: whole words, as of ELMo, if it has <S>, </S> and
-              <UNK>; else BERT's WordPiece,
-            - vocab.json beside source.spm and target.spm: Marian's,
-            - vocab.json beside merges.txt: the byte-level BPE of RoBERTa and GPT-2, or GPT's BPE
+              ALBERT's if it has [CLS], [SEP] and [MASK], or LLaMA's if it has <s> and bytes,
+            - vocab.txt, or any other .txt: ELMo's whole words if it has <S>, </S> and <UNK>;
+              otherwise BERT's WordPiece,
+            - vocab.json next to source.spm and target.spm: Marian's,
+            - vocab.json next to merges.txt: the byte-level BPE of RoBERTa and GPT-2, or GPT's BPE
               within words if it has pieces that end in "</w>",
             - tokenizer.json, or any other .json, of the library `tokenizers`,
             - tokenizer_config.json of a ByT5, which has no other file,
             - a folder with one of these, looked for in this order.
-        sentinels: the number that is added to T5's pieces or to the bytes, unless the spec sets it.
+        sentinels: the number of sentinels to add to T5's pieces or to the bytes, unless the spec
+            sets it.
 
     Raises:
         ValueError: the file does not exist (the message names the nearest), its content does not
@@ -86,10 +88,10 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
 
 
 def _of_folder(path: Path) -> Vocabulary | None:
-    """The vocabulary of a folder whose tokenizer or model has the name of a class.
+    """Load the vocabulary of a folder whose files name a tokenizer's class; None for others.
 
     Args:
-        path: the folder, or one of its vocabulary's files, which then takes precedence.
+        path: the folder, or one of its vocabulary files, which then takes precedence.
     """
     is_folder = path.is_dir()
     files = TokenizerFiles(path if is_folder else path.parent, only="" if is_folder else path.name)
@@ -101,12 +103,12 @@ def _of_folder(path: Path) -> Vocabulary | None:
     if name is None or not (is_folder or tokenizer_class.reads(name, path.name)):
         return None
     if is_folder and not _has_own(path, files, name):
-        return None  # a model without its tokenizer, or beside another kind of vocabulary
+        return None  # it has no tokenizer, or another kind of vocabulary
     return folder_vocabulary.load(files, name)
 
 
 def _has_own(folder: Path, files: TokenizerFiles, name: str) -> bool:
-    """Whether a folder has a vocabulary that is for the class, or names the class itself."""
+    """Return whether a folder has a vocabulary of this class, or any with tokenizer settings."""
     models, named = _candidates(folder)
     if files.has(TOKENIZER) or files.has(_OF_XLM_R):
         return True
@@ -117,7 +119,7 @@ def _has_own(folder: Path, files: TokenizerFiles, name: str) -> bool:
 
 
 def _of_file(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
-    """The vocabulary of a file, by its name and its pieces."""
+    """Load the vocabulary of a file; its name and its pieces decide the kind."""
     if path.is_dir():
         path = _only_file(path, spec=spec)
     endings = (ending for ending in _READERS if path.name.endswith(ending))
@@ -128,7 +130,11 @@ def _of_file(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
 
 
 def _find(spec: str) -> Path:
-    """The folder or file that a spec names."""
+    """Return the folder or file that a spec names.
+
+    Raises:
+        ValueError: it does not exist.
+    """
     if "://" in spec:
         paths.check_bucket("vocabulary", spec)
     path = paths.path(spec)
@@ -138,7 +144,11 @@ def _find(spec: str) -> Path:
 
 
 def _only_file(folder: Path, *, spec: str) -> Path:
-    """The vocabulary's file of a folder that names no class."""
+    """Return the vocabulary file of a folder that does not name a class.
+
+    Raises:
+        ValueError: there are no such files, or several models.
+    """
     models, named = _candidates(folder)
     if len(models) == 1:
         return models[0]
@@ -193,7 +203,7 @@ def _list(path: Path) -> Vocabulary:
 
 
 def _pieces_with_ids(path: Path) -> Vocabulary:
-    """The vocabulary of a vocab.json: Marian's, or byte-level or word-level BPE."""
+    """Load the vocabulary of a vocab.json: Marian's, byte-level BPE, or GPT's BPE within words."""
     is_marian = str(_settings(path).get("tokenizer_class")).startswith("Marian")
     if is_marian or (path.parent / SOURCE).exists():
         return _marian(path)
@@ -260,7 +270,7 @@ _OWN_READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """The settings of the tokenizer_config.json beside a vocabulary; none without that file."""
+    """Return the settings in the tokenizer_config.json next to a vocabulary; {} without it."""
     config = path.parent / _CONFIG
     return _json(config) if config.exists() else {}
 
@@ -276,7 +286,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file; other line separators, such as U+2028, may be pieces."""
+    """Return the lines of a file; other line separators, such as U+2028, may be pieces."""
     return _text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
 
 

@@ -1,13 +1,13 @@
-"""LLaMA's and PaLM's vocabularies: SentencePiece models from which every text comes back unchanged.
+"""LLaMA's and PaLM's vocabularies: SentencePiece models that decode every text unchanged.
 
-Nothing is normalized, blanks are pieces, each digit is one, and what has no piece is spelled in
-bytes. The ids are 0 for unknown, 1 for `<s>`, which begins a text, 2 for `</s>`, which ends one,
-then 256 bytes; there is no padding token, and batches are padded with 0. The model puts a blank
-before a text so that its first word is like any other, and decoding removes it. (Only U+2581 comes
-back as a blank: SentencePiece writes blanks that way.)
+Text is not normalized, blanks and single digits are pieces, and characters without a piece are
+encoded as bytes. The ids are 0 for unknown, 1 for `<s>`, which begins a text, 2 for `</s>`, which
+ends it, then 256 bytes; there is no padding token, and batches are padded with 0. The model puts a
+blank before a text so that its first word is like any other, and decoding removes it. (Only U+2581
+is decoded as a blank: SentencePiece writes blanks as U+2581.)
 
-The name of a special token within a text is plain text: "<s>" is also a tag of HTML. (In a Hugging
-Face folder, which names its tokenizer's class, it is the special token: `hugging_face`.)
+The name of a special token within a text is plain text: "<s>" is also an HTML tag. (In a Hugging
+Face folder that names its tokenizer's class, it is the special token, see `hugging_face`.)
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class LosslessSentencePiece(SpecialTokenVocabulary):
         return [one for one, *_ in pieces], [(first, end) for _, first, end in pieces]
 
     def _decode(self, ids: Sequence[int]) -> str:
-        """The text, with special tokens by their names, and ids out of range as unknown."""
+        """Return the text, with the names of special tokens; ids out of range are unknown."""
         parts: list[str] = []
         run: list[int] = []
         for one in ids:

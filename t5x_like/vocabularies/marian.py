@@ -1,8 +1,8 @@
-"""Marian's tokenizer: a SentencePiece model for each language, and ids that both share.
+"""Marian's tokenizer: a SentencePiece model for each language, with shared ids.
 
-The folders of OPUS-MT (Tiedemann and Thottingal 2020) have source.spm, target.spm and vocab.json,
-the ids of the pieces of both. An input is tokenized by the first model and an output by the second.
-There is no token that begins a text; padding, the last id, begins the decoder's inputs.
+The folders of OPUS-MT (Tiedemann and Thottingal 2020) have source.spm, target.spm, and vocab.json
+with the ids of the pieces of both. Inputs are tokenized by the first model, outputs by the second.
+There is no token that begins a text; the decoder's inputs begin with padding, the last id.
 """
 
 import functools
@@ -19,17 +19,17 @@ from t5x_like.vocabularies.base import Vocabulary, to_list
 SOURCE, TARGET = "source.spm", "target.spm"
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
 _SPECIAL = (_END, _UNKNOWN, _PADDING)
-_LANGUAGE = re.compile(">>.*?<<", re.DOTALL)  # the target language, first in an input
+_LANGUAGE = re.compile(">>.*?<<", re.DOTALL)  # the target language, at the beginning of an input
 _BLANK = "\u2581"
 
 
 class MarianVocabulary(Vocabulary):
-    """The pieces of two languages; the name of a special token in a text is that token.
+    """The pieces of two languages; the name of a special token in a text becomes that token.
 
     Args:
-        ids: the id of each piece, from vocab.json.
+        ids: {piece: id}, from vocab.json.
         source, target: the contents of the two models.
-        added: tokens that were added to the vocabulary, by id.
+        added: {id: token} of tokens that were added to the vocabulary.
 
     Raises:
         ValueError: a special token is missing, an id is not a number, or a model cannot be read.
@@ -47,7 +47,7 @@ class MarianVocabulary(Vocabulary):
             raise ValueError(f"has no {', '.join(sorted(missing))}, which Marian needs.")
         self._ids, self._target = ids, target
         self._model = _load(source, SOURCE)
-        _load(target, TARGET)  # so that a damaged file is found at once
+        _load(target, TARGET)  # raises an error now if the file is damaged
         self.suffix_ids = (ids[_END],)
         self.pad_id, self.eos_id, self.unk_id = ids[_PADDING], ids[_END], ids[_UNKNOWN]
         special = {ids[name]: AddedToken(name, special=True) for name in _SPECIAL}
@@ -63,12 +63,12 @@ class MarianVocabulary(Vocabulary):
 
     @functools.cached_property
     def targets(self) -> Vocabulary:
-        """The same ids, with the target's model for every text."""
+        """The vocabulary with the same ids that tokenizes every text with the target's model."""
         models = {"source": self._target, "target": self._target}
         return MarianVocabulary(self._ids, **models, added=self._own)
 
     def encode(self, text: str) -> list[int]:
-        """Tokenize a text of the source language; a leading `>>xxx<<` is one token."""
+        """Tokenize a text in the source language; a leading `>>xxx<<` is one token."""
         ids: list[int] = []
         for part, token in self._added.split(text):
             if token is not None:
@@ -96,7 +96,7 @@ class MarianVocabulary(Vocabulary):
         return text.replace(_BLANK, " ").strip()
 
     def piece(self, token: int) -> str:
-        """The piece as vocab.json has it."""
+        """Return the piece in vocab.json, or the added token's text."""
         return self._pieces.get(token, _UNKNOWN)
 
 

@@ -1,4 +1,4 @@
-"""Errors of the library `tokenizers`, which is written in Rust, as `ValueError`s of one line."""
+"""Convert errors of the Rust library `tokenizers` to one-line `ValueError`s."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def as_value_errors(problem: str) -> Iterator[None]:
-    """Raise a ValueError that begins with the problem for every other error of the block.
+    """Re-raise errors in the block as one-line `ValueError`s that begin with `problem`.
 
-    A panic in Rust is a `BaseException` of no public class.
+    A ValueError of one line is raised unchanged. A panic in Rust is a `BaseException` whose class
+    is not public.
     """
     try:
         yield

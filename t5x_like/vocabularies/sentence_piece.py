@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2
 from t5x_like.vocabularies.base import Vocabulary, to_list
 
 PAD, EOS, UNKNOWN = 0, 1, 2
-_BORROWED = 100  # the most last ids that stand for spans where there are no sentinels
+_BORROWED = 100  # without sentinels, at most so many of the last ids stand for spans
 
 
 class T5Vocabulary(Vocabulary):
@@ -23,7 +23,7 @@ class T5Vocabulary(Vocabulary):
 
     @property
     def sentinels(self) -> int:
-        """The sentinels, or the last ids of a vocabulary that has none of its own, as in ByT5."""
+        """The number of sentinels, or without sentinels of last ids used as such, as in ByT5."""
         return self.extra_ids or max(0, min(_BORROWED, self.vocab_size - 3))
 
 
@@ -31,13 +31,13 @@ class SentencePiece(T5Vocabulary):
     """A SentencePiece model with sentinels (Kudo and Richardson 2018).
 
     Attributes:
-        model: the serialized model, sentinels included.
-        tokenizer: that model as the library loads it.
+        model: the serialized model, including sentinels.
+        tokenizer: the model loaded by the library.
 
     Args:
         model: the content of the model's file.
-        extra_ids: the number of sentinels to add; a model that ends in sentinels, such as mT5's,
-            keeps its own.
+        extra_ids: the number of sentinels to add; none are added to a model that ends in sentinels,
+            such as mT5's.
     """
 
     def __init__(self, model: bytes, *, extra_ids: int = 0):
@@ -53,7 +53,7 @@ class SentencePiece(T5Vocabulary):
         super().__init__(vocab_size=len(self.tokenizer), contents=self.model, extra_ids=extra_ids)
 
     def encode(self, text: str) -> list[int]:
-        """Tokenize a text; the name of a sentinel at the start of a word is that sentinel."""
+        """Tokenize a text; the name of a sentinel at the start of a word becomes the sentinel."""
         return self.tokenizer.EncodeAsIds(text)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -67,7 +67,7 @@ def _sentinel(number: int) -> str:
 
 
 class Bytes(T5Vocabulary):
-    """The 256 bytes of UTF-8 after the three ids of T5 (Xue et al. 2022, ByT5, section 3.1)."""
+    """T5's three special ids, then the 256 bytes of UTF-8 (Xue et al. 2022, ByT5, section 3.1)."""
 
     first = 3  # the id of byte 0
 
@@ -76,11 +76,11 @@ class Bytes(T5Vocabulary):
         super().__init__(vocab_size=size, contents=b"bytes:%d" % extra_ids, extra_ids=extra_ids)
 
     def encode(self, text: str) -> list[int]:
-        """The bytes of a text."""
+        """Return the ids of a text's bytes."""
         return [self.first + byte for byte in text.encode()]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the bytes up to the first end of sequence, other ids and errors left out."""
+        """Decode the bytes up to the first end of sequence; skip other ids and invalid bytes."""
         kept = (one - self.first for one in _up_to_end(to_list(ids)))
         return bytes(one for one in kept if 0 <= one < 256).decode(errors="ignore")
 

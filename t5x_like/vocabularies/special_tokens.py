@@ -1,4 +1,4 @@
-"""Vocabularies with special tokens of their own, such as [CLS], [SEP] and [MASK].
+"""Vocabularies with special tokens, such as [CLS], [SEP] and [MASK].
 
 | who | file | special tokens | text before it is tokenized |
 |---|---|---|---|
@@ -8,11 +8,11 @@
 | any of them, LLaMA 3 | tokenizer.json | their names | as the file defines it |
 | LLaMA, PaLM | a .model | <unk> <s> </s> | unchanged |
 
-These are files without the name of a tokenizer's class beside them; a folder in Hugging Face's
-format decides for itself (`hugging_face`). A special token's name in a text, such as "[MASK]", is
-read as that token, except by the last row's vocabularies. Decoding shows every id: special tokens
-by their names, an id out of range as unknown. What encoding has changed (case, accents, blanks
-around WordPiece's punctuation) does not come back.
+The table is about files in folders that do not name a tokenizer's class; if a folder in Hugging
+Face's format names it, see `hugging_face`. A special token's name in a text, such as "[MASK]", is
+read as that token, except with the vocabularies in the last row. Decoding shows every id: special
+tokens by their names, an id out of range as unknown. Changes by the encoding (case, accents, blanks
+around WordPiece's punctuation) are not undone.
 """
 
 import abc
@@ -36,17 +36,17 @@ ALBERT_SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 class SpecialTokenVocabulary(Vocabulary):
     """A vocabulary whose file names its special tokens.
 
-    `bos_id` and `eos_id` are the ids of [CLS] and [SEP] or <s> and </s>, of LLaMA 3's begin and end
-    of text, or GPT-2's end of text alone.
+    `bos_id` and `eos_id` are the ids of [CLS] and [SEP], of <s> and </s>, or of LLaMA 3's begin and
+    end of text; GPT-2 has only an end of text.
 
     Attributes:
         pieces: the V strings of the file.
-        special_tokens: the id of each special token by its name.
+        special_tokens: {name: id}.
 
     Args:
         pieces: all pieces, in the order of their ids.
-        special_tokens: their names; names that are not pieces are left out.
-        contents: all that decides how a text is encoded, for equality.
+        special_tokens: their names; names that are not pieces are ignored.
+        contents: everything that decides how a text is encoded, for equality.
     """
 
     def __init__(self, pieces: Sequence[str], *, special_tokens: Iterable[str], contents: bytes):
@@ -71,34 +71,34 @@ class SpecialTokenVocabulary(Vocabulary):
 
     @property
     def start_id(self) -> int:
-        """LLaMA's <s>; for BART and GPT-2 the token that ends a text; else padding."""
-        # Where there is a mask, as in BART, a row's <s> is what an encoder reads.
+        """The decoder's first token: LLaMA's <s>, the end token of BART and GPT-2, or padding."""
+        # If there is a mask, as in BART, <s> begins the encoder's texts rather than the decoder's.
         bos_starts = self.mask_id is None and self.bos_id is not None
         start = self.bos_id if bos_starts else self.eos_id
         return self.pad_id if start is None else start
 
     @functools.cached_property
     def word_starts(self) -> Bool[np.ndarray, " V"]:
-        """Where a piece begins a word.
+        """Whether each piece begins a word.
 
-        The first token of a text begins one, too, but byte-level BPE shows a word's beginning only
-        by the blank before it, which is not there.
+        The first token of a text begins a word, too, but byte-level BPE marks a word's beginning
+        only by the blank before it, which is missing there.
         """
         special = self.special_tokens
         return np.array([piece in special or self._begins_word(piece) for piece in self.pieces])
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Detokenize ids [L], all of them, also after an end of sequence."""
+        """Detokenize all ids [L], also after an end of sequence."""
         return self._decode(to_list(ids))
 
     def piece(self, token: int) -> str:
-        """The piece as the file has it."""
+        """Return the piece in the file."""
         return self.pieces[token]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        """Tokenize a text into ids [L], with the range of characters of each.
+        """Tokenize a text into ids [L], and return the range of characters of each, too.
 
-        Blanks before and after a word belong to no token; a token of blanks has an empty range.
+        The ranges exclude blanks before and after a word; a token of blanks has an empty range.
         """
         ids, ranges = self._encode_with_offsets(text)
         return ids, [_without_blanks(text, *one) for one in ranges]
@@ -120,7 +120,7 @@ def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def check_special_tokens(vocabulary: Vocabulary) -> SpecialTokenVocabulary:
-    """The vocabulary, which has the special tokens that the objectives of encoders need.
+    """Return the vocabulary, if it has the special tokens that the objectives of encoders need.
 
     Raises:
         ValueError: one of [CLS], [SEP] and [MASK], or RoBERTa's <s>, </s> and <mask>, is missing.
@@ -138,11 +138,11 @@ def check_special_tokens(vocabulary: Vocabulary) -> SpecialTokenVocabulary:
 
 
 def lowers_case(pieces: Iterable[str], *, settings: Mapping[str, Any]) -> bool:
-    """Whether text is lower-cased before it is tokenized by these pieces.
+    """Return whether text is lower-cased before it is tokenized into these pieces.
 
-    `do_lower_case` of the tokenizer_config.json beside the file decides. Without it text is
-    lower-cased exactly if no piece has an upper-case ASCII letter (special tokens and others in
-    square brackets aside), since such a vocabulary could only read "The" as unknown.
+    `do_lower_case` in the tokenizer_config.json next to the file decides. Without it, text is
+    lower-cased if and only if no piece has an upper-case ASCII letter (apart from pieces in square
+    brackets), since such a vocabulary could only read "The" as unknown.
     """
     setting = settings.get("do_lower_case")
     if setting is not None:

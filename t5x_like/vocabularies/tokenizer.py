@@ -18,12 +18,12 @@ from t5x_like.vocabularies.special_tokens import (
     lowers_case,
 )
 
-# Texts are tokenized one by one in threads of tf.data, so threads within a text would only contend.
+# Threads of tf.data tokenize one text at a time each, so threads within a text would only contend.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-CONTINUES = "##"  # what WordPiece puts before a piece within a word
-_BLANK = "\u2581"  # what SentencePiece puts before a word
-# Byte-level BPE writes each byte as a character: these are blank, newline, return and tab.
+CONTINUES = "##"  # WordPiece's prefix of a piece that continues a word
+_BLANK = "\u2581"  # SentencePiece's prefix of a word
+# Byte-level BPE writes each byte as a character: these stand for blank, newline, return and tab.
 _BYTE_BLANKS = "\u0120\u010a\u010d\u0109"
 _USUAL = (
     *(*BERT_SPECIAL_TOKENS, *ROBERTA_SPECIAL_TOKENS, END_OF_TEXT),
@@ -33,14 +33,15 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenizerVocabulary(SpecialTokenVocabulary):
-    """A tokenizer of the library `tokenizers`, without the special tokens that it would add.
+    """A tokenizer of the library `tokenizers`, without the special tokens that it adds to texts.
 
     Attributes:
-        is_bpe: whether it merges pairs.
+        is_bpe: whether it is byte-pair encoding.
 
     Args:
+        tokenizer: the tokenizer; its padding and truncation are turned off.
         special_tokens: the texts of its special tokens; None for the usual names.
-        decides: what else decides how a text is read, for equality.
+        decides: other content that distinguishes vocabularies, for equality.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
         known = all(0 <= one < size for one in ids)
         if known and self._whole.isdisjoint(self.pieces[one] for one in ids):
             return self._tokenizer.decode(ids, skip_special_tokens=False)
-        # GPT-2's folders give the token that ends a text for the unknown, too.
+        # GPT-2's folders name the end-of-text token as the unknown token, too.
         none = self.unk_id is None or self.unk_id in (self.bos_id, self.eos_id)
         unknown = _REPLACEMENT if none else self.pieces[self.required_id("unk_id")]
         pieces = [self.pieces[one] if 0 <= one < size else unknown for one in ids]
@@ -98,7 +99,7 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
 
 
 def _never_bytes(tokenizer: tokenizers.Tokenizer) -> frozenset[str]:
-    """The added tokens whose letters a byte-level decoder would take for bytes."""
+    """Return the added tokens whose characters a byte-level decoder would take for bytes."""
     if "ByteLevel" not in repr(tokenizer.decoder):
         return frozenset()
     added = tokenizer.get_added_tokens_decoder().values()
@@ -106,14 +107,14 @@ def _never_bytes(tokenizer: tokenizers.Tokenizer) -> frozenset[str]:
 
 
 def wordpiece(pieces: Sequence[str], *, settings: Mapping[str, Any]) -> TokenizerVocabulary:
-    """BERT's vocabulary (Devlin et al. 2019): words of text, the longest piece first.
+    """Make BERT's vocabulary (Devlin et al. 2019): each word is split into longest pieces first.
 
     Args:
         pieces: the lines of vocab.txt.
         settings: do_lower_case, strip_accents and tokenize_chinese_chars of tokenizer_config.json.
 
     Raises:
-        ValueError: a special token is missing, or a piece is there twice.
+        ValueError: a special token is missing, or there is a piece twice.
     """
     missing = [name for name in BERT_SPECIAL_TOKENS if name not in pieces]
     if missing:
@@ -137,7 +138,13 @@ def wordpiece(pieces: Sequence[str], *, settings: Mapping[str, Any]) -> Tokenize
 def bert_normalizer(
     *, lower_case: bool, strip_accents: bool | None = None, split_chinese: bool = True
 ) -> normalizers.Normalizer:
-    """BERT's cleaning: no control characters, blanks around CJK, accents go with the case."""
+    """Return BERT's normalizer: no control characters, blanks around CJK, case and accents.
+
+    Args:
+        lower_case: whether to lower-case letters.
+        strip_accents: whether to remove accents; None for the value of `lower_case`.
+        split_chinese: whether to put blanks around each CJK character.
+    """
     return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=split_chinese,
@@ -149,7 +156,7 @@ def bert_normalizer(
 def byte_bpe(
     ids: Mapping[str, int], merges: Sequence[tuple[str, str]], *, settings: Mapping[str, Any]
 ) -> TokenizerVocabulary:
-    """GPT-2's byte-level BPE (Radford et al. 2019), to which RoBERTa adds special tokens.
+    """Make GPT-2's byte-level BPE (Radford et al. 2019), also with RoBERTa's special tokens.
 
     Args:
         ids: the content of vocab.json.
@@ -159,7 +166,7 @@ def byte_bpe(
     Raises:
         ValueError: a part or a result of a merge is not a piece.
     """
-    # Without it a byte that has no piece would be left out.
+    # Without an unknown token, a byte that has no piece would be dropped.
     unknown = "<unk>" if "<unk>" in ids else None
     try:
         model = models.BPE(dict(ids), list(merges), unk_token=unknown)
@@ -171,13 +178,13 @@ def byte_bpe(
     )
     tokenizer.decoder = decoders.ByteLevel()
     names = [name for name in (*ROBERTA_SPECIAL_TOKENS, END_OF_TEXT) if name in ids]
-    # RoBERTa's mask takes the blank before it, as a word would.
+    # RoBERTa's mask includes the blank before it, as a word does.
     tokenizer.add_special_tokens(
         [tokenizers.AddedToken(name, lstrip=name == "<mask>", special=True) for name in names]
     )
     vocabulary = TokenizerVocabulary(tokenizer)
     begin = settings.get("bos_token")
     name = str(begin.get("content") if isinstance(begin, Mapping) else begin)
-    if vocabulary.bos_id is not None and name in ids:  # OPT's is </s>, though it has <s>
+    if vocabulary.bos_id is not None and name in ids:  # OPT begins with </s>, though it has <s>
         vocabulary.bos_id = ids[name]
     return vocabulary

@@ -1,7 +1,7 @@
 """Train vocabularies from text: SentencePiece, WordPiece, byte-level BPE and others.
 
-The same documents in the same order give the same file, byte for byte, and a file is written whole
-or not at all.
+The same documents in the same order give the same file, byte for byte, and files are written
+atomically.
 """
 
 import collections
@@ -32,10 +32,10 @@ from t5x_like.vocabularies.special_tokens import (
 )
 from t5x_like.vocabularies.tokenizer import CONTINUES, bert_normalizer
 
-# SentencePiece ignores sentences above its limit in bytes, so longer lines are split before.
+# SentencePiece ignores sentences above its limit in bytes, so longer lines are split beforehand.
 _LINE_CHARACTERS = 1000
 _LINE_BYTES = 4 * _LINE_CHARACTERS
-# Fixed, since the order in which threads add floats affects which pieces are chosen last.
+# Fixed, since the order in which threads add floats can change which pieces are chosen.
 _THREADS = 16
 # A pair that occurs once is not worth a piece.
 _LEAST_COUNT = 2
@@ -53,9 +53,9 @@ def train(
 
     Args:
         documents: texts of any length; they are read once, and all are kept in memory.
-        vocab_size: the number of pieces, with all special tokens, without T5's sentinels.
-        output: the path of the file, vocab.txt for wordpiece, or of the folder for byte_bpe;
-            missing folders are created.
+        vocab_size: the number of pieces, including special tokens, without T5's sentinels.
+        output: the path of the file (a vocab.txt for wordpiece), or for BPE kinds with vocab.json
+            and merges.txt of the folder; missing folders are created.
         kind: a name in `KINDS`.
         settings: the settings of that kind, arguments of its function.
 
@@ -68,7 +68,7 @@ def train(
     for name in settings:
         if name not in allowed:
             raise ValueError(f"kind={kind!r} has no setting {name!r}.{hint(name, allowed)}")
-    # Read all texts first: libraries would replace an error or Ctrl-C by an error of their own.
+    # Read all texts first: libraries would replace an error while reading, or Ctrl-C, by another.
     texts = [text for text in documents if text.strip()]
     if not texts:
         raise ValueError("There is no text to train a vocabulary on: all documents are empty.")
@@ -92,14 +92,14 @@ def _unigram(
     piece crosses the boundary between two words.
 
     Args:
-        byte_fallback: encode uncovered characters as bytes, with 256 more pieces, instead of as the
-            unknown token.
+        byte_fallback: encode uncovered characters as bytes, with 256 more pieces, rather than as
+            the unknown token.
         character_coverage: the share of the text's characters that must have a piece; the rarest
-            are left out. 1.0 suits a small alphabet, 0.9995 large sets of characters.
-        split_digits: whether each digit is a piece of its own.
+            characters have none. 1.0 suits a small alphabet, 0.9995 a large set of characters.
+        split_digits: whether each digit is a separate piece.
         keep_characters: do not normalize by NFKC, as in Chinchilla (Hoffmann et al. 2022, section
-            4.1). Runs of blanks still become one; a line break, which NFKC replaces by a space, has
-            no piece, and is encoded as a byte with `byte_fallback`.
+            4.1). Runs of blanks still become one blank; a line break, which NFKC replaces by a
+            space, has no piece, and is encoded as a byte with `byte_fallback`.
         whole_words: words that are one piece each, however rare; longer words may begin with it.
     """
     content = _sentence_pieces(
@@ -126,7 +126,7 @@ def _albert(
     character_coverage: float = 0.9995,
     split_digits: bool = False,
 ) -> dict[str, bytes]:
-    """Train ALBERT's: like T5's, on text without accents, with ALBERT's special tokens.
+    """Train ALBERT's vocabulary: like T5's, on text without accents, with other special tokens.
 
     Args:
         keep_case: keep upper case.
@@ -155,7 +155,7 @@ def _lossless(
     character_coverage: float = 0.9995,
     model_type: str,
 ) -> dict[str, bytes]:
-    """Train LLaMA's (byte-pair encoding, Touvron et al. 2023, section 2.1) or PaLM's (section 2.2).
+    """Train LLaMA's vocabulary (BPE, Touvron et al. 2023, section 2.1) or PaLM's (section 2.2).
 
     Text is not normalized, each digit is a piece, runs of blanks are pieces, and uncovered
     characters are encoded as bytes. PaLM's paper does not name SentencePiece's model type; here it
@@ -186,7 +186,7 @@ def _wordpiece(
     keep_case: bool = False,
     character_coverage: float = 0.9995,
 ) -> dict[str, bytes]:
-    """Train BERT's: special tokens, characters that start or continue a word, longer pieces.
+    """Train BERT's vocabulary: special tokens, characters that begin or continue words, pieces.
 
     BERT's algorithm was not published. As in the library `tokenizers`, longer pieces come from
     byte-pair encoding (Sennrich et al. 2016), which merges the most frequent pair first.
@@ -198,7 +198,7 @@ def _wordpiece(
     normalizer = bert_normalizer(lower_case=not keep_case)
     lines = [normalizer.normalize_str(line) for line in _lines(documents)]
     characters = _covered(lines, share=character_coverage)
-    # As special tokens, since the trainer would number characters differently in each run.
+    # Characters are special tokens, too: the trainer would order them differently in each run.
     first = [*BERT_SPECIAL_TOKENS, *characters, *(CONTINUES + one for one in characters)]
     if vocab_size < len(first):
         raise ValueError(
@@ -219,7 +219,7 @@ def _wordpiece(
 
 
 def _words(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
-    """Take the most frequent words after <S>, </S> and <UNK>, for ELMo (Peters et al. 2018)."""
+    """Make ELMo's vocabulary (Peters et al. 2018): <S>, </S>, <UNK> and the most frequent words."""
     counts: collections.Counter[str] = collections.Counter()
     for line in _lines(documents):
         counts.update(word for word, _ in words.split(line))
@@ -233,7 +233,7 @@ def _words(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
 def _word_bpe(
     documents: Iterable[str], *, vocab_size: int, character_coverage: float = 0.9995
 ) -> dict[str, bytes]:
-    """Train GPT's: <unk>, characters within a word and at its end, merged pieces, a line break.
+    """Train GPT's vocabulary: <unk>, characters within or at the end of words, pieces, line break.
 
     Args:
         character_coverage: as for `_unigram`; a word with a rarer character will be unknown.
@@ -282,7 +282,7 @@ def _byte_bpe(
 
 
 def _bpe_files(tokenizer: Any, *, last: str, vocab_size: int) -> dict[str, bytes]:
-    """The files of a trained tokenizer, its merges and its pieces, with the piece `last` added."""
+    """Return merges.txt and vocab.json of a trained tokenizer, with the piece `last` added."""
     ids = tokenizer.get_vocab()
     pieces = _all_of({**ids, last: len(ids)}, vocab_size=vocab_size)
     ids = {piece: number for number, piece in enumerate(pieces)}
@@ -329,7 +329,7 @@ def _sentence_pieces(documents: Iterable[str], *, vocab_size: int, **settings: A
 
 
 def _covered(lines: Iterable[str], *, share: float) -> list[str]:
-    """The most frequent characters, up to a share of all characters but blanks, sorted."""
+    """Return the most frequent characters that cover a share of the text without blanks, sorted."""
     counts: collections.Counter[str] = collections.Counter()
     for line in lines:
         counts.update(line)
@@ -344,7 +344,7 @@ def _covered(lines: Iterable[str], *, share: float) -> list[str]:
 
 
 def _all_of(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
-    """The pieces in the order of their ids.
+    """Return the pieces in the order of their ids.
 
     Raises:
         ValueError: there are fewer than `vocab_size`.
@@ -355,7 +355,7 @@ def _all_of(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
 
 
 def _lines(documents: Iterable[str]) -> Iterator[str]:
-    """Split documents at line breaks, and long lines at blanks, which no piece crosses."""
+    """Split documents at line breaks, and long lines at blanks, since no piece crosses a blank."""
     for document in documents:
         for line in document.splitlines():
             if len(line) <= _LINE_CHARACTERS:
@@ -368,5 +368,5 @@ def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
         temporary.write(content)
-    os.chmod(temporary.name, 0o644)  # only the owner can read a temporary file
+    os.chmod(temporary.name, 0o644)  # temporary files can be read only by the owner
     os.replace(temporary.name, path)

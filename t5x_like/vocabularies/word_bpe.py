@@ -1,4 +1,4 @@
-"""GPT's byte-pair encoding within words, whose last pieces end in "</w>" (Sennrich et al. 2016)."""
+"""GPT's byte-pair encoding; the last piece of a word ends in "</w>" (Sennrich et al. 2016)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ LINE_BREAK = "\n" + ENDS_WORD
 
 
 class WordBpe(TokenizerVocabulary):
-    """Lower-case words and punctuation in pieces (Radford et al. 2018, section 4.1).
+    """Pieces of lower-case words and punctuation (Radford et al. 2018, section 4.1).
 
     The files have no token that ends a text. Their last piece is a line break, which no text
     contains after it is split into words: here it is the end of sequence, `eos_id`.
@@ -41,7 +41,7 @@ class WordBpe(TokenizerVocabulary):
 
 
 def word_tokenizer(model: Any) -> tokenizers.Tokenizer:
-    """A tokenizer that splits text into words as BERT's does, for a model of `tokenizers`."""
+    """Make a tokenizer from a model; it lower-cases text and splits it into words like BERT."""
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.normalizer = bert_normalizer(lower_case=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -1,8 +1,8 @@
-"""Vocabularies of whole words, whose characters are what a network reads.
+"""Vocabularies of whole words, for networks that read the characters of words.
 
-The file is that of the released ELMo: a word a line, frequent ones first, among them <S> and </S>,
-which begin and end a text, and <UNK>. Only predictions are limited to its words: a word that it
-lacks is read by its characters like any other.
+The file has the format of the released ELMo's: one word per line, frequent words first, including
+<S> and </S>, which begin and end a text, and <UNK>. Only predictions are limited to its words: a
+word that it lacks is read by its characters like any other.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,13 +15,13 @@ from t5x_like.vocabularies.base import Offsets, Vocabulary
 from t5x_like.vocabularies.special_tokens import SpecialTokenVocabulary
 
 START, END, UNKNOWN = WORD_SPECIAL_TOKENS = ("<S>", "</S>", "<UNK>")
-LONGEST = 50  # characters of a word, the marks around them included
-# Characters 1 to 256 are bytes; 0 is padding after the end of a row.
+LONGEST = 50  # character ids of a word, including the marks around it
+# Character ids 1 to 256 are bytes; 0 is padding after the end of a text.
 _START_OF_TEXT, _END_OF_TEXT, _START_OF_WORD, _END_OF_WORD, _NOTHING = range(257, 262)
 
 
 def spell(word: str) -> Int[np.ndarray, "50"]:
-    """The characters of a word: its bytes in UTF-8, up to 48, between two marks.
+    """Return the character ids of a word: its UTF-8 bytes, at most 48, between two marks.
 
     <S> and </S> have one character each, which no other word has.
     """
@@ -33,12 +33,12 @@ def spell(word: str) -> Int[np.ndarray, "50"]:
 
 
 def spell_all(words: Iterable[str]) -> Int[np.ndarray, "L 50"]:
-    """The characters of words."""
+    """Return the character ids of words."""
     return np.array([spell(word) for word in words], np.int32).reshape(-1, LONGEST)
 
 
 def spell_texts(texts: Sequence[Sequence[str]]) -> Int[np.ndarray, "B L 50"]:
-    """The characters of texts of words, each between <S> and </S>; 0 after the end of a text."""
+    """Return the character ids of texts, each between <S> and </S>; 0 after the end of a text."""
     spelled = [spell_all([START, *words, END]) for words in texts]
     out = np.zeros([len(texts), max(map(len, spelled), default=0), LONGEST], np.int32)
     for row, own in zip(out, spelled, strict=True):
@@ -47,7 +47,7 @@ def spell_texts(texts: Sequence[Sequence[str]]) -> Int[np.ndarray, "B L 50"]:
 
 
 def split(text: str) -> list[tuple[str, tuple[int, int]]]:
-    """Split a text at blanks and around punctuation: the words, and their ranges of characters."""
+    """Split a text at blanks and around punctuation into (word, its range of characters)."""
     return _PUNCTUATION.pre_tokenize_str(text)
 
 
@@ -56,16 +56,16 @@ _BLANKS = pre_tokenizers.WhitespaceSplit()
 
 
 class WordVocabulary(SpecialTokenVocabulary):
-    """Words as a file lists them.
+    """A vocabulary of the words that a file lists.
 
-    What stands between two blanks is a word if the file has it, so that text that was tokenized
-    before ("do n't") stays as it is. Otherwise it is split around punctuation.
+    The text between two blanks is a word if the file has it, so that text that is already tokenized
+    ("do n't") does not change. Otherwise it is split around punctuation.
 
     Args:
         words: the lines of the file.
 
     Raises:
-        ValueError: one of <S>, </S> and <UNK> is missing, or a word is there twice.
+        ValueError: one of <S>, </S> and <UNK> is missing, or there is a word twice.
     """
 
     def __init__(self, words: Sequence[str]):
@@ -81,15 +81,15 @@ class WordVocabulary(SpecialTokenVocabulary):
         self.bos_id, self.eos_id, self.unk_id = (self._ids[one] for one in WORD_SPECIAL_TOKENS)
 
     def words(self, text: str) -> list[str]:
-        """The words of a text, also those that the file lacks."""
+        """Return the words of a text, including words that the file lacks."""
         return [word for word, _ in self._split(text)]
 
     def id_of(self, word: str) -> int:
-        """The id of a word, that of <UNK> for one that the file lacks."""
+        """Return the id of a word, or the id of <UNK> if the file lacks the word."""
         return self._ids.get(word, self._ids[UNKNOWN])
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the words of a text."""
+        """Return the ids of the words of a text."""
         return [self.id_of(word) for word in self.words(text)]
 
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
@@ -114,10 +114,10 @@ class WordVocabulary(SpecialTokenVocabulary):
 
 
 def check_words(vocabulary: Vocabulary) -> WordVocabulary:
-    """The vocabulary, whose words are read by their characters.
+    """Return the vocabulary, if it is a `WordVocabulary`.
 
     Raises:
-        ValueError: it is one of pieces.
+        ValueError: it is another vocabulary.
     """
     if not isinstance(vocabulary, WordVocabulary):
         raise ValueError(

@@ -1,1 +1,1 @@
-"""The record of each system that Hugging Face has, or whose weights it can store: `FORMAT`."""
+"""The format (`FORMAT`) of each system that Hugging Face has, or whose weights it can store."""

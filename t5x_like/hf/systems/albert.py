@@ -8,7 +8,7 @@ from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.systems.albert import SIZES
 
 _LAYER = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
-_BLOCK = "encoder/layers"  # [groups, inner, ...]: both numbers are places in the parameter
+_BLOCK = "encoder/layers"  # [groups, inner, ...]: both numbers are indices of the parameter
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:

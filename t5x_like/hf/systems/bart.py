@@ -19,10 +19,10 @@ from t5x_like.systems.bart import SIZES, decoder_sizes
 
 
 def _tower(here: str, attentions: Mapping[str, str]) -> WeightMap:
-    """The weights of the encoder or the decoder.
+    """Return the weight map of the encoder or the decoder.
 
     Args:
-        attentions: our names of a layer's attentions -> Hugging Face's.
+        attentions: {our name of an attention in a layer: Hugging Face's name}.
     """
     layer, theirs = f"{here}/layers/{{layer}}", f"model.{here}.layers.{{layer}}"
     weights: dict[str, Any] = {
@@ -39,7 +39,7 @@ def _tower(here: str, attentions: Mapping[str, str]) -> WeightMap:
     return weights
 
 
-# Settings that are several of Hugging Face's, which must agree.
+# Our settings for which Hugging Face has several settings, which must be equal.
 _ONE_VALUE = ("sep_id",)
 
 
@@ -118,7 +118,7 @@ FORMAT = HuggingFaceFormat(
         "model.decoder.embed_tokens.weight": "model.shared.weight",
         "lm_head.weight": "model.shared.weight",
     },
-    # The bias is zero in every published folder. A model has it only where model.logits_bias is
-    # set, and then it is read.
+    # The bias is zero in every published folder. A model has it only if model.logits_bias is set,
+    # and then it is read.
     unused=("final_logits_bias", "model.encoder.version", "model.decoder.version"),
 )

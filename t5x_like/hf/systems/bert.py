@@ -57,7 +57,7 @@ FORMAT = HuggingFaceFormat(
         # The published folders contain all of pretraining, whichever class their config.json names.
         *(f"bert.pooler.dense.{name}" for name in ("weight", "bias")),
         *(f"cls.seq_relationship.{name}" for name in ("weight", "bias")),
-        # TinyBERT's map to the width of its teacher.
+        # TinyBERT's projection to the width of its teacher.
         *(f"fit_dense.{name}" for name in ("weight", "bias")),
     ),
 )

@@ -12,16 +12,16 @@ _PARTS = {"block_sparse": "window|random|global", "original_full": "all"}
 
 
 def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
-    """The attention of a config.json, see `DeriveSettings`."""
+    """Return the settings of the attention, see `DeriveSettings`."""
     del settings, names
     kind = config.get("attention_type", "block_sparse")
     one_of(*_PARTS).check("attention_type", kind)
-    # In evaluation Hugging Face takes the first block for all random ones.
+    # In evaluation Hugging Face uses the first block for every random block.
     return {"attention_parts": _PARTS[kind], "random_blocks": "first"}
 
 
 def derive_config(settings: Settings) -> dict[str, Any]:
-    """The `attention_type` of a config.json, see `DeriveConfig`."""
+    """Return the `attention_type` of config.json, see `DeriveConfig`."""
     kinds = {parts: kind for kind, parts in _PARTS.items()}
     if settings["attention_parts"] not in kinds:
         raise ValueError(

@@ -20,15 +20,15 @@ from t5x_like.hf.systems import bigbird
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.systems.bigbird_pegasus import SIZES
 
-# The same number to within float32; published folders have either.
+# The same function up to float32 rounding; published folders have any of these names.
 _GELU = ("gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 
 
 def _layers(here: str, **names: str) -> WeightMap:
-    """The weights of the encoder or the decoder but for the projections of self-attention.
+    """Return the weight map of the encoder or the decoder without the attentions' projections.
 
     Args:
-        names: our names of a layer's attentions -> Hugging Face's.
+        names: {our name of an attention in a layer: Hugging Face's name}, for the layer norms.
     """
     layer, theirs = f"{here}/layers/{{layer}}", f"model.{here}.layers.{{layer}}"
     weights: dict[str, Any] = {

@@ -12,7 +12,7 @@ from t5x_like.systems.deberta import SIZES, TERMS
 LAYER, BLOCK = "deberta.encoder.layer.{layer}", "encoder/layers/stack/{layer}"
 _OWN = f"{LAYER}.attention.self"
 
-# What both records share; the attention's projections differ.
+# Shared by the formats of versions 1 and 2, which differ in the attention's projections.
 SETTINGS: dict[str, Setting] = {
     "vocab_size": Setting("vocab_size", COUNT),
     "max_position_embeddings": Setting("positions", COUNT),
@@ -24,7 +24,7 @@ SETTINGS: dict[str, Setting] = {
     "hidden_dropout_prob": Setting("dropout", RATE, default=0.1),
     "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.1),
     "pooler_dropout": Setting("", RATE, default=0.0),
-    "legacy": Setting("", FLAG, default=True),  # two names of the same head
+    "legacy": Setting("", FLAG, default=True),  # selects between two names of the same head
 }
 FIXED: dict[str, Any] = {
     "hidden_act": "gelu",
@@ -48,7 +48,7 @@ ALIASES: dict[str, str] = {
 
 
 def weights_without_attention() -> WeightMap:
-    """The embeddings, the layers but for the projections of attention, and the heads."""
+    """Map the embeddings, the heads, and the layers except query, key and value projections."""
     return {
         "embeddings/token/embedding": "deberta.embeddings.word_embeddings.weight",
         **norm("embeddings/norm", "deberta.embeddings.LayerNorm"),
@@ -73,9 +73,9 @@ def weights_without_attention() -> WeightMap:
 
 
 def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
-    """The terms and the span of relative positions; no mask decoder, which folders lack."""
+    """Return the terms and span of relative positions; folders have no mask decoder."""
     if config.get("legacy") is False and any(name.startswith("cls.predictions.") for name in names):
-        raise ValueError(  # Hugging Face's class draws a new head
+        raise ValueError(  # Hugging Face's class would randomly initialize its head
             "config.json has legacy=False; allowed: True, where the head's tensors are named "
             "cls.predictions"
         )
@@ -106,7 +106,7 @@ def derive_settings(config: Settings, settings: Settings, names: Collection[str]
 
 
 def derive_config(settings: Settings) -> dict[str, Any]:
-    """The inverse of `derive_settings`."""
+    """Return the settings of config.json: the inverse of `derive_settings`."""
     if settings["head"] == "masked_lm" and settings["mask_decoder"]:
         raise ValueError(
             "model.mask_decoder=True: Hugging Face has no DeBERTa with the mask decoder: the "
@@ -133,7 +133,7 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
 def _attention() -> WeightMap:
     here = f"{BLOCK}/self_attention"
     weights: dict[str, str | tuple[str, str]] = {
-        # In the file each head has its query, key and value together.
+        # In the file one tensor has the query, key and value of each head next to each other.
         f"{here}/{name}/kernel": (f"{_OWN}.in_proj.weight", f"(H {n}/3 K) D -> D H K")
         for n, name in enumerate(("query", "key", "value"))
     }

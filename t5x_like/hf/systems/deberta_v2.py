@@ -41,7 +41,7 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
 
 
 def _attention() -> WeightMap:
-    """The projections of the tokens, and of the table where it has its own."""
+    """Map the projections of the tokens, and of the position table if they are separate."""
     here, there = f"{BLOCK}/self_attention", f"{LAYER}.attention.self"
     names = {
         "query": "query_proj",
@@ -77,7 +77,7 @@ FORMAT = HuggingFaceFormat(
         **_attention(),
         **deberta.weights_without_attention(),
         **dense("head/choice", "classifier"),  # version 1 has no such class
-        # The discriminator of version 3, published beside the network; for model.head.
+        # The discriminator of version 3, published with the encoder; read if model.head needs it.
         **norm("head/norm", "mask_predictions.LayerNorm"),
         **dense("head/transform", "mask_predictions.dense"),
         **dense("head/replaced", "mask_predictions.classifier"),

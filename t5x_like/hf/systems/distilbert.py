@@ -20,7 +20,7 @@ FORMAT = HuggingFaceFormat(
         "hidden_dim": Setting("d_ff", COUNT),
         "n_heads": Setting("heads", COUNT),
         "dropout": Setting("dropout", RATE, default=0.1),
-        # Of the initial values: the folder has the table of positions either way.
+        # Only affects the initialization: the folder has a position table in either case.
         "sinusoidal_pos_embds": Setting("", FLAG, default=False),
         "attention_dropout": Setting("dropout", RATE, default=0.1),
     },

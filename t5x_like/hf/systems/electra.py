@@ -41,7 +41,7 @@ FORMAT = HuggingFaceFormat(
         "is_decoder": False,
         "add_cross_attention": False,
         "tie_word_embeddings": True,
-        # Of the head for multiple choice.
+        # Settings of the multiple-choice head.
         "summary_type": "first",
         "summary_use_proj": True,
         "summary_proj_to_labels": False,

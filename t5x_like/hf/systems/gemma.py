@@ -1,4 +1,4 @@
-"""Gemma in Hugging Face's folders, whose tensors are LLaMA's."""
+"""Gemma in Hugging Face's folders, with the same tensors as LLaMA."""
 
 import dataclasses
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from t5x_like.hf.record import Settings
 from t5x_like.hf.systems import llama
 from t5x_like.systems.gemma import SIZES
 
-# The released folders have "gelu", and mean its approximation by tanh.
+# The released folders name "gelu" but mean its tanh approximation.
 _ACTIVATIONS = ("gelu_pytorch_tanh", "gelu")
 
 

@@ -58,12 +58,12 @@ FORMAT = HuggingFaceFormat(
             for part in ("tokens_embed", "positions_embed", "h")
         },
     },
-    # Constants in old files: the causal mask, and the numbers of the positions.
+    # Constants in old files: the causal mask, and the position ids.
     unused=tuple(
         f"{prefix}{name}"
         for prefix in ("", "transformer.")
         for name in ("position_ids", *(f"h.{n}.attn.bias" for n in range(SIZES["base"]["layers"])))
     ),
-    # The output layer is the embedding table, so that a folder without a head has all tensors.
+    # The output layer is the embedding table, so a folder without a head has all tensors.
     exported_as={"features": "language_modeling"},
 )

@@ -13,7 +13,7 @@ _HERE, _THERE = "decoder/layers/{layer}", "transformer.h.{layer}"
 
 
 def _attention() -> WeightMap:
-    """The weights of query, key and value, which are one tensor in the file."""
+    """Map query, key and value, which are one tensor in the file."""
     here, there = f"{_HERE}/self_attention", f"{_THERE}.attn.c_attn"
     weights = {}
     for n, name in enumerate(("query", "key", "value")):

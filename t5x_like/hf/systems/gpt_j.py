@@ -27,7 +27,7 @@ def _derive_settings(
     return {
         "d_ff": config.get("n_inner") or 4 * settings["d_model"],
         "bos_id": config.get("bos_token_id", 50_256),
-        "eos_id": config.get("eos_token_id", 50_256),  # null: a text has no end token
+        "eos_id": config.get("eos_token_id", 50_256),  # null: texts have no end token
     }
 
 

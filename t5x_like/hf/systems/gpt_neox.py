@@ -31,7 +31,7 @@ def _derive_settings(
     del names
     own = settings["d_model"] // settings["heads"]
     one_of(None, own).check("head_dim", config.get("head_dim"))
-    # One setting of transformers 5, two of older versions.
+    # transformers 5 has one setting, older versions have two.
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     one_of("default").check("rope_parameters.rope_type", kind)
@@ -43,7 +43,7 @@ def _derive_settings(
         "rope_theta": float(theta),
         "rotary_share": float(share),
         "bos_id": config.get("bos_token_id", 0),
-        "eos_id": config.get("eos_token_id", 2),  # null: a text has no end token
+        "eos_id": config.get("eos_token_id", 2),  # null: texts have no end token
     }
 
 
@@ -55,14 +55,14 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
             "rope_theta": theta,
             "partial_rotary_factor": share,
         },
-        # Where transformers before version 5 looks.
+        # Read by transformers before version 5.
         "rotary_emb_base": theta,
         "rotary_pct": share,
     }
 
 
 def _attention() -> WeightMap:
-    """The weights of query, key and value, which are one tensor of H heads with all three."""
+    """Map query, key and value to one tensor, in which each of the H heads has all three."""
     here, there = f"{_HERE}/self_attention", f"{_THERE}.attention.query_key_value"
     weights = {}
     for n, name in enumerate(("query", "key", "value")):

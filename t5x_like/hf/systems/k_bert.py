@@ -1,6 +1,6 @@
-"""K-BERT in Hugging Face's folders, where it is a BERT that reads no graph.
+"""K-BERT in Hugging Face's folders, where it is a BERT that reads no knowledge graph.
 
-A K-BERT starts from a BERT's folder, read as the system `k_bert`, and is saved as one.
+A K-BERT is initialized from a BERT's folder, read as the system `k_bert`, and saved as a BERT.
 """
 
 import dataclasses

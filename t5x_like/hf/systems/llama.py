@@ -24,7 +24,7 @@ _HERE, _THERE = "decoder/layers/{layer}", "model.layers.{layer}"
 
 
 def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
-    """The settings that depend on several of config.json's, see `record.DeriveSettings`."""
+    """Return the settings that depend on several in config.json, see `record.DeriveSettings`."""
     del names
     if config.get("head_dim") is None:
         check_multiple(config, "hidden_size", "num_attention_heads")
@@ -35,15 +35,15 @@ def derive_settings(config: Settings, settings: Settings, names: Collection[str]
         "head_width": config.get("head_dim") or settings["d_model"] // heads,
         "window": (config.get("sliding_window") or 0) if windowed else 0,
         "bos_id": config.get("bos_token_id", 1),
-        "eos_id": config.get("eos_token_id", 2),  # null: a text has no end token
+        "eos_id": config.get("eos_token_id", 2),  # null: texts have no end token
     }
 
 
 def _read_rotary(config: Settings) -> dict[str, Any]:
-    """Theta and scaling: one setting of transformers 5, two of older versions.
+    """Return theta and the scaling: transformers 5 has one setting for both, older versions two.
 
     Raises:
-        ValueError: the settings are not supported, or the two differ.
+        ValueError: the settings are not supported, or the new and the old setting differ.
     """
     given = [name for name in ("rope_parameters", "rope_scaling") if config.get(name)]
     found = [_read_rope(name, config) for name in given or ("rope_parameters",)]
@@ -64,17 +64,17 @@ def _read_rope(setting: str, config: Settings) -> dict[str, Any]:
         POSITIVE.check(f"{setting}.{name}", value)
     theta = found.pop("rope_theta", None) or config.get("rope_theta", 10_000.0)
     scaling = {} if kind == "default" else {"rope_type": kind, **found}
-    select_scaling(scaling)  # raises where the kind is not supported
+    select_scaling(scaling)  # raises an error if the kind is not supported
     return {"rope_theta": theta, "rope_scaling": scaling}
 
 
 def derive_config(settings: Settings) -> dict[str, Any]:
-    """The settings of config.json that depend on several, see `record.DeriveConfig`."""
+    """Return the settings of config.json that depend on several here, see `record.DeriveConfig`."""
     theta, scaling = settings["rope_theta"], dict(settings["rope_scaling"])
     config = {
         "sliding_window": settings["window"] or None,
         "rope_parameters": {"rope_type": "default", **scaling, "rope_theta": theta},
-        # Where transformers before version 5 looks.
+        # Read by transformers before version 5.
         "rope_theta": theta,
         "rope_scaling": scaling or None,
     }

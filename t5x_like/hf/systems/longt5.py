@@ -1,4 +1,4 @@
-"""LongT5 in Hugging Face's folders, whose tensors are T5's but for the encoder's attention."""
+"""LongT5 in Hugging Face's folders: T5's tensors, except for the encoder's attention."""
 
 import dataclasses
 from collections.abc import Collection
@@ -27,7 +27,7 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
 
 
 def _weights(name: str) -> WeightMap:
-    """The weights with the encoder's self-attention under Hugging Face's name of it."""
+    """Return the weight map; `name` is Hugging Face's name of the encoder's self-attention."""
     first = f"encoder.block.0.layer.0.{name}"
     there = "encoder.block.{layer}.layer.0"
     return {
@@ -44,7 +44,7 @@ def _weights(name: str) -> WeightMap:
 
 
 def _variant(settings: Settings) -> HuggingFaceFormat:
-    """The record of a network with its encoder's attention."""
+    """Return the format with the names of the network's encoder attention."""
     weights = _weights(_NAMES[settings["encoder_attention"]])
     return dataclasses.replace(FORMAT, weights=weights, variant=None)
 

@@ -1,4 +1,4 @@
-"""Marian in Hugging Face's folders, those of one vocabulary for both languages."""
+"""Marian in Hugging Face's folders, if both languages share one vocabulary."""
 
 import dataclasses
 from collections.abc import Collection

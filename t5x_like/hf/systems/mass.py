@@ -1,7 +1,7 @@
 """MASS in Hugging Face's folders, where it is a BART.
 
-BART computes what MASS does with BART's epsilon of the layer norms: set `model.norm_epsilon=1e-5`
-before training. BART's folders are read as the system `bart` unless `mass` is asked for.
+With BART's layer norm epsilon, a MASS computes the same as a BART: set `model.norm_epsilon=1e-5`
+before training. BART's folders are read as the system `bart` unless `mass` is requested.
 """
 
 from collections.abc import Collection

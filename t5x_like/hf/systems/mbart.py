@@ -13,7 +13,7 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     found = pegasus.derive_settings(config, settings, names)
-    # Folders of no one target language have no start; Hugging Face's generation takes <s> then.
+    # Folders for several target languages have no start token; then Hugging Face starts with <s>.
     if config.get("decoder_start_token_id") is None:
         found["start_id"] = config.get("bos_token_id") or 0
     return found

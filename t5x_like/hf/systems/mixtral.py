@@ -1,4 +1,4 @@
-"""Mixtral in Hugging Face's folders: LLaMA's with experts."""
+"""Mixtral in Hugging Face's folders: a LLaMA with experts."""
 
 import dataclasses
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""MT-DNN in Hugging Face's folders: its shared encoder and pooler, which are a BERT's."""
+"""MT-DNN in Hugging Face's folders, where its shared encoder and pooler are a BERT."""
 
 import dataclasses
 from typing import Any

@@ -27,13 +27,13 @@ def _derive_settings(
     del names
     width, pre_norm = settings["d_model"], config.get("do_layer_norm_before", True)
     embedding = config.get("word_embed_proj_dim") or width
-    if pre_norm:  # of the released models only the one with norms after sublayers has another
+    if pre_norm:  # only the released model with norms after the sublayers has another width
         one_of(width).check("do_layer_norm_before=true with word_embed_proj_dim", embedding)
     return {
         "d_embedding": embedding,
         "post_norm": not pre_norm,
         "bos_id": config.get("bos_token_id", 2),
-        "eos_id": config.get("eos_token_id", 2),  # null: a text has no end token
+        "eos_id": config.get("eos_token_id", 2),  # null: texts have no end token
     }
 
 

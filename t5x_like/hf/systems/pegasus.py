@@ -1,4 +1,4 @@
-"""Pegasus in Hugging Face's folders; Marian's and mBART's have the same tensors."""
+"""Pegasus in Hugging Face's folders; the folders of Marian and mBART have the same tensors."""
 
 from collections.abc import Collection
 from typing import Any
@@ -15,20 +15,24 @@ POSITIONS = tuple(f"model.{tower}.embed_positions.weight" for tower in ("encoder
 
 
 def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
-    """The settings that depend on several of config.json's, see `record.DeriveSettings`."""
+    """Return the settings that depend on several in config.json, see `record.DeriveSettings`."""
     del settings
     check_multiple(config, "d_model", "decoder_attention_heads")
     return {"logits_bias": "final_logits_bias" in names}
 
 
 def derive_config(settings: Settings) -> dict[str, Any]:
-    """The settings of config.json that depend on several, see `record.DeriveConfig`."""
+    """Return the settings of config.json that depend on several here, see `record.DeriveConfig`."""
     sizes = decoder_sizes(settings)
     return {"decoder_ffn_dim": sizes["d_ff"], "decoder_attention_heads": sizes["heads"]}
 
 
 def ids(**defaults: int | None) -> dict[str, Setting]:
-    """The settings that are tokens, with the values where a config.json lacks them."""
+    """Return the `Setting`s of token ids.
+
+    Args:
+        defaults: {our name: id if config.json lacks the setting}.
+    """
     return {
         name: Setting(ours, or_null(TOKEN), default=defaults[ours]) for name, ours in _IDS.items()
     }
@@ -68,6 +72,6 @@ FORMAT = HuggingFaceFormat(
         **norm("decoder/exit", "model.decoder.layer_norm"),
     },
     aliases=bart.FORMAT.aliases,
-    # The tables of sines and cosines, which are computed.
+    # The sinusoidal position tables, which are computed here.
     unused=(*bart.FORMAT.unused, *POSITIONS),
 )

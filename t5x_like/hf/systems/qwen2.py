@@ -1,4 +1,4 @@
-"""Qwen2 in Hugging Face's folders: LLaMA's with biases."""
+"""Qwen2 in Hugging Face's folders: a LLaMA with biases of query, key and value."""
 
 import dataclasses
 from collections.abc import Collection
@@ -24,7 +24,7 @@ FORMAT = dataclasses.replace(
     system="qwen2",
     model_types={"qwen2": "Qwen2"},
     defaults=SIZES["7b"],
-    # A window of some of the layers, which no released model has.
+    # `use_sliding_window` gives only some layers a window; no released model has it.
     fixed={"hidden_act": "silu", "attention_dropout": 0.0, "use_sliding_window": False},
     exported_only={"window": 0},
     derive_settings=_derive_settings,

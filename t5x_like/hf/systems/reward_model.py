@@ -31,7 +31,7 @@ def _derive_settings(
 def _derive_config(settings: Settings) -> dict[str, Any]:
     trunk = dict(settings["trunk"])
     record = _record_of(trunk.pop("system"))
-    # Batches are padded with token 0; the class takes the last token that is another one.
+    # Batches are padded with token 0; the class scores the last token that is not padding.
     one = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     return {**record.to_config(trunk), **one, "pad_token_id": 0}
 
@@ -70,8 +70,8 @@ FORMAT = HuggingFaceFormat(
     settings={},
     derive_settings=_derive_settings,
     derive_config=_derive_config,
-    # The rewards of the class are neither shifted nor divided.
+    # Hugging Face's class neither shifts nor scales the rewards.
     exported_only={"shift": 0.0, "scale": 1.0},
-    weights={},  # those of the trunk: see `variant`
+    weights={},  # they depend on the trunk, see `variant`
     variant=_variant,
 )

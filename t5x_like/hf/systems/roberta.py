@@ -13,7 +13,7 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     del config, names
-    # The first rows of the table, up to the padding token's, are no positions of tokens.
+    # Tokens do not use the first rows of the position table, up to the row of the padding token id.
     positions = settings["positions"] - settings["padding"] - 1
     if positions < 1:
         raise ValueError(
@@ -81,7 +81,7 @@ FORMAT = HuggingFaceFormat(
     unused=(
         "roberta.embeddings.position_ids",
         "embeddings.position_ids",
-        # Published beside a language model's head, which does not read it.
+        # Published together with a language modeling head, which does not read it.
         "roberta.pooler.dense.weight",
         "roberta.pooler.dense.bias",
     ),

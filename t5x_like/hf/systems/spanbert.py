@@ -1,7 +1,7 @@
 """SpanBERT in Hugging Face's folders, where it is a BERT.
 
 The folders published as SpanBERT have model_type "bert". They are read as the system `bert` unless
-`spanbert` is asked for, and a SpanBERT is saved as such a folder.
+`spanbert` is requested, and a SpanBERT is saved as such a folder.
 """
 
 import dataclasses

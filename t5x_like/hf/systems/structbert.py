@@ -1,7 +1,7 @@
 """StructBERT in Hugging Face's folders, where it is a BERT.
 
 The folders published as StructBERT have model_type "bert". They are read as the system `bert`
-unless `structbert` is asked for, and a StructBERT is saved as such a folder.
+unless `structbert` is requested, and a StructBERT is saved as such a folder.
 """
 
 import dataclasses

@@ -36,13 +36,13 @@ def _tower_weights(tower: str, *attentions: str) -> dict[str, Any]:
         f"{tower}/final_norm/scale": f"{tower}.final_layer_norm.weight",
         **_layer_weights(block, f"{tower}.block.{{layer}}.layer", *attentions),
     }
-    for n in (0, 1):  # where every second layer is sparse
+    for n in (0, 1):  # used if every second layer is sparse
         there = f"{tower}.block.{{2*layer+{n}}}.layer"
         weights |= _layer_weights(f"{block}/block_{n}", there, *attentions)
     return weights
 
 
-# The only supported values of settings that are not written.
+# The only supported values of settings that are read but not written.
 _READ_ONLY = {
     "add_cross_attention": False,
     "feed_forward_proj": "relu",
@@ -58,12 +58,12 @@ _SUPPORTED: dict[str, tuple] = {
     "feed_forward": ("relu",),
     "router": ("switch",),
     "sparse_every": (1, 2),
-    # Where this is false, transformers 5 initializes the embeddings at random.
+    # If this is false, transformers 5 initializes the embeddings randomly.
     "tied_head": (True,),
     "scale_tied_logits": (True,),
     "d_adapter": (0,),
 }
-# Hugging Face's capacity is always a number; one above any number of tokens drops none.
+# Hugging Face's capacity must be a number; a capacity above any number of tokens drops none.
 _SLOTS_FOR_ALL = 2**20
 
 
@@ -74,7 +74,7 @@ def _derive_settings(
     t5.check_relative_positions(settings)
     for key, value in _READ_ONLY.items():
         one_of(value).check(key, config.get(key, value))
-    # As in transformers, which makes the second of every `every` layers sparse.
+    # transformers makes the second of every (layers / sparse layers) layers sparse.
     every = {config[layers] / max(config[sparse], 1) for layers, sparse in _SPARSE.items()}
     if every not in ({1}, {2}):
         found = ", ".join(f"{key}={config[key]}" for pair in _SPARSE.items() for key in pair)

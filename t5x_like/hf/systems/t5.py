@@ -19,7 +19,7 @@ from t5x_like.systems.t5 import SIZES
 
 
 def attention_weights(here: str, there: str) -> WeightMap:
-    """The weights of an attention layer without biases."""
+    """Return the weight map of an attention layer without biases."""
     return {
         f"{here}/query/kernel": (f"{there}.q.weight", "(H K) D -> D H K"),
         f"{here}/key/kernel": (f"{there}.k.weight", "(H K) D -> D H K"),
@@ -45,7 +45,7 @@ _SUBLAYERS: dict[str, tuple[str, Any]] = {
 
 
 def _tower_weights(tower: str, *sublayers: str) -> dict[str, Any]:
-    first = f"{tower}.block.0.layer.0.SelfAttention"  # which holds the bias that all layers share
+    first = f"{tower}.block.0.layer.0.SelfAttention"  # has the position bias that all layers share
     weights: dict[str, Any] = {
         f"{tower}/relative_position_bias/embedding": f"{first}.relative_attention_bias.weight",
         f"{tower}/final_norm/scale": f"{tower}.final_layer_norm.weight",
@@ -72,10 +72,10 @@ OTHER_NAMES = {
 
 
 def check_relative_positions(settings: Settings) -> None:
-    """Check that some buckets of relative positions are left for more than one distance.
+    """Check that some buckets of relative positions are left for several distances each.
 
     Raises:
-        ValueError: half of the buckets, for exact distances, reach the largest distance.
+        ValueError: the half of the buckets with exact distances reaches the largest distance.
     """
     exact = settings["relative_buckets"] // 2
     if settings["relative_max_distance"] <= exact:
@@ -86,7 +86,7 @@ def check_relative_positions(settings: Settings) -> None:
 
 
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "gated_gelu"}
-# What `feed_forward_proj` implies for other settings of config.json.
+# `feed_forward_proj` -> other settings of config.json that it implies.
 _IMPLIED = {
     "relu": {"dense_act_fn": "relu", "is_gated_act": False},
     "gated-gelu": {"dense_act_fn": "gelu_new", "is_gated_act": True},
@@ -94,7 +94,7 @@ _IMPLIED = {
 
 
 def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
-    """The settings that depend on several of config.json's, see `record.DeriveSettings`."""
+    """Return the settings that depend on several in config.json, see `record.DeriveSettings`."""
     check_relative_positions(settings)
     encodes_only = settings["architecture"] == "encoder"
     one_of(True, not encodes_only).check(
@@ -104,8 +104,8 @@ def derive_settings(config: Settings, settings: Settings, names: Collection[str]
     feed_forward = config.get("feed_forward_proj", "gated-gelu" if mt5 else "relu")
     for key, value in _IMPLIED[feed_forward].items():
         one_of(value).check(key, config.get(key, value))
-    # `tie_word_embeddings` has another meaning in every version of transformers, so the tensors
-    # show whether the output layer is tied.
+    # The meaning of `tie_word_embeddings` differs between versions of transformers, so the tensors
+    # decide whether the output layer is tied.
     scaled = not mt5 and config.get("tie_word_embeddings") is not False
     if mt5:
         one_of(False).check("scale_decoder_outputs", config.get("scale_decoder_outputs", False))
@@ -120,7 +120,7 @@ def derive_settings(config: Settings, settings: Settings, names: Collection[str]
 
 
 def derive_config(settings: Settings) -> dict[str, Any]:
-    """The settings of config.json that depend on several, see `record.DeriveConfig`."""
+    """Return the settings of config.json that depend on several here, see `record.DeriveConfig`."""
     if settings["architecture"] not in ("encoder_decoder", "encoder"):
         raise ValueError(
             f"model.architecture={settings['architecture']!r}: Hugging Face's T5 supports only "
@@ -137,7 +137,7 @@ def derive_config(settings: Settings) -> dict[str, Any]:
     return {
         "is_encoder_decoder": settings["architecture"] == "encoder_decoder",
         "feed_forward_proj": feed_forward,
-        # Versions before 5 read the first of these two as both, later ones only the second.
+        # Versions before 5 take both from the first setting; later versions read only the second.
         "tie_word_embeddings": settings["tied_head"],
         "scale_decoder_outputs": settings["tied_head"] and settings["scale_tied_logits"],
     }
@@ -184,6 +184,6 @@ FORMAT = HuggingFaceFormat(
         "decoder.embed_tokens.weight": "shared.weight",
         "lm_head.weight": "shared.weight",
     },
-    # In the oldest files, though the network's cross-attention has no bias.
+    # The oldest files contain it, though the network's cross-attention has no position bias.
     unused=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
 )

@@ -1,4 +1,4 @@
-"""TinyBERT in Hugging Face's folders: those of a small BERT, without its teacher."""
+"""TinyBERT in Hugging Face's folders, where it is a small BERT, without its teacher."""
 
 import dataclasses
 

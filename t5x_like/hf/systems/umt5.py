@@ -1,4 +1,4 @@
-"""umT5 in Hugging Face's folders, whose tensors are T5's, with a position bias in each layer."""
+"""umT5 in Hugging Face's folders: T5's tensors, but with a relative position bias in each layer."""
 
 import dataclasses
 from collections.abc import Collection
@@ -15,8 +15,8 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     found = t5.derive_settings({"feed_forward_proj": "gated-gelu", **config}, settings, names)
-    # The class scales the logits wherever the output layer is tied. Its version 5 does so in every
-    # folder, though the released models, which are not tied, were trained without a scale.
+    # The class scales the logits if the output layer is tied. In transformers 5 it scales them for
+    # every folder, though the released models, which are not tied, were trained without a scale.
     scaled = config.get("tie_word_embeddings") is not False or "lm_head.weight" not in names
     return {**found, "tied_head": scaled, "scale_tied_logits": True}
 
@@ -33,7 +33,7 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
 
 
 def _weights() -> WeightMap:
-    """T5's weights, with the bias of every layer in place of the first one's."""
+    """Return T5's weight map, with a position bias in every layer rather than only in the first."""
     weights: dict[str, Any] = dict(t5.FORMAT.weights)
     for tower in ("encoder", "decoder"):
         first = weights.pop(f"{tower}/relative_position_bias/embedding")

@@ -1,7 +1,7 @@
 """UniLM in Hugging Face's folders, where it is a BERT.
 
-The authors' files have the names of BERT's tensors. They are read as the system `bert`, which
-computes the bidirectional kind, unless `unilm` is asked for.
+The authors' files have BERT's tensor names. They are read as the system `bert`, which computes only
+the bidirectional mode, unless `unilm` is requested.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     del config, settings, names
-    return {"token_types": SIZES["base"]["token_types"]}  # whose rows are copied from BERT's
+    return {"token_types": SIZES["base"]["token_types"]}  # their embeddings are copied from BERT's
 
 
 FORMAT = dataclasses.replace(

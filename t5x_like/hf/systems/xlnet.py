@@ -64,7 +64,7 @@ FORMAT = HuggingFaceFormat(
         "dropout": Setting("dropout", RATE, default=0.1),
         "summary_last_dropout": Setting("dropout", RATE, default=0.1),
         "mem_len": Setting("", or_null(COUNT), default=None),
-        # How Hugging Face's class runs by default, which is no part of the network.
+        # How Hugging Face's class runs by default; they do not affect the network.
         "reuse_len": Setting("", or_null(COUNT), default=None),
         "use_mems_eval": Setting("", FLAG, default=True),
         "use_mems_train": Setting("", FLAG, default=False),
@@ -80,7 +80,7 @@ FORMAT = HuggingFaceFormat(
         "layer_norm_eps": 1e-12,
         "attn_type": "bi",
         "untie_r": True,
-        "bi_data": False,  # a batch of half of its rows backward
+        "bi_data": False,  # True: half of the rows of a batch are reversed
         "same_length": False,
         "clamp_len": -1,
         "summary_type": "last",
@@ -99,7 +99,7 @@ FORMAT = HuggingFaceFormat(
         **dense(f"{_BLOCK}/feed_forward/wo", f"{_LAYER}.ff.layer_2"),
         **norm(f"{_BLOCK}/feed_forward_norm", f"{_LAYER}.ff.layer_norm"),
         "head/output/bias": "lm_loss.bias",
-        # Its last token's output, whichever head reads it.
+        # The dense layer on the last token's state, whichever head has it.
         **dense("head/first/dense", "sequence_summary.summary"),
         **dense("head/summary/dense", "sequence_summary.summary"),
         **dense("head/classifier", "logits_proj"),

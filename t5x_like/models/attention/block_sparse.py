@@ -15,22 +15,23 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask, ComputedMask
 from t5x_like.models.attention.multi_head import Attention
 
-# The blocks that a query attends to: neighbors, random ones, and the first and the last (Zaheer et
-# al. 2020, section 2). Queries of the first and last block attend to all, where these are global.
+# The blocks that a query attends to: its own and its neighbors, random blocks, and the first and
+# the last block (Zaheer et al. 2020, section 2). With `global`, queries of the first and the last
+# block attend to all blocks.
 PARTS = ("window", "random", "global")
 
 
 @dataclasses.dataclass(frozen=True)
 class Pattern:
-    """Which blocks of keys the queries of a block attend to.
+    """The blocks of keys that the queries of a block attend to.
 
     Attributes:
         block: the number of tokens in a block.
-        parts: out of PARTS.
+        parts: any of PARTS.
         random: the number of random blocks.
-        random_blocks: `fixed` are the same for all texts of a length, and others in each layer and
-            head; `first` puts the first block in the place of all of them, as Hugging Face does in
-            evaluation, where its keys then count so many times.
+        random_blocks: `fixed`: the blocks are the same for all texts of a length, but differ
+            between layers and heads; `first`: all are replaced by the first block, as in Hugging
+            Face's evaluation, so that its keys count `random` times.
     """
 
     block: int
@@ -39,14 +40,15 @@ class Pattern:
     random_blocks: str = "fixed"
 
     def is_dense(self, length: int) -> bool:
-        """Whether texts of this length get dense attention, because blocks would save little."""
+        """Return whether texts of this length get dense attention: blocks would save little."""
         return length <= (5 + 2 * self.random) * self.block
 
     def choose(self, length: int, *, layers: int, heads: int) -> Int[np.ndarray, "N H n R"]:
-        """The random blocks of each layer, head and block of queries.
+        """Choose the random blocks of each layer, head and block of queries.
 
-        They follow from these numbers only, so that a resumed run has the same. None is a neighbor
-        or global where `parts` have these: a query attends to them anyway.
+        The result depends only on the pattern and the arguments, so that a resumed run has the same
+        blocks. Neighbors and global blocks in `parts` are not chosen: a query attends to them
+        anyway.
         """
         number = -(-length // self.block)
         if self.random_blocks == "first":
@@ -65,15 +67,16 @@ class Pattern:
 class BlockSparseAttention(Attention):
     """Self-attention of blocks of queries to blocks of keys (Zaheer et al. 2020, section 2).
 
-    Time and memory grow with the length, not with its square: of n blocks each attends to 3
-    neighbors (itself among them), R random ones and 2 global ones, and the 2 global ones to all.
-    The neighbors come by rolling the keys, the random blocks by a gather. Texts are padded to whole
-    blocks inside; padding attends to nothing.
+    Time and memory are linear in the length: each of the n blocks attends to itself and its 2
+    neighbors, R random blocks and 2 global blocks, and the global blocks attend to all. Neighbors
+    are found by rolling the keys, random blocks by a gather. Texts are padded internally to whole
+    blocks; padding attends to nothing.
 
-    `Shared.extra` has the random blocks of the layer, [H, n, R]: see `PatternStack`.
+    `Shared.extra` has the random blocks of the layer, [H, n, R]: see `PatternStack`. Without them
+    attention is dense.
 
     Attributes:
-        pattern: the blocks.
+        pattern: the blocks that each block attends to.
     """
 
     pattern: Pattern = dataclasses.field(kw_only=True)
@@ -81,7 +84,7 @@ class BlockSparseAttention(Attention):
     def _core(self, mask: AttentionMask, bias: Any, extra: PyTree) -> Any:
         if extra is None:
             return self.compute.core
-        assert bias is None  # no term of the scores is known block by block
+        assert bias is None  # biases are not implemented for blocks
         return functools.partial(
             _block_sparse, core=self.compute.core, pattern=self.pattern, random_blocks=extra
         )
@@ -147,10 +150,10 @@ def _one_head_at_a_time(
     value: Float[Array, "B n W H K"],
     random_blocks: Int[Array, "H n R"],
 ) -> Float[Array, "b W h _ K"]:
-    """Attend with one head of each device (h of them) after the other, and anew to differentiate.
+    """Attend with one head per device (h in total) at a time, recomputed in the backward pass.
 
-    The chosen keys and the scores of all heads would be the most memory of a layer, and fall out of
-    a CPU's caches.
+    The chosen keys and the scores of all heads would take most of a layer's memory, and not fit
+    into a CPU's caches.
     """
 
     def apart(x: Array, *, axis: int) -> Array:
@@ -174,7 +177,7 @@ def _ends(
     mask: AttentionMask,
     **settings: Any,
 ) -> Float[Array, "B 2 W H K"]:
-    """The values of the first and the last block, which attend to all keys."""
+    """Return the weighted values of the first and the last block, which attend to all keys."""
 
     def both(x: Float[Array, "B n W ..."]) -> Float[Array, "B S ..."]:
         return jnp.concatenate([x[:, 0], x[:, -1]], axis=1)
@@ -186,13 +189,13 @@ def _ends(
 
 @dataclasses.dataclass(frozen=True)
 class _Chosen:
-    """The blocks of keys of each block of queries, side by side."""
+    """Gathers the blocks of keys that each block of queries attends to, concatenated."""
 
     pattern: Pattern
     random_blocks: Int[Array, "H n R"]
 
     def keys(self, x: Float[Array, "B n W H K"]) -> Float[Array, "B n S H K"]:
-        """Keys or values of the blocks."""
+        """Return the keys or values of the chosen blocks."""
         parts = []
         if "global" in self.pattern.parts:
             parts += [jnp.broadcast_to(end, x.shape) for end in (x[:, :1], x[:, -1:])]
@@ -210,7 +213,7 @@ class _Chosen:
     def masks(
         self, keys: Int[Array, "B n W"], queries: Int[Array, "B n W"] | None
     ) -> Bool[Array, "B n H W S"]:
-        """Which keys of the blocks are in the segment of each query, and not there twice."""
+        """Return which chosen keys are in the segment of each query, counting no key twice."""
         number, width = keys.shape[1:]
         heads = self.random_blocks.shape[0]
         per_head = jnp.broadcast_to(keys[..., None, None], (*keys.shape, heads, 1))
@@ -221,7 +224,7 @@ class _Chosen:
         return (found[:, :, :, None] == queries[:, :, None, :, None]) & (found[:, :, :, None] > 0)
 
     def _once(self, number: int) -> Bool[np.ndarray, "n blocks"]:
-        """False for neighbors beyond the text, and for those that are there as global blocks."""
+        """Return False for neighbors outside the text, or included as global blocks."""
         query = np.arange(number)
         parts = []
         is_global = "global" in self.pattern.parts

@@ -1,4 +1,4 @@
-"""Attention one head after the other, in blocks of queries where it is causal, for CPUs."""
+"""Attention for CPUs: one head at a time, and in blocks of queries if it is causal."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from t5x_like.models.attention.masks import AttentionMask, ComputedMask
 from t5x_like.models.broadcast import sum_to
 from t5x_like.models.matrix_product import float32_sums
 
-_QUERIES = 128  # of a block
+_QUERIES = 128  # per block
 
 
 def _blockwise(
@@ -29,16 +29,18 @@ def _blockwise(
     dropout_rng: Array | None = None,
     dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
-    """Attention with the scores of one head of each device, computed anew to differentiate.
+    """Compute attention for one head per device at a time; recompute scores in the backward pass.
 
-    They stay in a CPU's caches, where those of all heads do not. Under a causal mask a block of 128
-    queries has the scores of the keys up to its end alone: almost half are never computed.
+    The scores of one head fit into a CPU's caches; the scores of all heads do not. Under a causal
+    mask a block of 128 queries computes only the scores of the keys up to its end, which saves
+    almost half.
 
-    The backward pass is that of Dao et al. 2022 (FlashAttention, appendix B.2): with the largest
-    score of each query and its sum kept, it has no maximum and no sum over keys.
+    The backward pass follows Dao et al. 2022 (FlashAttention, appendix B.2): the largest score and
+    the sum of exponentials of each query are saved, so it needs no maximum and no sum over keys.
 
-    Dropout with one mask for all queries of a head, T5's, is dropout of the values: the weights of
-    a dropped key are dropped for every query. With a mask for each query attention is dense.
+    Dropout with one mask for all queries of a head, as in T5, is computed as dropout of the values:
+    the weights of a dropped key are dropped for every query. With a separate dropout mask for each
+    query, or dropout with grouped heads, attention is dense.
     """
     settings: dict[str, Any] = {"bias": bias, "mask": mask, "scale": scale}
     drops = dropout_rng is not None and dropout > 0.0
@@ -63,7 +65,7 @@ def _blockwise(
 
 
 def _leaves_to_dense(*, queries: int, keys: int, bias: Any, mask: AttentionMask) -> bool:
-    """One block of queries or fewer: the scores are few."""
+    """Return whether to use dense attention: for one block of queries the scores are few."""
     del keys, bias, mask
     return queries <= _QUERIES
 
@@ -72,7 +74,7 @@ blockwise_core = Core(_blockwise, has_scores=True, leaves_to_dense=_leaves_to_de
 
 
 def _is_causal(query: Array, keys_values: KeyValues, mask: AttentionMask) -> bool:
-    """Whether no query attends to a key of a later slot, where query t and key t are in slot t."""
+    """Return whether the mask is causal, with query t and key t both in slot t."""
     return (
         type(mask) is AttentionMask
         and mask.visibility == "causal"
@@ -90,10 +92,10 @@ def _by_head(
     scale: float,
     causal: bool,
 ) -> Float[Array, "B T H K"]:
-    """Attention for one head of keys of each device after the other.
+    """Compute attention for one key head per device at a time.
 
     Args:
-        terms: arrays [B, H, T, S], of which an axis may be 1.
+        terms: `bias` and `allowed`, [B, H, T, S] or None; their axes may be 1.
     """
     groups = keys_values.key.shape[1]
     at_once = partitioning.parts("activation_kv_heads")
@@ -117,7 +119,7 @@ def _by_head(
 
 
 class _Operands(NamedTuple):
-    """What attention is computed from; an axis of `bias` and of `allowed` may be 1."""
+    """The inputs of attention; axes of `bias` and of `allowed` may be 1."""
 
     query: Float[Array, "B T H K"]
     keys_values: KeyValues
@@ -129,7 +131,7 @@ class _Operands(NamedTuple):
         return masked_scores(self.query, self.keys_values, bias=self.bias, mask=mask, scale=scale)
 
     def block(self, queries: slice, keys: slice) -> "_Operands":
-        """Those of some queries and of some keys."""
+        """Return the operands of some queries and some keys."""
 
         def cut(x: Array | None) -> Array | None:
             if x is None:
@@ -146,7 +148,7 @@ class _Operands(NamedTuple):
 
 
 class _Attended(NamedTuple):
-    """The output, and what gives the weights again: exp(scores - largest) / total."""
+    """The output, and the terms to recompute the weights, exp(scores - largest) / total."""
 
     output: Float[Array, "B T H K"]
     largest: Float[Array, "B H T"]
@@ -174,7 +176,7 @@ _attend.defvjp(_forward, _backward)
 
 
 def _weighted(operands: _Operands, *, scale: float) -> _Attended:
-    """Attention of all queries to all keys."""
+    """Compute attention of all queries to all keys."""
     scores = operands.scores(scale)
     largest = jnp.max(scores, axis=-1)
     weights = jnp.exp(scores - largest[..., None])
@@ -188,9 +190,9 @@ def _weighted(operands: _Operands, *, scale: float) -> _Attended:
 def _gradients(
     operands: _Operands, attended: _Attended, gradient: Float[Array, "B T H K"], *, scale: float
 ) -> _Operands:
-    """The gradients of the operands, from that of the output."""
+    """Return the gradients of the operands, from the gradient of the output."""
     query, key, value = operands.query, operands.keys_values.key, operands.keys_values.value
-    # Of the sum of the values before its division, so that the weights need not be divided either.
+    # Divide the gradient by the sums of exponentials, so that the weights need not be normalized.
     gradient = gradient / jnp.swapaxes(attended.total, 1, 2)[..., None]
     inner = jnp.swapaxes(jnp.sum(gradient * attended.output, axis=-1), 1, 2)
     gradient = _heads_first(gradient, value)
@@ -216,9 +218,9 @@ def _gradients(
 def _heads_first(
     x: Float[Array, "B T H K"], keys: Float[Array, "B G S K"]
 ) -> Float[Array, "B G R T K"]:
-    """Queries, or what is theirs, by the heads of the keys and in their type.
+    """Group arrays of queries by the G key heads, heads first, in the dtype of the keys.
 
-    A product of scores and keys then gives queries without a transposed copy of the scores.
+    Products of scores and keys then give arrays in this layout, without transposing the scores.
     """
     batch, length, _, width = x.shape
     x = x.reshape(batch, length, keys.shape[1], -1, width)
@@ -233,20 +235,20 @@ def _positions_first(x: Float[Array, "B G R T K"]) -> Float[Array, "B T H K"]:
 def _grouped(
     scores: Float[Array, "B H T S"], keys: Float[Array, "B G S K"]
 ) -> Float[Array, "B G R T S"]:
-    """The scores by the heads of the keys, in their type."""
+    """Group scores by the G key heads, in the dtype of the keys."""
     batch, _, *pairs = scores.shape
     return scores.reshape(batch, keys.shape[1], -1, *pairs).astype(keys.dtype)
 
 
 def _blocks(length: int) -> Iterator[tuple[slice, slice]]:
-    """The queries of each block, and the keys up to their end."""
+    """Yield the queries of each block, and the keys up to its end."""
     for begin in range(0, length, _QUERIES):
         end = min(begin + _QUERIES, length)
         yield slice(begin, end), slice(end)
 
 
 def _attend_to_blocks(operands: _Operands, *, scale: float) -> _Attended:
-    """Attention of blocks of queries to the keys up to the end of each."""
+    """Compute attention of each block of queries to the keys up to its end."""
     blocks = _blocks(operands.query.shape[1])
     parts = [_weighted(operands.block(*block), scale=scale) for block in blocks]
     output, *sums = zip(*parts, strict=True)
@@ -255,7 +257,7 @@ def _attend_to_blocks(operands: _Operands, *, scale: float) -> _Attended:
     )
 
 
-# `training.flops` knows the program by its name, and counts the pairs that it leaves out.
+# `training.flops` finds the jitted function by name, and adds the pairs that it skips.
 _attend_to_blocks.__name__ = f"causal_blocks_of_{_QUERIES}"
 _causal_blocks = jax.jit(_attend_to_blocks, static_argnames="scale")
 
@@ -263,7 +265,7 @@ _causal_blocks = jax.jit(_attend_to_blocks, static_argnames="scale")
 def _gradients_of_blocks(
     operands: _Operands, attended: _Attended, gradient: Float[Array, "B T H K"], *, scale: float
 ) -> _Operands:
-    """The gradients of the operands of `_attend_to_blocks`."""
+    """Return the gradients of the operands of `_attend_to_blocks`."""
     parts, length = [], operands.query.shape[1]
     for queries, keys in _blocks(length):
         of_block = _Attended(

@@ -16,10 +16,10 @@ KEY_AXES = ("activation_batch", "activation_kv_heads", "activation_length", None
 
 @flax.struct.dataclass
 class KeyValues:
-    """Keys and values of one layer, also as this layer's cache.
+    """Keys and values of one layer, also used as the layer's cache.
 
-    Heads come first, as the products read them: a cache that lies otherwise is copied at each token
-    that is generated.
+    Heads come before positions, in the order that the products read: in another layout the cache
+    would be copied for each generated token.
     """
 
     key: Float[Array, "B G S K"]
@@ -29,20 +29,20 @@ class KeyValues:
     def from_positions(
         cls, key: Float[Array, "B S G K"], value: Float[Array, "B S G K"]
     ) -> "KeyValues":
-        """Keys and values that lie position by position."""
+        """Make keys and values from arrays with positions before heads."""
         return cls(key=jnp.swapaxes(key, 1, 2), value=jnp.swapaxes(value, 1, 2))
 
     def by_position(self) -> tuple[Float[Array, "B S G K"], Float[Array, "B S G K"]]:
-        """The keys and the values, position by position."""
+        """Return the keys and the values, with positions before heads."""
         return jnp.swapaxes(self.key, 1, 2), jnp.swapaxes(self.value, 1, 2)
 
     @property
     def length(self) -> int:
-        """S."""
+        """S, the number of keys."""
         return self.key.shape[2]
 
     def write(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
-        """A copy with `new` (one or more slots) written from `slot` on."""
+        """Return a copy with `new` (one or more slots) written from `slot` on."""
 
         def update(old: Array, fresh: Array) -> Array:
             old = jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=2)
@@ -51,7 +51,7 @@ class KeyValues:
         return jax.tree.map(update, self, new)
 
     def write_ring(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
-        """A copy with `new` written to these W slots as a ring: slot s is at place s modulo W."""
+        """Return a copy with `new` written to these W entries as a ring: slot s at s modulo W."""
         size, length = self.length, new.length
         kept = min(size, length)
         places = (slot + length - kept + jnp.arange(kept)) % size
@@ -63,7 +63,7 @@ class KeyValues:
         return jax.tree.map(update, self, new)
 
     def append(self, new: "KeyValues") -> "KeyValues":
-        """These slots, then the new ones."""
+        """Concatenate these slots and the slots of `new`."""
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)], 2), self, new)
 
 
@@ -71,28 +71,28 @@ class KeyValues:
 class LayerCache:
     """One layer's cache: keys and values of the positions so far, and of the encoder's output.
 
-    Of `memory` there is one row for all rows of `own` that continue one prompt, side by side.
+    `memory` has one row per prompt; `own` has adjacent rows for the beams or samples of a prompt.
     """
 
     own: KeyValues
     memory: KeyValues | None = None
 
     def repeat(self, times: int) -> "LayerCache":
-        """Each row of `own` so many times."""
+        """Repeat each row of `own` `times` times."""
         own = jax.tree.map(lambda x: jnp.repeat(x, times, axis=x.ndim - 4), self.own)
         return dataclasses.replace(self, own=own)
 
     def reorder(self, rows: Int[Array, " B"]) -> "LayerCache":
-        """The cache of other rows of the same prompts."""
-        # Layers may be stacked before the rows.
+        """Select rows of `own`; each new row must be of the same prompt."""
+        # Scanned layers add an axis before the rows.
         own = jax.tree.map(lambda x: jnp.take(x, rows, axis=x.ndim - 4), self.own)
         return dataclasses.replace(self, own=own)
 
     def from_slots(self, slots: Int[Array, "B S"]) -> "LayerCache":
-        """The cache in which slot s of row b has what is in slot `slots[b, s]` now.
+        """Return a cache with the content of slot `slots[b, s]` in slot s of row b.
 
         Raises:
-            ValueError: the layer has other slots, those of its window.
+            ValueError: the layer has a window, and so keeps fewer slots.
         """
 
         def take(x: Array) -> Array:
@@ -109,19 +109,19 @@ class LayerCache:
 
 @flax.struct.dataclass
 class Cache:
-    """The key-value cache of all layers, in S slots that all rows fill together.
+    """The key-value cache of all layers, with S slots that all rows fill in step.
 
     Prompts are left-padded, so that they end in the same slot; positions are counted from the first
     token of each row.
 
     Attributes:
-        layers: keys and values: [N, B, G, S, K] for a scanned stack; for a looped one a tuple of
-            [B, G, S, K], which are updated in place.
-        real: slots that hold a token and no padding.
+        layers: keys and values, [N, B, G, S, K] for a scanned stack; for an unrolled stack a tuple
+            of [B, G, S, K], which are updated in place.
+        real: True in slots that hold a token, not padding.
         starts: the slot of each row's first token.
         length: the number of slots in use.
-        memory_real: places of the encoder's output that are no padding, one row for all beams or
-            samples of a prompt; or None without an encoder.
+        memory_real: True at positions of the encoder's output that are not padding, with one row
+            per prompt; None without an encoder.
     """
 
     layers: PyTree
@@ -131,7 +131,7 @@ class Cache:
     memory_real: Bool[Array, "P M"] | None = None
 
     def repeat(self, times: int) -> "Cache":
-        """Each row so many times, side by side: the samples or beams of its prompt."""
+        """Repeat each row `times` times, adjacently, for the samples or beams of its prompt."""
         return dataclasses.replace(
             self,
             layers=self._each_layer(lambda layer: layer.repeat(times)),
@@ -140,7 +140,7 @@ class Cache:
         )
 
     def reorder(self, rows: Int[Array, " B"]) -> "Cache":
-        """The cache whose row i is row `rows[i]` of this one, which is of the same prompt."""
+        """Return a cache whose row i is this cache's row `rows[i]`, a row of the same prompt."""
         return dataclasses.replace(
             self,
             layers=self._each_layer(lambda layer: layer.reorder(rows)),
@@ -149,9 +149,9 @@ class Cache:
         )
 
     def moved(self, by: Int[Array, " B"]) -> "Cache":
-        """Each row `by` slots further right: rows of several lengths then end in the same slot.
+        """Move each row `by` slots to the right, so that rows of different lengths end together.
 
-        Positions count from the first token of a row, so they stay, and so do distances.
+        Positions count from the first token of a row, so positions and distances do not change.
 
         Raises:
             ValueError: a layer has a window.
@@ -169,12 +169,12 @@ class Cache:
     def push(
         self, real: Bool[Array, "B T"], *, visibility: Visibility, first: bool = False
     ) -> tuple["Cache", AttentionMask, Int[Array, "B T"]]:
-        """Add T slots: the cache with them, their mask and their positions.
+        """Add T slots; return the new cache, and the mask and positions of the new slots.
 
         Args:
-            real: False where a slot holds padding.
-            first: the cache is empty, and the mask covers only the new slots (`Shared.first`);
-                otherwise it covers all slots.
+            real: False in slots that hold padding.
+            first: whether the cache is empty; the mask then covers only the new slots
+                (`Shared.first`), and otherwise all slots.
         """
         slot = 0 if first else self.length
         slots = jax.lax.dynamic_update_slice_in_dim(self.real, real, slot, axis=1)
@@ -195,7 +195,7 @@ def open_cache(
     slots: int,
     memory_real: Bool[Array, "B M"] | None = None,
 ) -> Cache:
-    """An empty cache for prompts.
+    """Make an empty cache for prompts.
 
     Raises:
         ValueError: the prompt is longer than the cache.

@@ -16,26 +16,27 @@ from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.broadcast import broadcast_to
 from t5x_like.models.matrix_product import local_product
 
-# The name of the outputs of attention, and of what goes into it, for `Compute.remat`.
+# The checkpoint name of the inputs and outputs of attention, for `Compute.remat`.
 KEPT = "attention"
 
-# The score of a masked key. Finite, so that a query without any key (padding) gives a mean and not
-# NaN.
+# The score of a masked key. It is finite, so that a query without keys (padding) yields the mean of
+# the values rather than NaN.
 MASKED = -1e9
 
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """Computes softmax(scale * q k^T + bias) v under a mask.
+    """An implementation of softmax(scale * q k^T + bias) v under a mask.
 
     Attributes:
-        compute: what a call of the core calls.
-        names_output: what the backward pass needs of the output is named `KEPT` by the core.
-        has_scores: all scores are computed at once, so that they can be collected.
-        knows_windows: of a mask with a window, only the scores within it are computed.
-        knows_relative_bias: the bias may be a `RelativeBias`, and is computed from its table.
-        leaves_to_dense: whether `dense_core` computes attention of so many queries over so many
-            keys in its place, from the bias and the mask.
+        compute: the attention function.
+        names_output: whether it already calls `checkpoint_name(..., KEPT)` on the outputs that the
+            backward pass needs, so that `remat` can save them.
+        has_scores: whether attention scores can be collected with this core.
+        knows_windows: whether it computes only the scores within a mask's window.
+        knows_relative_bias: whether the bias may be a `RelativeBias`, computed from its table.
+        leaves_to_dense: a function (queries, keys, bias, mask) -> whether dense attention runs
+            instead; None for never.
     """
 
     compute: Callable[..., Float[Array, "B T H K"]]
@@ -57,12 +58,12 @@ class Core:
         dropout_rng: Array | None = None,
         dropout_broadcast: bool = False,
     ) -> Float[Array, "B T H K"]:
-        """The weighted values.
+        """Return the weighted values.
 
         Args:
             dropout: rate at which attention weights are set to 0.
-            dropout_rng: None for no dropout.
-            dropout_broadcast: all queries of a head have the same dropout mask.
+            dropout_rng: the dropout key; None for no dropout.
+            dropout_broadcast: whether all queries of a head share one dropout mask.
         """
         queries, keys = query.shape[1], keys_values.length
         compute = self.compute
@@ -97,9 +98,9 @@ def _dense(
     dropout_rng: Array | None = None,
     dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
-    """Attention through the full score matrix, softmax in float32 (Vaswani et al. 2017, eq. 1).
+    """Attend through the full score matrix, softmax in float32 (Vaswani et al. 2017, eq. 1).
 
-    Query heads are grouped over the G heads of keys (G = H is multi-head, G = 1 multi-query).
+    The H query heads share G key heads (G = H is multi-head attention, G = 1 multi-query).
     """
     scores = masked_scores(query, keys_values, bias=bias, mask=mask, scale=scale)
     return weighted_values(
@@ -123,17 +124,17 @@ def masked_scores(
     mask: AttentionMask,
     scale: float,
 ) -> Float[Array, "B H T S"]:
-    """The float32 scores before the softmax: scale * q k^T + bias, and `MASKED` under the mask."""
+    """Return the float32 scores before the softmax, scale * q k^T + bias, or `MASKED`."""
     batch, targets, heads, width = query.shape
     groups, sources = keys_values.key.shape[1:3]
-    # Scaling the query is T*H*K products; scaling the scores would be T*S*H.
+    # Scaling the query takes T*H*K multiplications; scaling the scores would take T*S*H.
     query = (query if scale == 1.0 else query * scale).reshape(
         batch, targets, groups, heads // groups, width
     )
     scores = local_product("BTGRK,BGSK->BGRTS", query, keys_values.key)
     scores = scores.reshape(batch, heads, targets, sources)
     if bias is not None:
-        # Its gradient is a product of float32 arrays on a CPU, for float32 networks alone.
+        # The gradient of `broadcast_to` is a float32 product on a CPU: only for float32 networks.
         float32 = query.dtype == jnp.float32
         bias = bias.astype(scores.dtype)
         scores = scores + (broadcast_to(bias, scores.shape) if float32 else bias)
@@ -150,7 +151,7 @@ def weighted_values(
     dropout_rng: Array | None = None,
     dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
-    """The values weighted by the softmax of the scores, in `dtype`."""
+    """Return the values weighted by the softmax of the scores, in `dtype`."""
     batch, heads, targets, sources = scores.shape
     groups, width = keys_values.value.shape[1], keys_values.value.shape[3]
     weights = jax.nn.softmax(scores, axis=-1).astype(dtype)
@@ -164,10 +165,10 @@ def weighted_values(
 
 
 def drop_keys(keys_values: KeyValues, *, heads: int, rate: float, rng: Array) -> KeyValues:
-    """Dropout with one mask for all queries of a head, T5's, as dropout of the values.
+    """Apply dropout with one mask for all queries of a head, as in T5, to the values.
 
-    The weights of a dropped key are dropped for every query. The draws are those of `dense_core`;
-    keys have as many heads as queries.
+    The weights of a dropped key are dropped for every query. The random numbers are the same as in
+    `dense_core`. Keys must have as many heads as queries.
     """
     batch, _, keys, _ = keys_values.key.shape
     keep = jax.random.bernoulli(rng, 1.0 - rate, (batch, heads, 1, keys))
@@ -176,19 +177,19 @@ def drop_keys(keys_values: KeyValues, *, heads: int, rate: float, rng: Array) ->
 
 
 def masked_as_zero(scores: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The scores with 0 at the places that are masked, as TinyBERT compares them.
+    """Return the scores with 0 where they are masked, for TinyBERT's loss.
 
     Jiao et al. 2019, section 3.1, equation 7, and the authors' code.
     """
     return jnp.where(scores > MASKED / 2, scores, 0.0)
 
 
-# ---- Windows: each query attends to a window, and only those scores are computed.
+# ---- Windows: each query attends to a window, and only the scores near it are computed.
 
 
 def for_window(core: Core, *, bias: Any, mask: AttentionMask) -> Any:
-    """The core itself, or within bands where the mask has a window that the core does not know."""
-    # A cache's keys are in no order, and no more than the few queries need.
+    """Return the core, or `banded` if the mask has a window that the core does not know."""
+    # Not for a cache: its keys are not in order, and there are no more than its queries need.
     alone = bias is None and mask.key_slots is None
     if mask.window is None or core.knows_windows or not alone:
         return core
@@ -196,11 +197,12 @@ def for_window(core: Core, *, bias: Any, mask: AttentionMask) -> Any:
 
 
 def banded(core: Any, *, window: int) -> Any:
-    """Make a core compute only the scores within a window, for self-attention under a causal mask.
+    """Make a core compute only the scores near a window, for causal self-attention.
 
-    The slots are cut into blocks of W = `window`. The queries of a block attend to keys of their
-    own and of the previous block, so `core` computes T x 2W scores in place of T x T (Child et al.
-    2019, section 4; Beltagy et al. 2020, section 3.1). The mask cuts off the edges of the band.
+    The slots are divided into blocks of W = `window`. The queries of a block attend to keys of
+    their own and of the previous block, so `core` computes T x 2W scores instead of T x T (Child et
+    al. 2019, section 4; Beltagy et al. 2020, section 3.1). The mask removes the keys outside the
+    window.
     """
     return functools.partial(_banded, core=core, window=window)
 
@@ -234,7 +236,7 @@ def _banded(
 
     of_queries, of_keys = mask.segments(batch=batch, queries=length, keys=length)
     reading, read = own(of_queries), with_previous(of_keys)
-    # Slots within a pair of blocks: the queries are those of the second.
+    # Slots within a pair of blocks: the queries are in the second block.
     distance = window + jnp.arange(window)[:, None] - jnp.arange(2 * window)[None, :]
     band = (distance >= 0) & (distance < window)
     allowed = band & (reading[:, :, None] == read[:, None, :]) & (read[:, None, :] > 0)

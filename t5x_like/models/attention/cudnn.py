@@ -12,10 +12,10 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import Core, drop_keys
 from t5x_like.models.attention.masks import AttentionMask
 
-_WIDEST = 128  # heads that the kernel has on every GPU from Ampere on, forward and backward
-_WIDEST_ON_HOPPER = 256  # and on those of compute capability 9.0 and above
+_WIDEST = 128  # the head width that the kernel supports from Ampere on, forward and backward
+_WIDEST_ON_HOPPER = 256  # from compute capability 9.0 on
 _HOPPER = 9.0
-_BITS = 12  # of a segment: a row has fewer than 4,096
+_BITS = 12  # of a segment number: a row has fewer than 4,096 segments
 _FEATURES = 2 * _BITS
 
 
@@ -30,26 +30,27 @@ def _cudnn(
     dropout_rng: Array | None = None,
     dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
-    """Attention through cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
+    """Compute attention with cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
 
-    The kernel gets the mask in the cheapest form that it has, so that a bias [1, H, T, S] and its
-    gradient stay what they are, and no array is larger:
+    The kernel gets the mask in the cheapest form that it supports, so that a bias [1, H, T, S] and
+    its gradient are not expanded to every row:
 
     - causality and a causal window are settings of the kernel;
     - padding at the end of rows (`AttentionMask.padding`) is a length for each row;
     - packed rows, and padding elsewhere, are segments: `_attend_within_segments`;
-    - everything else is a matrix [B, 1, T, S] that is added to the scores, and with a bias one of
-      [B, H, T, S]: prefixes, ranges, trees and other masks of their own kind, a cache's slots and
-      offsets, and segments where heads are wider than 104, or 232 from Hopper on.
+    - everything else is a matrix [B, 1, T, S] that is added to the scores, or [B, H, T, S] with a
+      bias: prefixes, subclasses of `AttentionMask` (ranges, branches, computed masks), a cache's
+      slots and offsets, and segments if heads are wider than 104, or 232 from Hopper on.
 
-    Dropout with one mask for all queries of a head, T5's, is dropout of the values, with the draws
-    of `dense_core`. Dropout of single weights is refused: the seed of JAX's binding is a constant
-    of the program, the same in each step and layer, and cuDNN's numbers depend on how often the
-    kernel ran before, so that a resumed run, or a layer computed again under remat, has others.
+    Dropout with one mask for all queries of a head, as in T5, is computed as dropout of the values,
+    with the random numbers of `dense_core`. Dropout of single weights is rejected: the seed of
+    JAX's binding is a compile-time constant, the same in each step and layer, and cuDNN's random
+    numbers depend on how often the kernel ran before, so that a resumed run, or a layer recomputed
+    under remat, would have different numbers.
 
     Raises:
-        ValueError: float32, which the kernel does not support; dropout of single weights, or any
-            dropout with grouped heads.
+        ValueError: the dtype is float32, which the kernel does not support; or there is dropout of
+            single weights, or any dropout with grouped heads.
     """
     drops = dropout_rng is not None and dropout > 0.0
     if problem := _problem(query, keys_values, drops=drops, dropout_broadcast=dropout_broadcast):
@@ -64,7 +65,7 @@ def _cudnn(
         allowed = mask.dense(queries=length, keys=keys_values.length)
         return _kernel(*rows, bias=bias, mask=allowed, scale=scale)
     settings: dict[str, Any] = {"scale": scale, "is_causal": mask.visibility == "causal"}
-    if mask.window is not None:  # its own slot is not counted here
+    if mask.window is not None:  # cuDNN does not count the query's own slot
         settings["local_window_size"] = (mask.window - 1, 0)
     if mask.key_segments is None:
         return _kernel(*rows, bias=bias, **settings)
@@ -80,7 +81,11 @@ def _cudnn(
 
 
 def _leaves_to_dense(*, queries: int, keys: int, bias: Any, mask: AttentionMask) -> bool:
-    """One query, as in decoding, and with a bias odd lengths, which the kernel does not train."""
+    """Return whether to use dense attention.
+
+    It is used for one query, as in decoding, and with a bias for odd lengths, for which the kernel
+    has no backward pass.
+    """
     del mask
     return queries == 1 or (bias is not None and (queries % 2 == 1 or keys % 2 == 1))
 
@@ -95,10 +100,10 @@ def fits(
     dropout: float,
     dropout_broadcast: bool,
 ) -> bool:
-    """Whether `auto` takes the kernel on a GPU: an NVIDIA GPU, and it computes this attention.
+    """Return whether `auto` uses the kernel: on an NVIDIA GPU, if it supports this attention.
 
     Args:
-        dropout: 0 where nothing is dropped.
+        dropout: the rate; 0 in evaluation.
     """
     drops = {"drops": dropout > 0.0, "dropout_broadcast": dropout_broadcast}
     return partitioning.device_kind().startswith("NVIDIA") and not _problem(
@@ -109,7 +114,7 @@ def fits(
 def _problem(
     query: Array, keys_values: KeyValues, *, drops: bool, dropout_broadcast: bool
 ) -> str | None:
-    """What the kernel does not have."""
+    """Return what the kernel does not support about this attention, or None."""
     if query.dtype not in (jnp.bfloat16, jnp.float16):
         return (
             f"needs model.dtype='bfloat16', not {query.dtype}; "
@@ -125,13 +130,13 @@ def _problem(
 
 
 def _widest() -> int:
-    """The widest heads that JAX's binding accepts: it reads the GPU of this process."""
+    """Return the widest heads that JAX's binding accepts on the GPU of this process."""
     capability = float(getattr(jax.local_devices()[0], "compute_capability", 0.0))
     return _WIDEST_ON_HOPPER if capability >= _HOPPER else _WIDEST
 
 
 def _is_plain(mask: AttentionMask) -> bool:
-    """Whether segments, causality from slot 0 on and a causal window are all of the mask."""
+    """Return whether the mask has only segments, causality from slot 0 on and a causal window."""
     return (
         type(mask) is AttentionMask
         and mask.prefix is mask.key_slots is None
@@ -143,9 +148,9 @@ def _is_plain(mask: AttentionMask) -> bool:
 def _lengths(
     segments: Int[Array, "B S"], *, queries: int
 ) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
-    """The lengths of the rows' queries, all of them, and of their keys: at least one."""
+    """Return each row's number of queries, including padding, and of real keys, at least 1."""
     real = jnp.maximum(jnp.sum(segments > 0, axis=1, dtype=jnp.int32), 1)
-    # Divided as the rows are: the kernel of a device reads the lengths of its own rows.
+    # Sharded like the rows: the kernel of a device reads the lengths of its rows.
     return tuple(
         nn.with_logical_constraint(lengths, ("activation_batch",))
         for lengths in (jnp.full_like(real, queries), real)
@@ -163,20 +168,20 @@ def _attend_within_segments(
     scale: float,
     **settings: Any,
 ) -> Float[Array, "B T H K"]:
-    """Attention where a query attends to the keys of its own segment, without a mask.
+    """Compute attention within segments, without a mask array.
 
-    Queries and keys get features of their segment's number: for each bit a pair whose products are
-    all 0 where the bits agree, and far below every score where they do not. So the scores within a
-    segment are exact, and the weights of others are 0.
+    Queries and keys get extra features that encode their segment's number: for each bit a pair of
+    features whose products sum to 0 if the bits agree, and to a number far below every score if
+    they do not. So the scores within a segment are exact, and the weights of other segments are 0.
 
-    JAX's binding has offsets of segments, too. They need their number when the program is compiled
-    and a Hopper GPU, have strides of the queries' heads for grouped keys as well (JAX 0.10.2), and
-    their tests have no bias.
+    JAX's binding also supports segment offsets. But they need the number of segments at compile
+    time and a Hopper GPU, use the strides of the query heads also for grouped keys (JAX 0.10.2),
+    and are not tested with a bias.
     """
     width = query.shape[-1]
     shifts = jnp.arange(_BITS)
     asked, kept = ((segments[..., None] >> shifts) & 1 for segments in (own, read))
-    # 2^20 together, and each a number of float16.
+    # The product of both factors is 2^20, and each factor fits into float16.
     of_queries = jnp.concatenate([asked, 1 - asked], axis=-1) * (2.0**10 / scale)
     of_keys = jnp.concatenate([1 - kept, kept], axis=-1) * -(2.0**10)
 
@@ -185,14 +190,14 @@ def _attend_within_segments(
         features = jnp.broadcast_to(features[:, :, None].astype(x.dtype), shape)
         return jnp.concatenate([x, features], axis=-1)
 
-    # Values are as wide as keys on every GPU but Hopper, so they get zeros.
+    # Except on Hopper the kernel needs values as wide as keys, so pad them with zeros.
     wide = jnp.pad(value, [(0, 0)] * 3 + [(0, _FEATURES)])
     return _kernel(
         beside(query, of_queries), beside(key, of_keys), wide, bias=bias, scale=scale, **settings
     )[..., :width]
 
 
-# `training.flops` knows the program by its name, and does not count the features.
+# `training.flops` finds the jitted function by name, and does not count the extra features.
 _attend_within_segments.__name__ = f"attention_beside_{_FEATURES}_features"
 _within_segments = jax.jit(
     _attend_within_segments, static_argnames=("scale", "is_causal", "local_window_size")

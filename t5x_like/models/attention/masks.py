@@ -15,20 +15,24 @@ Padding = Literal["anywhere", "at_end"]
 class AttentionMask:
     """The keys that each query attends to; `dense` builds the matrix for cores that need it.
 
-    A query attends to a key when both have the same segment (0 is padding) and the visibility
-    allows it: `full` always, `causal` when the key's slot is not after the query's, `prefix` as
-    causal, and also to every key of the prefix (Raffel et al. 2020, figure 3).
+    A query attends to a key if both have the same segment (0 is padding) and the visibility allows
+    it: `full` allows every key, `causal` the keys whose slot is not after the query's slot, and
+    `prefix` the same and every key of the prefix (Raffel et al. 2020, figure 3).
 
-    Slots, not positions, order causality: query t sits in slot `offset + t`, key s in slot s.
-    They are the same within a segment up to a shift, and a cache has one slot for all rows.
+    Causality is defined by slots, not by positions: query t is in slot `offset + t`, key s in slot
+    s. Within a segment slots and positions differ only by a shift, and in a cache all rows write to
+    the same slot.
 
     Attributes:
-        offset: the slot of the first query; None for slot 0. A number would be an unknown of the
-            program inside `jax.checkpoint`, and cores choose by slot 0.
-        key_slots: the slots of the keys where these are not 0, 1, ...; below 0 there is no key.
-        window: a query attends only to the keys of this many slots, its own the last; None: all.
-        padding: `at_end` promises that no key of a row is after its first one with segment 0, so
-            that a core may read a length for it.
+        query_segments: None if the queries attend to all keys whose segment is not 0.
+        key_segments: None if no key is padding.
+        prefix: True at the keys of the prefix.
+        offset: the slot of the first query; None for slot 0. The number 0 would become a traced
+            value inside `jax.checkpoint`, but cores must know statically whether it is slot 0.
+        key_slots: the slots of the keys, if not 0, 1, ...; a negative slot means no key.
+        window: a query attends only to the last `window` slots up to its own; None: all.
+        padding: `at_end` guarantees that in each row all padding (segment 0) follows the keys, so
+            that a core may use a length instead of segments.
     """
 
     query_segments: Int[Array, "B T"] | None = None
@@ -46,11 +50,11 @@ class AttentionMask:
         return 0 if self.offset is None else self.offset
 
     def keys(self, queries: int) -> int:
-        """S, for self-attention with that many queries."""
+        """Return S, the number of keys, for self-attention with this number of queries."""
         return queries if self.key_segments is None else self.key_segments.shape[1]
 
     def at_slots(self, slots: Int[Array, " S"]) -> "AttentionMask":
-        """The mask of the keys in these slots, in this order; below 0 there is no key."""
+        """Return the mask of the keys in these slots, in this order; a negative slot is no key."""
 
         def take(rows: Array | None) -> Array | None:
             return None if rows is None else rows[:, jnp.maximum(slots, 0)]
@@ -62,7 +66,7 @@ class AttentionMask:
     def segments(
         self, *, batch: int, queries: int, keys: int
     ) -> tuple[Int[Array, "B T"], Int[Array, "B S"]]:
-        """Segments of queries and keys: a query attends to keys of its own, and to none of 0."""
+        """Return the segments of queries and keys; queries attend within segments other than 0."""
         if self.query_segments is not None and self.key_segments is not None:
             return self.query_segments, self.key_segments
         own, read = (jnp.ones((batch, length), jnp.int32) for length in (queries, keys))
@@ -71,7 +75,7 @@ class AttentionMask:
         return own, read
 
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"] | None:
-        """The matrix for `queries` (T) and `keys` (S), or None when everything is visible."""
+        """Return the matrix for `queries` (T) and `keys` (S), or None if all keys are visible."""
         allowed = None
         if self.query_segments is not None and self.key_segments is not None:
             query, key = self.query_segments[:, :, None], self.key_segments[:, None, :]
@@ -84,7 +88,7 @@ class AttentionMask:
         return None if allowed is None else allowed[:, None]
 
     def _between_slots(self, *, queries: int, keys: int) -> Bool[Array, "B T S"] | None:
-        """The part of the mask that depends on slots; B is 1 if it is the same for all rows."""
+        """Return the part of the mask that depends on slots; B is 1 if all rows are equal."""
         if self.visibility == "full" and self.window is None and self.key_slots is None:
             return None
         key = (jnp.arange(keys) if self.key_slots is None else self.key_slots)[None, None, :]
@@ -102,7 +106,7 @@ class AttentionMask:
 class RangeMask(AttentionMask):
     """An AttentionMask under which a query attends only to the keys of one range of slots.
 
-    Ranges may be traced: one compiled program then serves left-to-right, right-to-left and
+    Ranges may be traced, so that one compiled program serves left-to-right, right-to-left and
     bidirectional masks.
 
     Attributes:
@@ -113,7 +117,7 @@ class RangeMask(AttentionMask):
     last: Int[Array, "B T"]
 
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"]:
-        """The matrix for `queries` (T) and `keys` (S)."""
+        """Return the matrix for `queries` (T) and `keys` (S)."""
         slots = jnp.arange(keys)
         within = (self.first[..., None] <= slots) & (slots <= self.last[..., None])
         within = within[:, None]
@@ -123,23 +127,23 @@ class RangeMask(AttentionMask):
 
 @flax.struct.dataclass(kw_only=True)
 class BranchMask(AttentionMask):
-    """An AttentionMask over a sentence with branches behind some of its words.
+    """An AttentionMask over a sentence with branches inserted after some of its words.
 
-    The visible matrix of Liu et al. 2019 (K-BERT), for self-attention: the words of the sentence,
-    its trunk, attend to each other; a branch attends to itself and to the entity that it belongs
-    to, and this entity to the branch.
+    The visible matrix of Liu et al. 2019 (K-BERT), for self-attention: the words of the sentence
+    (the trunk) attend to each other; a branch attends to itself and to the entity that it belongs
+    to, and the entity attends to its branches.
 
     Attributes:
-        branches: the number of each token's branch, 0 on the trunk.
-        entities: the number of the entity that a token of the trunk is part of, or that a token of
-            a branch belongs to; 0 elsewhere.
+        branches: the number of each token's branch; 0 on the trunk.
+        entities: the number of the entity that a trunk token is part of, or that a branch token
+            belongs to; 0 for other tokens.
     """
 
     branches: Int[Array, "B T"]
     entities: Int[Array, "B T"]
 
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"]:
-        """The matrix for `queries` (T) and `keys` (S), which are the same tokens."""
+        """Return the matrix for `queries` (T) and `keys` (S), which are the same tokens."""
         query, key = self.branches[:, :, None], self.branches[:, None, :]
         same_entity = self.entities[:, :, None] == self.entities[:, None, :]
         one_is_trunk = (query == 0) | (key == 0)
@@ -150,15 +154,15 @@ class BranchMask(AttentionMask):
 
 @flax.struct.dataclass(kw_only=True)
 class ComputedMask(AttentionMask):
-    """A mask that is computed already, such as that of blocks of queries, which are rows here.
+    """A mask given as its matrix, for example for blocks of queries that were made rows.
 
     Attributes:
-        allowed: True where a query attends to a key; an axis may be 1.
+        allowed: True if a query attends to a key; axes may be 1.
     """
 
     allowed: Bool[Array, "B H T S"]
 
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B H T S"]:
-        """The matrix itself."""
+        """Return the matrix."""
         del queries, keys
         return self.allowed

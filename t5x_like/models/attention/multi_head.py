@@ -1,4 +1,4 @@
-"""Multi-head attention with grouped keys, over an interchangeable core."""
+"""Multi-head attention with grouped key heads and an interchangeable core."""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,13 +31,15 @@ class Attention(nn.Module):
         width: K, the width of a head.
         kv_heads: G, the number of key and value heads, which divides H; None: H.
         position: a function of queries or keys and their positions (rotary), or None.
-        window: keys that a query attends to, its own the last; None: all (Child et al. 2019).
-        scale: factor of the dot products; None: K^-0.5. T5 has 1.0 and a smaller initial query.
-        use_bias: whether the projections have a bias, or the names of those that have one out of
-            `query`, `key`, `value` and `out`.
+        window: the number of keys that a query attends to, up to its own; None: all (Child et al.
+            2019).
+        scale: factor of the dot products; None: K^-0.5. T5 uses 1.0 and a smaller initialization of
+            the query kernel.
+        use_bias: whether all projections have a bias, or the names of the projections with a bias:
+            any of `query`, `key`, `value` and `out`.
         query_init, kernel_init, out_init: initializers of the kernels as matrices [D, H*K] and
             [H*K, D].
-        compute: its `dropout` is of the attention weights.
+        compute: its `dropout` applies to the attention weights.
     """
 
     heads: int
@@ -79,7 +81,7 @@ class Attention(nn.Module):
     def keys_values(
         self, context: Float[Array, "B S D"], positions: Int[Array, "B S"] | None = None
     ) -> KeyValues:
-        """The keys and values of a context, for the core or a cache."""
+        """Return the keys and values of a context, for the core or a cache."""
         key, value = self.key(context), self.value(context)
         if self.position is not None:
             key = self.position(key, positions)
@@ -89,7 +91,7 @@ class Attention(nn.Module):
         )
 
     def empty_cache(self, *, batch: int, slots: int) -> KeyValues:
-        """An empty cache, at most as long as the window; needs no parameters."""
+        """Make an empty cache, at most as long as the window; needs no parameters."""
         slots = min(slots, self.window or slots)
         shape = (batch, self.kv_heads or self.heads, slots, self.width)
         dtype = self.compute.dtype
@@ -101,9 +103,10 @@ class Attention(nn.Module):
         """Write new keys and values to the cache.
 
         Args:
-            new: the keys and values of the slots that begin at `mask.first_slot`.
-            mask: over all slots so far; over the new ones where `first`, or without a cache.
-            first: the cache is empty.
+            new: the keys and values of the slots from `mask.first_slot` on.
+            mask: the mask over all slots so far; only over the new slots if `first`, or without a
+                cache.
+            first: whether the cache is empty.
 
         Returns:
             The keys and values to attend to, their mask, and the updated cache.
@@ -117,8 +120,8 @@ class Attention(nn.Module):
         kept = cache.write_ring(new, slot=mask.first_slot)
         if first:
             return new, mask, kept
-        # The new keys follow the ring here, since in the ring they could overwrite keys that the
-        # first new query still attends to.
+        # Attend to the old ring followed by the new keys: in the new ring, new keys could have
+        # overwritten keys that the first new query still attends to.
         size, length = cache.length, new.length
         last = mask.first_slot - 1
         before = last - (last - jnp.arange(size)) % size
@@ -128,7 +131,7 @@ class Attention(nn.Module):
     def __call__(
         self, x: Float[Array, "B T D"], keys_values: KeyValues, **settings: Any
     ) -> Float[Array, "B T D"]:
-        """The output of `attend` without the scores."""
+        """Return the output of `attend` without the scores."""
         return self.attend(x, keys_values, **settings)[0]
 
     @nn.compact
@@ -144,17 +147,17 @@ class Attention(nn.Module):
         deterministic: bool = True,
         with_scores: bool = False,
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B H T S"] | None]:
-        """The output for each position of `x`, and the scores if they are asked for.
+        """Return the output for each position of `x`, and optionally the scores.
 
         Args:
-            keys_values: of the context, from `keys_values`.
-            bias: a `RelativeBias` only where the core knows it.
+            keys_values: the keys and values of the context, from the method `keys_values`.
+            bias: an array, or a `RelativeBias` if the core supports it.
             extra: `Shared.extra`, for `prepare_scores`.
-            with_scores: return the scores before the softmax, float32, `cores.MASKED` where the
-                mask hides the key.
+            with_scores: whether to return the scores before the softmax, float32, with
+                `cores.MASKED` for masked keys.
 
         Raises:
-            ValueError: scores of a core that never computes them all at once.
+            ValueError: `with_scores` with a core that does not compute all scores at once.
         """
         query = self.query(x)
         if self.position is not None:
@@ -177,7 +180,7 @@ class Attention(nn.Module):
         else:
             values = self._core(mask, bias, extra)(query, keys_values, **terms, **dropout)
         values = nn.with_logical_constraint(values, axes)
-        if not self.compute.core.names_output:  # else it would be kept twice
+        if not self.compute.core.names_output:  # otherwise `remat` would save it twice
             values = checkpoint_name(values, KEPT)
         out = Linear(
             (x.shape[-1],),
@@ -210,14 +213,14 @@ class Attention(nn.Module):
         mask: AttentionMask,
         extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Any]:
-        """The query and the bias that the core gets: subclasses add terms of the scores here.
+        """Return the query and the bias for the core; subclasses add terms of the scores here.
 
-        The core computes scale * q k^T + bias, so terms in the bias are scaled here.
+        The core computes scale * q k^T + bias, so terms that are added to the bias must be scaled.
 
         Args:
-            keys_values: the S keys and values, those of a cache among them.
-            mask: the first query is in slot `mask.first_slot`; the keys are in slots 0, 1, ...
-                unless `mask.key_slots` names theirs.
+            keys_values: the S keys and values, including a cache's.
+            mask: the first query is in slot `mask.first_slot`; the keys are in slots 0, 1, ... or
+                in `mask.key_slots`.
             extra: arrays that all layers share (`Shared.extra`), such as a table of relative
                 position embeddings.
         """

@@ -1,4 +1,4 @@
-"""Blocks of tokens beside their neighbors, for attention to near tokens in linear time."""
+"""Blocks of tokens with their neighboring blocks, for local attention in linear time."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 def into_blocks(x: Float[Array, "B L ..."], block: int) -> Float[Array, "B n W ..."]:
-    """Cut rows into n blocks of W = `block` tokens; zeros fill up the last."""
+    """Split rows into n blocks of W = `block` tokens; the last is padded with zeros."""
     batch, length = x.shape[:2]
     number = -(-length // block)
     x = jnp.pad(x, [(0, 0), (0, number * block - length)] + [(0, 0)] * (x.ndim - 2))
@@ -14,16 +14,16 @@ def into_blocks(x: Float[Array, "B L ..."], block: int) -> Float[Array, "B n W .
 
 
 def with_neighbors(x: Float[Array, "B n W ..."]) -> Float[Array, "B n S ..."]:
-    """Each block between those beside it (S = 3 W), which go around at the ends."""
+    """Concatenate each block with its two neighbors (S = 3 W), which wrap around at the ends."""
     return jnp.concatenate([jnp.roll(x, shift, axis=1) for shift in (1, 0, -1)], axis=2)
 
 
 def neighbors_exist(number: int, block: int) -> Bool[np.ndarray, "n S"]:
-    """False for the neighbors that are no blocks of the row, or stand there twice."""
+    """Return False for the neighbors of `with_neighbors` that wrap around, and otherwise True."""
     neighbor = np.arange(number)[:, None] + np.array([-1, 0, 1])
     return np.repeat((neighbor >= 0) & (neighbor < number), block, axis=1)
 
 
 def distances(block: int) -> Int[np.ndarray, "W S"]:
-    """The slots from each token of a block to those of the block and its neighbors."""
+    """Return the slot differences from each token of a block to the tokens of `with_neighbors`."""
     return np.arange(3 * block) - block - np.arange(block)[:, None]

@@ -1,4 +1,4 @@
-"""T5's relative positions: buckets of distances, and the bias that a table gives each bucket."""
+"""T5's relative positions: buckets of distances, with a learned bias for each bucket."""
 
 import math
 from typing import Any
@@ -12,17 +12,17 @@ from jaxtyping import Array, Float, Int
 def relative_position_bucket(
     relative_position: Any, *, bidirectional: bool, buckets: int, max_distance: int
 ) -> Any:
-    """The bucket of key position minus query position (Raffel et al. 2020, section 2.1).
+    """Return the bucket of key position minus query position (Raffel et al. 2020, section 2.1).
 
     Half of the buckets are for exact distances; the other half cover distances up to
-    `max_distance` in logarithmic steps, and everything beyond falls in the last. Bidirectional,
-    the buckets are divided between keys before and after the query; otherwise keys after the
-    query all fall in bucket 0.
+    `max_distance` in logarithmic steps, and larger distances are in the last bucket. If
+    bidirectional, keys before and after the query have separate halves of the buckets; otherwise
+    all keys after the query are in bucket 0.
 
     Args:
-        relative_position: integers, an array of JAX or NumPy; the buckets are one of the same kind.
+        relative_position: an integer array of JAX or NumPy; the result is of the same kind.
     """
-    xp = relative_position.__array_namespace__()  # NumPy's for positions known while tracing
+    xp = relative_position.__array_namespace__()  # NumPy for positions that are known statically
     bucket = xp.zeros_like(relative_position)
     if bidirectional:
         buckets //= 2
@@ -41,7 +41,7 @@ def relative_position_bucket(
 
 @flax.struct.dataclass
 class RelativeBias:
-    """The bias of relative positions, described without building [H, T, S]; `dense` builds it.
+    """A relative position bias, represented by its table; `dense` builds the array [1, H, T, S].
 
     Attributes:
         table: the bias of each bucket and head.
@@ -55,7 +55,7 @@ class RelativeBias:
     max_distance: int = flax.struct.field(pytree_node=False, default=128)
 
     def buckets(self, relative_position: Any) -> Any:
-        """The bucket of key position minus query position."""
+        """Return the bucket of key position minus query position."""
         return relative_position_bucket(
             relative_position,
             bidirectional=self.bidirectional,
@@ -64,10 +64,10 @@ class RelativeBias:
         )
 
     def dense(self, *, queries: int, keys: int, dtype: Any) -> Float[Array, "1 H T S"]:
-        """The bias of `keys` (S) slots for `queries` (T) slots."""
+        """Return the bias of `queries` (T) slots on `keys` (S) slots."""
         slots = jnp.arange(queries)[:, None] + self.offset
         bucket = self.buckets(jnp.arange(keys)[None, :] - slots)
-        # A product with the one-hot buckets: its gradient is a product too, where a gather's is
-        # a scatter-add of T*S*H scalars, the slowest operation of a step on every device.
+        # A product with the one-hot buckets, whose gradient is a product too; the gradient of a
+        # gather is a scatter-add of T*S*H scalars, the slowest operation of a step on any device.
         one_hot = jax.nn.one_hot(bucket, self.table.shape[0], dtype=dtype)
         return jnp.einsum("TSb,bH->HTS", one_hot, self.table.astype(dtype))[None]

@@ -1,6 +1,7 @@
 """Flash attention with T5's relative position bias, computed on the chip: Pallas kernels for TPUs.
 
-The biases are a few tiles, which blocks of scores consist of; a call has a grid of such blocks.
+A kernel call has a grid of blocks of scores. The bias of a block is assembled from tiles, of which
+only a few differ, since the bias depends only on the distance.
 """
 
 import dataclasses
@@ -23,19 +24,19 @@ from t5x_like.models.attention.cores import KEPT, Core, drop_keys
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
 
-LANES = 128  # keys and queries of a tile; their numbers are multiples of this
+LANES = 128  # keys and queries per tile; T and S are padded to multiples of it
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the kernels are compiled for.
+    """The static settings of the kernels.
 
     Attributes:
-        causal: a query attends to no key after it.
-        steps: the bias as a step function of key position minus query position: (the first
-            position of a step, its bucket), in ascending order; the first step begins anywhere
-            below. Empty: no bias.
-        interpret: run on any device, slowly.
+        causal: whether a query attends to no key after it.
+        steps: the bucket as a step function of key position minus query position: (first position
+            of a step, its bucket), in ascending order; the first step also covers all lower
+            positions. Empty: no bias.
+        interpret: whether to interpret the kernels, which works on any device but is slow.
     """
 
     causal: bool
@@ -44,17 +45,18 @@ class Settings:
 
     @property
     def tiles(self) -> range:
-        """The diagonals of tiles whose biases differ.
+        """The diagonals of tiles with different biases.
 
-        A tile has LANES keys by LANES queries, and all of a diagonal have the same biases; its
-        number is how many tiles the keys are after the queries. Tiles on diagonals below the first
-        and above the last here are as those two, which lie in the first and the last step.
+        A tile has LANES keys by LANES queries. All tiles of a diagonal have the same biases; the
+        number of a diagonal is the tile index of the keys minus the tile index of the queries.
+        Tiles on lower diagonals equal the first tile here, and tiles on higher diagonals the last
+        tile, since these two lie entirely in the first and in the last step.
         """
         changes = [first for first, _ in self.steps[1:]] or [0]
         return range((changes[0] - LANES) // LANES, -(-(changes[-1] + LANES - 1) // LANES) + 1)
 
     def steps_of_tile(self, diagonal: int) -> list[tuple[int, int]]:
-        """The steps that a tile has positions of, the first of them as if it began below."""
+        """Return the steps that occur in a tile; the first covers the tile's lowest positions."""
         low, high = diagonal * LANES - LANES + 1, diagonal * LANES + LANES - 1
         before = [step for step in self.steps[1:] if step[0] <= low]
         within = [step for step in self.steps[1:] if low < step[0] <= high]
@@ -62,7 +64,7 @@ class Settings:
 
 
 def write_tiles(settings: Settings, tiles: Any, *table: Any, head: Any) -> None:
-    """Write the biases of a head: one tile for each diagonal."""
+    """Write the biases of a head, one tile for each diagonal."""
     if not table:
         return
     for place, diagonal in enumerate(settings.tiles):
@@ -75,7 +77,7 @@ def write_tiles(settings: Settings, tiles: Any, *table: Any, head: Any) -> None:
 
 
 def positions(start: Any, shape: tuple[int, ...]) -> Array:
-    """Key position minus query position of a block [keys, queries]; `start`: of its corner."""
+    """Return key position minus query position in a block [keys, queries]; `start` at [0, 0]."""
     return (
         start
         + jax.lax.broadcasted_iota(jnp.int32, shape, 0)
@@ -84,7 +86,7 @@ def positions(start: Any, shape: tuple[int, ...]) -> Array:
 
 
 def bucket_sums(settings: Settings, tile_sums: Any, *, lanes: int) -> Float[Array, "1 lanes"]:
-    """The gradient of a head's row of the table, from the sums of its tiles."""
+    """Return the gradient of a head's row of the table, from the summed gradients of its tiles."""
     lane = jax.lax.broadcasted_iota(jnp.int32, (1, lanes), 1)
     out = jnp.zeros((1, lanes), jnp.float32)
     for place, diagonal in enumerate(settings.tiles if settings.steps else ()):
@@ -106,7 +108,7 @@ def bucket_sums(settings: Settings, tile_sums: Any, *, lanes: int) -> Float[Arra
 
 
 _BLOCKS = (512, 256, LANES)
-HIDDEN = -1e30  # the score of a pair that the mask hides
+HIDDEN = -1e30  # the score of a masked pair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,18 +144,18 @@ class Grid:
         return self.keys // self.key_block
 
     def is_seen(self, i: Any, j: Any) -> Any:
-        """Whether block i of the queries attends to any of block j of the keys."""
+        """Return whether any query of block i attends to any key of block j."""
         if not self.settings.causal:
             return True
         return (i + 1) * self.query_block > j * self.key_block
 
     def tile_scratch(self) -> Any:
-        """Memory for one array for each tile: a head's biases, or the sums of their gradients."""
+        """Return scratch memory for all tiles: a head's biases, or their summed gradients."""
         return pltpu.VMEM((len(self.settings.tiles), LANES, LANES), jnp.float32)
 
     def compile(self, **specs: Any) -> Any:
-        # Heads are independent. The rows of a head come one after another, since they share the
-        # tiles of its biases.
+        # Heads are independent. The rows of a head run in sequence, since they share the tiles of
+        # its biases.
         order: Any = ("parallel", "arbitrary", "arbitrary", "arbitrary")
         return functools.partial(
             pl.pallas_call,
@@ -165,13 +167,13 @@ class Grid:
     def cost(
         self, products: int, *, once: list[Any], again: list[Any], blocks: int
     ) -> pl.CostEstimate:
-        """The work of a call, for the compiler's scheduler and `plan`.
+        """Return the cost of a call, for the compiler's scheduler and `plan`.
 
         Args:
-            products: matrix products of all pairs that are seen.
+            products: the number of matrix products per pair of blocks that is not masked.
             once: the arrays that are read or written once.
-            again: those of which a block is read for each pair of blocks that is seen.
-            blocks: the number of blocks of such an array.
+            again: the arrays of which a block is read for each pair of blocks that is not masked.
+            blocks: the number of blocks of an array in `again`.
         """
         places = itertools.product(range(self.query_blocks), range(self.key_blocks))
         seen = sum(bool(self.is_seen(i, j)) for i, j in places)
@@ -187,14 +189,14 @@ class Grid:
 
 
 def table_operand(settings: Settings, table: Array) -> tuple[list[Array], list[Any]]:
-    """The table as an operand of a kernel, and where it lies; none without a bias."""
+    """Return the table as a list of kernel operands, with its specs; empty without a bias."""
     if not settings.steps:
         return [], []
     return [table], [pl.BlockSpec(memory_space=pltpu.SMEM)]
 
 
 def segment_specs(grid: Grid, of_queries: Any, of_keys: Any) -> list[Any]:
-    """The blocks of the segments of queries and keys, from the places of blocks of both."""
+    """Return the block specs of the query and key segments, from the index maps of both."""
 
     def without_head(index: Any) -> Any:
         def row(*place: Any) -> tuple:
@@ -212,7 +214,7 @@ def segment_specs(grid: Grid, of_queries: Any, of_keys: Any) -> list[Any]:
 def masked_scores(
     grid: Grid, tiles: Any, own: Any, read: Any, query: Any, key: Any, i: Any, j: Any
 ) -> tuple[Array, Array]:
-    """The masked scores of a block, [keys, queries], and which pairs the mask allows."""
+    """Return the masked scores of a block, [keys, queries], and the pairs that are not masked."""
     scores = dot(key[0, 0], query[0, 0], contract=(0, 0))
     if grid.settings.steps:
         scores += jnp.concatenate(
@@ -222,7 +224,7 @@ def masked_scores(
             ],
             axis=0,
         )
-    # The segments of the keys as a column.
+    # Transpose the key segments to a column.
     column = jnp.broadcast_to(read[0], (LANES, grid.key_block)).T
     column = jnp.concatenate([column] * (grid.query_block // LANES), axis=1)
     allowed = (column == own[0]) & (column > 0)
@@ -233,7 +235,7 @@ def masked_scores(
 
 
 def tile_places(grid: Grid, i: Any, j: Any) -> list[list[Any]]:
-    """Which of the settings' tiles each tile of a block is, row by row."""
+    """Return the index in `Settings.tiles` of each tile of a block, row by row."""
     diagonals = grid.settings.tiles
     high, wide = grid.key_block // LANES, grid.query_block // LANES
     first = j * high - i * wide
@@ -247,7 +249,7 @@ def tile_places(grid: Grid, i: Any, j: Any) -> list[list[Any]]:
 
 
 def dot(left: Array, right: Array, *, contract: tuple[int, int]) -> Array:
-    """The product over these axes of two matrices, with float32 sums."""
+    """Return the product of two matrices over these axes, with float32 sums."""
     axes = (((contract[0],), (contract[1],)), ((), ()))
     return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
 
@@ -265,18 +267,18 @@ def attend(
     own: Int[Array, "B T"],
     read: Int[Array, "B S"],
 ) -> Float[Array, "B H K T"]:
-    """softmax(q k^T + bias) v a block of scores at a time (Dao et al. 2022, FlashAttention).
+    """Compute softmax(q k^T + bias) v by blocks of scores (Dao et al. 2022, FlashAttention).
 
-    Neither scores nor biases are written to memory: the biases of a head come from its row of
-    `table`, and the backward pass sums the gradient of that row alone.
+    Neither scores nor biases are written to memory: the biases of a head are computed from its row
+    of `table`, and the backward pass writes only the gradient of that row.
 
     Arrays have positions last, so that heads narrower than the lanes of a TPU need no padding; T
     and S are multiples of LANES.
 
     Args:
-        table: the bias of each bucket, float32; without columns where `settings` has no steps.
+        table: the bias of each bucket, float32; without columns if `settings` has no steps.
         own, read: the segments of queries and keys: a query attends to the keys of its segment,
-            and to none of segment 0. A query without any key has an output of 0.
+            except segment 0. A query without keys has an output of 0.
     """
     return _forward(settings, query, key, value, table, own, read)[0]
 
@@ -297,7 +299,7 @@ def _forward(
         return b, h, 0, i
 
     def of_keys(h: Any, b: Any, i: Any, j: Any) -> tuple:
-        if settings.causal:  # a block that is not seen is not fetched: the last one stays
+        if settings.causal:  # a masked block is not fetched: the index stays at the last one
             j = jnp.minimum(j, jax.lax.div((i + 1) * grid.query_block - 1, grid.key_block))
         return b, h, 0, j
 
@@ -327,7 +329,7 @@ def _forward(
 
 
 def _forward_kernel(grid: Grid, *refs: Any) -> None:
-    """Block i of the queries and j of the keys of a row and head: a running softmax over j."""
+    """Process query block i and key block j of a row and head: a running softmax over j."""
     *table, own, read, query, key, value, out, log_sums, tiles, largest, total, summed = refs
     head, row, i, j = (pl.program_id(axis) for axis in range(4))
 
@@ -356,7 +358,7 @@ def _forward_kernel(grid: Grid, *refs: Any) -> None:
 
     @pl.when(j == grid.key_blocks - 1)
     def _() -> None:
-        whole = jnp.where(total[...] > 0.0, total[...], 1.0)  # 0: a query without a key
+        whole = jnp.where(total[...] > 0.0, total[...], 1.0)  # 0 for a query without keys
         out[0, 0] = (summed[...] / whole).astype(out.dtype)
         log_sums[0, 0] = largest[...] + jnp.log(whole)
 
@@ -364,7 +366,7 @@ def _forward_kernel(grid: Grid, *refs: Any) -> None:
 def _backward(settings: Settings, kept: Any, gradient: Array) -> tuple[Any, ...]:
     query, key, value, table, own, read, out, log_sums = kept
     grid = Grid.of(settings, query, key)
-    # The sum of each query's gradients by its weights, times the weights (Dao et al. 2022, B.2).
+    # For each query, the sum over keys of weight times its gradient (Dao et al. 2022, B.2).
     centers = jnp.sum(out.astype(jnp.float32) * gradient.astype(jnp.float32), 2, keepdims=True)
 
     queries, ready_queries, rows, keys, segments = _backward_blocks(grid)
@@ -404,13 +406,13 @@ def _backward(settings: Settings, kept: Any, gradient: Array) -> tuple[Any, ...]
 
 
 def _backward_blocks(grid: Grid) -> tuple[Any, ...]:
-    """The blocks of queries, of their gradients, of numbers for each, of keys, and of segments.
+    """Return the block specs of queries, their gradients, per-query scalars, keys and segments.
 
     The grid's axes are heads, rows, blocks of keys and blocks of queries.
     """
 
     def of_queries(h: Any, b: Any, j: Any, i: Any) -> tuple:
-        if grid.settings.causal:  # a block that does not see these keys is not fetched
+        if grid.settings.causal:  # a block that does not attend to these keys is not fetched
             i = jnp.maximum(i, jax.lax.div(j * grid.key_block, grid.query_block))
         return b, h, 0, i
 
@@ -418,7 +420,7 @@ def _backward_blocks(grid: Grid) -> tuple[Any, ...]:
         return b, h, 0, j
 
     def of_ready_queries(h: Any, b: Any, j: Any, i: Any) -> tuple:
-        # Whole after the last block of keys: until then nothing is written.
+        # Complete only after the last block of keys: until then nothing is written.
         return b, h, 0, jnp.where(j == grid.key_blocks - 1, i, 0)
 
     return (
@@ -431,10 +433,10 @@ def _backward_blocks(grid: Grid) -> tuple[Any, ...]:
 
 
 def _backward_kernel(grid: Grid, *refs: Any) -> None:
-    """Block j of the keys and i of the queries of a row and head, computed anew.
+    """Recompute key block j and query block i of a row and head, and add up the gradients.
 
-    The gradients of keys and values are summed over i, those of all queries of the row over j, and
-    those of the biases over all rows of the head.
+    The gradients of keys and values are summed over i, the gradients of all queries of the row over
+    j, and the gradients of the biases over all rows of the head.
     """
     table, operands = refs[:-17], refs[-17:-9]
     by_query, by_key, by_value, by_table, tiles, *sums = refs[-9:]
@@ -475,7 +477,7 @@ def _backward_kernel(grid: Grid, *refs: Any) -> None:
 
 
 def _add_block(grid: Grid, operands: Any, tiles: Any, sums: Any, i: Any, j: Any) -> None:
-    """Add what a block of scores gives to the sums of all gradients."""
+    """Add the contribution of a block of scores to the sums of all gradients."""
     own, read, query, key, value, gradient, log_sums, centers = operands
     tile_sums, query_sums, key_sums, value_sums = sums
     scores, allowed = masked_scores(grid, tiles, own, read, query, key, i, j)
@@ -501,12 +503,12 @@ def _add_to_tiles(grid: Grid, tile_sums: Any, by_scores: Array, i: Any, j: Any) 
 attend.defvjp(_forward, _backward)
 
 
-# ---- The core of attention that calls them.
+# ---- The attention core that calls the kernels.
 
 
 _FEW = 64  # fewer queries than this would be padded to more than twice as many
-# Bytes that the backward pass sums on the chip: gradients of a head's queries, biases and theirs.
-# libtpu gives a kernel 16 MiB on v4 and v5e, and the blocks and registers need 4.
+# Bytes that the backward pass keeps on the chip: the gradients of a head's queries, the biases and
+# their gradients. libtpu gives a kernel 16 MiB on v4 and v5e, of which blocks and registers need 4.
 _MOST_ON_CHIP = 10 * 2**20
 
 
@@ -521,15 +523,16 @@ def _relative_flash(
     dropout_rng: Array | None = None,
     dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
-    """Attention on a TPU a block of scores at a time, with the biases of a `RelativeBias` or none.
+    """Compute attention on a TPU by blocks of scores, with a `RelativeBias` or no bias.
 
-    Causality, segments and padding are masks within the kernel. Dropout with one mask for all
-    queries of a head, T5's, is dropout of the values: the weights of a dropped key are dropped for
-    every query. Elsewhere than on a TPU the kernel is interpreted, which is slow and for checking.
+    Causality, segments and padding are masked within the kernel. Dropout with one mask for all
+    queries of a head, as in T5, is computed as dropout of the values: the weights of a dropped key
+    are dropped for every query. On other devices the kernel is interpreted, which is slow and meant
+    for tests.
 
     Raises:
-        ValueError: a bias, dropout or a mask that the kernel does not have, grouped heads, or more
-            queries or distances than fit on the chip.
+        ValueError: the kernel does not support the bias, the dropout or the mask; or heads are
+            grouped, or there are more queries or distances than fit on the chip.
     """
     queries, keys = query.shape[1], keys_values.length
     drops = dropout_rng is not None and dropout > 0.0
@@ -547,7 +550,7 @@ def _relative_flash(
         _positions_last(jnp.swapaxes(query * scale, 1, 2)),
         _positions_last(keys_values.key),
         _positions_last(keys_values.value),
-        table.astype(query.dtype).astype(jnp.float32),  # the numbers that dense attention adds
+        table.astype(query.dtype).astype(jnp.float32),  # rounded as in dense attention
         jnp.pad(own, [(0, 0), (0, -queries % LANES)]),
         jnp.pad(read, [(0, 0), (0, -keys % LANES)]),
     )
@@ -557,8 +560,8 @@ def _relative_flash(
 def _leaves_to_dense(
     *, queries: int, keys: int, bias: RelativeBias | None, mask: AttentionMask
 ) -> bool:
-    """Fewer than 64 queries, as in decoding, and queries that follow a cache."""
-    # Where keys are as many as queries the first query is in slot 0: all slots have queries.
+    """Return whether to use dense attention: for few queries, or for queries after a cache."""
+    # With as many keys as queries the first query is in slot 0, since all slots have queries.
     same = queries == keys or (bias is None and mask.visibility == "full")
     return queries < _FEW or not same
 
@@ -592,18 +595,18 @@ def _check(
 
 
 def _positions_last(x: Float[Array, "B H T K"]) -> Float[Array, "B H K t"]:
-    """The array as the kernel takes it, padded to whole tiles."""
+    """Transpose an array for the kernel, and pad the positions to whole tiles."""
     return jnp.pad(jnp.swapaxes(x, 2, 3), [(0, 0)] * 3 + [(0, -x.shape[2] % LANES)])
 
 
 def _settings(
     bias: RelativeBias | None, *, heads: int, causal: bool
 ) -> tuple[Settings, Float[Array, "H b"]]:
-    """What the kernel is compiled for, and its table."""
+    """Return the kernel's static settings, and the table transposed to [H, b]."""
     interpret = partitioning.platform() != "tpu"
     if bias is None:
         return Settings(causal, (), interpret), jnp.zeros((heads, 0))
-    # From the first distance that is in the last bucket for sure, on both sides.
+    # Beyond `max_distance` on either side the bucket no longer changes.
     positions = np.arange(-bias.max_distance - 1, bias.max_distance + 2)
     buckets = bias.buckets(positions)
     changes = [0, *(np.flatnonzero(np.diff(buckets)) + 1)]
@@ -632,7 +635,7 @@ def _on_shards(
     own: Int[Array, "B T"],
     read: Int[Array, "B S"],
 ) -> Float[Array, "B H K T"]:
-    """The kernel on each device's own rows and heads: the compiler cannot divide a kernel."""
+    """Run the kernel on each device's rows and heads, since XLA cannot partition a kernel."""
     run: Any = functools.partial(attend, settings)
     if jax.sharding.get_abstract_mesh().empty:
         return run(query, key, value, table, own, read)

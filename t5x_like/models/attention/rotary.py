@@ -12,12 +12,12 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like.names import choose, hint
 
-Frequencies = Float[np.ndarray, "K/2"]  # radians a position
+Frequencies = Float[np.ndarray, "K/2"]  # radians per position
 
 
 @dataclasses.dataclass(frozen=True)
 class LinearScaling:
-    """Position interpolation: positions are divided by `factor`, for a context that much longer.
+    """Position interpolation: positions are divided by `factor`, for a `factor` longer context.
 
     Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
     Interpolation", equation 4.
@@ -26,16 +26,16 @@ class LinearScaling:
     factor: float
 
     def __call__(self, frequencies: Frequencies) -> Frequencies:
-        """The scaled frequencies."""
+        """Return the scaled frequencies."""
         return frequencies / self.factor
 
 
 @dataclasses.dataclass(frozen=True)
 class Llama3Scaling:
-    """LLaMA 3.1's scaling: low frequencies are divided by `factor`, high ones are kept.
+    """LLaMA 3.1's scaling: low frequencies are divided by `factor`, high frequencies are kept.
 
-    A frequency turns c times within `original_max_position_embeddings`. It is kept from
-    c = `high_freq_factor` on, divided up to c = `low_freq_factor`, and interpolated between.
+    Let c be the number of rotations within `original_max_position_embeddings`. A frequency is kept
+    if c >= `high_freq_factor`, divided if c <= `low_freq_factor`, and interpolated in between.
     """
 
     factor: float
@@ -51,7 +51,7 @@ class Llama3Scaling:
             )
 
     def __call__(self, frequencies: Frequencies) -> Frequencies:
-        """The scaled frequencies."""
+        """Return the scaled frequencies."""
         turns = self.original_max_position_embeddings * frequencies / (2 * math.pi)
         slope = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
         kept = np.clip(slope, 0.0, 1.0)
@@ -63,13 +63,13 @@ SCALINGS: dict[str, Callable[..., Scaling]] = {"linear": LinearScaling, "llama3"
 
 
 def select_scaling(settings: Mapping[str, Any]) -> Scaling | None:
-    """The scaling that `model.rope_scaling` describes as Hugging Face does; None for an empty one.
+    """Make the scaling of `model.rope_scaling`, in Hugging Face's format; None if it is empty.
 
     Args:
         settings: `rope_type`, a name in SCALINGS, and the fields of its class.
 
     Raises:
-        ValueError: an unknown kind, or settings that are missing, unknown or out of range.
+        ValueError: `rope_type` is unknown, or a setting is missing, unknown or out of range.
     """
     if not settings:
         return None
@@ -91,17 +91,18 @@ def select_scaling(settings: Mapping[str, Any]) -> Scaling | None:
 
 @dataclasses.dataclass(frozen=True)
 class Rotary:
-    """Rotate pairs of each head: Su et al. 2021, "RoFormer", equations 14 to 16 and 34.
+    """Rotary positions: Su et al. 2021, "RoFormer", equations 14 to 16 and 34.
 
-    Pair i at position m rotates by m * theta^(-2i / K). The product of a rotated query and a
-    rotated key depends on the difference of their positions only. Pairs are (i, i + K/2) as in
-    GPT-NeoX and Hugging Face, not (2i, 2i + 1) as in the paper: the order within a head is free.
+    Pair i of a head at position m is rotated by m * theta^(-2i / K). The product of a rotated query
+    and a rotated key depends only on the difference of their positions. Pairs are (i, i + K/2) as
+    in GPT-NeoX and Hugging Face, not (2i, 2i + 1) as in the paper: the order within a head does not
+    matter.
 
     Attributes:
         theta: base of the frequencies; the slowest pair rotates once in about 2 pi theta positions.
-        scaling: applied to the frequencies, see `select_scaling`; None for none.
-        width: the numbers of each head that are rotated, its first, K above; None for all. The rest
-            has no position (Black et al. 2022, section 2.1.1).
+        scaling: a function of the frequencies, see `select_scaling`, or None.
+        width: only the first `width` features of each head are rotated (then K above is `width`),
+            and the others have no position (Black et al. 2022, section 2.1.1); None for all.
     """
 
     theta: float = 10_000.0
@@ -111,10 +112,10 @@ class Rotary:
     def __call__(
         self, x: Float[Array, "B L H K"], positions: Int[Array, "B L"] | None
     ) -> Float[Array, "B L H K"]:
-        """The rotated heads, in the type of `x`; positions None are 0 to L - 1.
+        """Return the rotated heads, in the dtype of `x`; positions None means 0 to L - 1.
 
         Raises:
-            ValueError: an odd width.
+            ValueError: the width is odd.
         """
         width = x.shape[-1] if self.width is None else self.width
         if width % 2:
@@ -123,7 +124,7 @@ class Rotary:
             )
         if positions is None:
             positions = jnp.arange(x.shape[1])[None]
-        # Float32 under bfloat16 too: that has 8 bits, and so no odd positions above 256.
+        # Always in float32: bfloat16 has 8 bits of precision, so no odd positions above 256.
         frequencies = self.frequencies(width=width).astype(np.float32)
         angles = positions.astype(jnp.float32)[:, :, None, None] * frequencies
         cosine, sine = jnp.cos(angles), jnp.sin(angles)
@@ -132,7 +133,7 @@ class Rotary:
         return jnp.concatenate([turned.astype(x.dtype), x[..., width:]], axis=-1)
 
     def _pairs(self, x: Array) -> tuple[Array, Array]:
-        """The first and the second number of each pair."""
+        """Return the first and the second element of each pair."""
         first, second = jnp.split(x, 2, axis=-1)
         return first, second
 
@@ -140,13 +141,13 @@ class Rotary:
         return jnp.concatenate([first, second], axis=-1)
 
     def frequencies(self, *, width: int) -> Frequencies:
-        """Radians per position of each pair of a head of `width` numbers, highest first."""
+        """Return the radians per position of each pair of a head of `width`, highest first."""
         frequencies = self.theta ** -(np.arange(0, width, 2) / width)
         return frequencies if self.scaling is None else self.scaling(frequencies)
 
 
 class InterleavedRotary(Rotary):
-    """Rotary positions whose pairs are neighbours, (2i, 2i + 1), as in RoFormer and GPT-J."""
+    """Rotary positions with adjacent pairs, (2i, 2i + 1), as in RoFormer and GPT-J."""
 
     def _pairs(self, x: Array) -> tuple[Array, Array]:
         return x[..., ::2], x[..., 1::2]

@@ -1,4 +1,4 @@
-"""The choice of an attention core, by its name or by the devices."""
+"""The choice of an attention core, by name or by device."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from t5x_like.names import choose
 def _by_device(
     query: Float[Array, "B T H K"], keys_values: KeyValues, **settings: Any
 ) -> Float[Array, "B T H K"]:
-    """Attention through the core that is the fastest on the devices of this program."""
+    """Compute attention with the core that is fastest on the devices of this program."""
     core = _fastest(query, keys_values, **settings)
     run = for_window(core, bias=settings["bias"], mask=settings["mask"])
     out = run(query, keys_values, **settings)
@@ -64,14 +64,14 @@ _CORES: dict[str, Core] = {
 
 
 def select_core(name: str) -> Core:
-    """The core with this name in `_CORES`, or `auto` for one by the devices of each program.
+    """Return the core with this name in `_CORES`; `auto` chooses it by device for each program.
 
-    `auto` is `cudnn` on an NVIDIA GPU for 16-bit types, where dropout has one mask for all queries
-    of a head or there is none (`cudnn.fits`); `blockwise` on a CPU for float32; `splash` on a TPU
-    for 512 queries or more where it has all that the attention needs (`splash.fits`); `dense`
-    elsewhere.
+    `auto` is `cudnn` on an NVIDIA GPU for 16-bit types, without dropout or with one dropout mask
+    for all queries of a head (`cudnn.fits`); `blockwise` on a CPU for float32; `splash` on a TPU
+    for 512 queries or more, without a window, if the kernel supports the attention (`splash.fits`);
+    and otherwise `dense`.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: the name is unknown.
     """
     return choose("model.attention", name, {"auto": by_device_core, **_CORES})

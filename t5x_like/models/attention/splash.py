@@ -1,4 +1,4 @@
-"""Attention through splash attention, the Pallas kernel for TPUs that comes with JAX."""
+"""Attention with splash attention, the Pallas kernel for TPUs that is part of JAX."""
 
 import functools
 from typing import Any
@@ -14,10 +14,10 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import KEPT, Core
 from t5x_like.models.attention.masks import AttentionMask
 
-_LANES = 128  # a block of queries or keys has a multiple of this
+_LANES = 128  # block sizes are multiples of this
 _BLOCKS = (512, 256, _LANES)
-_WITHOUT = ("TPU v2", "TPU v3")  # no such products of 16-bit operands in a kernel
-_PADDING = -1  # the segment of keys that no query attends to
+_WITHOUT = ("TPU v2", "TPU v3")  # kernels there lack the needed products of 16-bit operands
+_PADDING = -1  # the segment of the padding that this module adds
 
 
 def _splash(
@@ -31,22 +31,22 @@ def _splash(
     dropout_rng: Array | None = None,
     dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
-    """Attention on a TPU a block of scores at a time, forward and backward.
+    """Compute attention on a TPU by blocks of scores, forward and backward.
 
-    The kernel gets causality and a window as such, and segments as two rows of numbers: blocks
-    without an allowed pair are skipped. Elsewhere than on a TPU it is interpreted, which is slow
-    and for checking.
+    Causality and a window are static masks of the kernel, whose fully masked blocks are skipped;
+    segments are two arrays of numbers. On other devices the kernel is interpreted, which is slow
+    and meant for tests.
 
     Raises:
-        ValueError: a bias, dropout of the attention weights or a mask that the kernel does not
-            have.
+        ValueError: there is a bias or dropout of the attention weights, or a mask or sharding that
+            the kernel does not support.
     """
     queries, keys = query.shape[1], keys_values.length
     drops = dropout if dropout_rng is not None else 0.0
     if problem := _problem(keys_values, bias=bias, mask=mask, dropout=drops):
         raise ValueError(f"model.attention='splash' {problem}: set model.attention='dense'")
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
-    # A query of padding attends to padding, since the kernel needs a key for each query.
+    # Padding queries attend to padding keys, since the kernel needs a key for each query.
     padding = -queries % _LANES
     rows = (query * scale, *keys_values.by_position())
     out = _on_shards(
@@ -59,7 +59,7 @@ def _splash(
 
 
 def _leaves_to_dense(*, queries: int, keys: int, bias: object, mask: object) -> bool:
-    """Queries of another number than the keys, such as those after a cache."""
+    """Return whether to use dense attention: for unequal numbers of queries and keys (caches)."""
     return queries != keys
 
 
@@ -67,13 +67,13 @@ splash_core = Core(_splash, names_output=True, knows_windows=True, leaves_to_den
 
 
 def fits(query: Float[Array, "B T H K"], keys_values: KeyValues, **terms: Any) -> bool:
-    """Whether `auto` takes the kernel on a TPU: it computes this attention, in blocks of 512.
+    """Return whether `auto` uses the kernel on a TPU: for 512 or more queries, if it is supported.
 
-    Shorter rows have few scores, and a step of a kernel's grid takes about as long to start as a
-    TPU takes for the products of 512 queries with 512 keys: an estimate, not a measurement.
+    Shorter rows have few scores, and starting a step of a kernel's grid takes about as long as a
+    TPU takes to multiply 512 queries by 512 keys: an estimate, not a measurement.
 
     Args:
-        terms: `bias`, `mask` and `dropout`, 0 where nothing is dropped.
+        terms: `bias`, `mask` and `dropout` (0 in evaluation).
     """
     return (
         query.shape[1] == keys_values.length >= _BLOCKS[0]
@@ -85,7 +85,7 @@ def fits(query: Float[Array, "B T H K"], keys_values: KeyValues, **terms: Any) -
 def _problem(
     keys_values: KeyValues, *, bias: object, mask: AttentionMask, dropout: float
 ) -> str | None:
-    """What the kernel does not have."""
+    """Return what the kernel does not support about this attention, or None."""
     sizes = dict(zip(("batch", "kv_heads"), keys_values.key.shape[:2], strict=True))
     if bias is not None:
         return "adds no bias to the scores, which this network has"
@@ -107,7 +107,7 @@ def _on_shards(
     read: Int[Array, "B T"],
     **shape: Any,
 ) -> Float[Array, "B T H K"]:
-    """The kernel on each device's own rows and heads: the compiler cannot divide a kernel."""
+    """Run the kernel on each device's rows and heads, since XLA cannot partition a kernel."""
     run: Any = functools.partial(_attend, **shape, interpret=partitioning.platform() != "tpu")
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:

@@ -1,1 +1,1 @@
-"""Blocks: one layer, and stacks of layers."""
+"""Blocks (single layers) and stacks of layers."""

@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 
 
 class LayerGroup(nn.Module):
-    """Apply g blocks in turn: a stack of N/g groups is N layers that alternate.
+    """g blocks applied in turn: a stack of N/g groups is N layers that alternate.
 
     Attributes:
         make_blocks: factories of the g blocks, in order.
@@ -18,7 +18,7 @@ class LayerGroup(nn.Module):
 
     @nn.compact
     def __call__(self, carry: PyTree, shared: PyTree, per_layer: Any) -> tuple[PyTree, Any]:
-        """The last carry, and a tuple of the outputs of the blocks.
+        """Return the last carry, and a tuple of the outputs of the blocks.
 
         Args:
             carry, shared: any trees of arrays.
@@ -32,7 +32,7 @@ class LayerGroup(nn.Module):
         return carry, tuple(outs)
 
     def empty_cache(self, *, batch: int, slots: int) -> Any:
-        """A tuple of the blocks' empty caches."""
+        """Return a tuple of the blocks' empty caches."""
         return tuple(
             make_block(parent=None).empty_cache(batch=batch, slots=slots)
             for make_block in self.make_blocks

@@ -20,8 +20,8 @@ from t5x_like.models.compute import Compute, make_dropout
 class ParallelBlock(nn.Module):
     """x + feed_forward(norm(x)) + attention(norm(x)), with one norm.
 
-    Chowdhery et al. 2022, section 2, "Parallel Layers". Devices that share a layer then sum its
-    output once in place of twice. Dropout applies to the sum of both.
+    Chowdhery et al. 2022, section 2, "Parallel Layers". With tensor parallelism, devices then
+    reduce one output per layer instead of two. Dropout applies to the sum of both sublayers.
     """
 
     make_norm: Callable[..., nn.Module]
@@ -38,9 +38,9 @@ class ParallelBlock(nn.Module):
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
     ) -> tuple[Float[Array, "B T D"], LayerCache | Collected | None]:
-        """The layer's output, and its cache with these positions in it if one was given.
+        """Return the layer's output, and the updated cache if a cache was given.
 
-        Where `shared.collect` is not empty, a `Collected` takes the place of the cache.
+        If `shared.collect` is not empty, a `Collected` is returned instead of the cache.
         """
         y = self.norm(x)
         read, own, scores = self_attend(self.self_attention, y, shared, cache)
@@ -51,7 +51,7 @@ class ParallelBlock(nn.Module):
         return x, None if own is None else LayerCache(own=own)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
-        """An empty cache for `slots` positions."""
+        """Make an empty cache for `slots` positions."""
         return LayerCache(
             own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots)
         )
@@ -60,7 +60,8 @@ class ParallelBlock(nn.Module):
 class TwoNormParallelBlock(PreNormBlock):
     """x + attention(norm_1(x)) + feed_forward(norm_2(x)): Black et al. 2022, section 2.1.2.
 
-    Its parameters are those of a `PreNormBlock` without cross-attention, which it refuses.
+    Its parameters have the structure of a `PreNormBlock` without cross-attention, which this block
+    does not support.
     """
 
     def setup(self) -> None:
@@ -70,7 +71,7 @@ class TwoNormParallelBlock(PreNormBlock):
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
     ) -> tuple[Float[Array, "B T D"], LayerCache | Collected | None]:
-        """As in `ParallelBlock`."""
+        """Return the layer's output and the cache, see `ParallelBlock`."""
         y, own, scores = self_attend(
             self.self_attention, self.self_attention_norm(x), shared, cache
         )

@@ -1,4 +1,4 @@
-"""A stack whose layers have attention patterns of their own."""
+"""A stack with a different attention pattern in each layer."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class PatternBlock(PreNormBlock):
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, per_layer: PyTree
     ) -> tuple[Float[Array, "B T D"], PyTree]:
-        """The layer's output, and a `Collected` where `shared.collect` is not empty."""
+        """Return the layer's output, and a `Collected` if `shared.collect` is not empty."""
         return super().__call__(x, dataclasses.replace(shared, extra=per_layer), None)
 
 
@@ -26,11 +26,11 @@ class PostNormPatternBlock(PatternBlock, PostNormBlock):
 
 
 class PatternStack(Stack, kw_only=True):  # type: ignore[call-arg]
-    """A `Stack` of layers with patterns.
+    """A `Stack` of layers with attention patterns.
 
     Attributes:
-        choose: length -> the patterns of all layers, with the layers first, or None for dense
-            attention.
+        choose: a function from the length to the patterns [N, ...] of all layers, or to None for
+            dense attention.
     """
 
     choose: Callable[[int], np.ndarray | None]
@@ -39,7 +39,7 @@ class PatternStack(Stack, kw_only=True):  # type: ignore[call-arg]
     def __call__(
         self, carry: Float[Array, "B T D"], shared: Shared, per_layer: PyTree
     ) -> tuple[Float[Array, "B T D"], PyTree]:
-        """The output of the last layer, and what `shared.collect` names of all layers."""
+        """Return the output of the last layer, and the layers' `Collected` if there are any."""
         del per_layer
         patterns = self.choose(carry.shape[1])
         layers = None if patterns is None else self.split(patterns)

@@ -1,4 +1,4 @@
-"""Transformer layers: sublayers with norms and residual connections, and what layers share."""
+"""Transformer layers: sublayers with norms and residuals, and the inputs that layers share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,12 +22,14 @@ COLLECTABLE = ("hidden_states", "attention_scores")
 class Collected:
     """Hidden states and attention scores: of one layer from a block, of N layers from a tower.
 
+    The shapes are those of a tower; a block returns them without the first axis.
+
     Attributes:
-        hidden_states: the carry after each layer, and before these the input of layer 0: [N + 1,
-            B, T, D], or a tree of such arrays where the carry is a tree. No final norm is applied.
+        hidden_states: the input of layer 0 and the carry after each layer: [N + 1, B, T, D], or a
+            tree of such arrays if the carry is a tree. No final norm is applied.
         attention_scores: scores of self-attention before the softmax, float32, scaled, with the
-            position bias; `attention.cores.MASKED` where the mask hides a key.
-        cross_attention_scores: the same of attention to the encoder's output.
+            position bias; `attention.cores.MASKED` for masked keys.
+        cross_attention_scores: the scores of cross-attention to the encoder's output.
     """
 
     hidden_states: PyTree = None
@@ -37,20 +39,21 @@ class Collected:
 
 @flax.struct.dataclass
 class Shared:
-    """The inputs of every layer of a stack, the same for all.
+    """The inputs that all layers of a stack share.
 
     Attributes:
-        mask: of the stack's own positions among themselves.
+        mask: the mask of self-attention.
         bias: added to the scores of self-attention, or None.
-        positions: within each document, for schemes that act on queries and keys.
-        memory, memory_mask: the encoder's output and its mask for cross-attention, or None where
-            there is none or where the cache already has its keys and values.
-        tokens: the token ids, or None, for layers that depend on them.
-        extra: any tree of arrays that a system's own blocks or attention need in every layer, such
-            as a table of relative position embeddings.
-        first: there is a cache and it is empty, so positions attend only to each other.
-        deterministic: no dropout and no other noise of training.
-        collect: names in COLLECTABLE that each layer returns, as a `Collected`, in place of its
+        positions: positions within each document, for rotary positions and the like.
+        memory, memory_mask: the encoder's output and its mask for cross-attention. `memory` is None
+            without an encoder, or if the cache already has its keys and values.
+        tokens: the token ids, for layers that depend on them, or None.
+        extra: any tree of arrays that the blocks or the attention of a system need in every layer,
+            such as a table of relative position embeddings.
+        first: whether there is a cache and it is empty, so that the new positions attend only to
+            each other.
+        deterministic: whether to run without dropout and other noise of training.
+        collect: names in COLLECTABLE that each layer returns, as a `Collected`, instead of its
             cache.
     """
 
@@ -76,7 +79,7 @@ class Shared:
         attention_scores: Float[Array, "B H T S"] | None,
         cross_attention_scores: Float[Array, "B H T S"] | None = None,
     ) -> Collected:
-        """The `Collected` of one layer whose output is `carry`: None for all that is not asked."""
+        """Return the `Collected` of a layer with output `carry`; None for what is not collected."""
         return Collected(
             hidden_states=carry if "hidden_states" in self.collect else None,
             attention_scores=attention_scores,
@@ -89,10 +92,10 @@ def collect_layers(collect: tuple[str, ...], carry: PyTree, per_layer: PyTree) -
 
     Args:
         carry: the input of layer 0.
-        per_layer: the outputs per layer of a stack, scanned, looped or in groups of layers.
+        per_layer: the per-layer outputs of a stack: scanned, unrolled or in groups of layers.
 
     Raises:
-        ValueError: a name that cannot be collected, or a block that does not return it.
+        ValueError: a name cannot be collected, or a block does not return it.
     """
     for name in collect:
         choose("collect", name, dict.fromkeys(COLLECTABLE))
@@ -109,7 +112,7 @@ def collect_layers(collect: tuple[str, ...], carry: PyTree, per_layer: PyTree) -
             )
 
     def join(rank: int, *layers: Array) -> Array:
-        # Scanned layers are stacked already; in scanned groups, each block is a stack of its own.
+        # Scanned layers are already stacked; in scanned groups, each block is a separate stack.
         stacks = [x.reshape(-1, *x.shape[x.ndim - rank :]) for x in layers]
         return jnp.stack(stacks, axis=1).reshape(-1, *stacks[0].shape[1:])
 
@@ -139,10 +142,10 @@ class PreNormBlock(nn.Module):
     """x + sublayer(norm(x)) for self-attention, cross-attention and feed-forward in turn.
 
     For encoders, decoders and decoder-only models: without an encoder's output there is no
-    cross-attention. `make_x` is a factory of module x, here and in all parts.
+    cross-attention. `make_x` is a factory of module x, here and in all modules.
 
     Attributes:
-        compute: its `dropout` is of the sublayers' outputs.
+        compute: its `dropout` applies to the sublayers' outputs.
     """
 
     make_norm: Callable[..., nn.Module]
@@ -164,9 +167,9 @@ class PreNormBlock(nn.Module):
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
     ) -> tuple[Float[Array, "B T D"], LayerCache | Collected | None]:
-        """The layer's output, and its cache with these positions in it if one was given.
+        """Return the layer's output, and the updated cache if a cache was given.
 
-        Where `shared.collect` is not empty, a `Collected` takes the place of the cache.
+        If `shared.collect` is not empty, a `Collected` is returned instead of the cache.
         """
         x, own, scores = self._self_attend(x, shared, cache)
         x, memory, cross_scores = self._cross_attend(x, shared, cache)
@@ -176,7 +179,7 @@ class PreNormBlock(nn.Module):
         return x, None if own is None else LayerCache(own=own, memory=memory)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
-        """An empty cache for `slots` positions, without the encoder's output."""
+        """Make an empty cache for `slots` positions, without the encoder's keys and values."""
         return LayerCache(
             own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots)
         )
@@ -198,7 +201,7 @@ class PreNormBlock(nn.Module):
         else:
             return x, None, None
         y = self._sublayer_input(x, self.cross_attention_norm)
-        # Beams of one prompt are queries of one row, and read its keys and values once.
+        # The beams of a prompt become queries of one row, which read its keys and values once.
         prompts = memory.key.shape[0]
         y, scores = self.cross_attention.attend(
             y.reshape(prompts, -1, y.shape[-1]),
@@ -211,18 +214,18 @@ class PreNormBlock(nn.Module):
         return self._sublayer_output(x, y, self.cross_attention_norm, shared), memory, scores
 
     def _feed_forward(self, x: Array, shared: Shared) -> Array:
-        """The residual path after what follows attention."""
+        """Apply the feed-forward sublayer and add it to the residual stream."""
         y = self._sublayer_input(x, self.feed_forward_norm)
         y = self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
         return self._sublayer_output(x, y, self.feed_forward_norm, shared)
 
     def _sublayer_input(self, x: Array, norm: nn.Module) -> Array:
-        """The input of a sublayer, from the residual path x."""
+        """Return the input of a sublayer, from the residual stream x."""
         return norm(x)
 
     def _sublayer_output(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
-        """The residual path after a sublayer with output y."""
-        del norm  # pre-norm: it was applied to the input
+        """Return the residual stream after a sublayer with output y."""
+        del norm  # pre-norm: already applied to the input
         return constrain(x + self.drop(y, shared.deterministic))
 
 
@@ -237,7 +240,7 @@ class PostNormBlock(PreNormBlock):
 
 
 def refuse_cross_attention(block: PreNormBlock) -> None:
-    """Refuse a factory that a block without cross-attention would ignore.
+    """Reject a factory that a block without cross-attention would ignore.
 
     Raises:
         ValueError: `make_cross_attention` is not None.
@@ -257,13 +260,13 @@ def self_attend(
     *,
     context: Float[Array, "B T D"] | None = None,
 ) -> tuple[Float[Array, "B T D"], KeyValues | None, Float[Array, "B H T S"] | None]:
-    """Self-attention: its output, the cache if there is one, and the scores if they are collected.
+    """Run self-attention; return its output, the updated cache or None, and the scores or None.
 
     Args:
-        context: the source of the keys and values, if not x.
+        context: the source of the keys and values; None for x.
 
     Raises:
-        ValueError: a cache and something to collect: both are outputs of the layer.
+        ValueError: both a cache and `shared.collect` are given: a layer can return only one.
     """
     if shared.collect and cache is not None:
         raise ValueError(
@@ -290,6 +293,6 @@ def self_attend(
 
 
 def constrain(x: Float[Array, "B T D"]) -> Any:
-    """Constrain x to the sharding of the residual path."""
+    """Constrain x to the sharding of the residual stream."""
     axes = ("activation_batch", "residual_length", "activation_embed")
     return nn.with_logical_constraint(x, axes)

@@ -1,4 +1,4 @@
-"""N layers of one block, scanned or looped, with or without rematerialization."""
+"""N layers of one block, scanned or unrolled, with or without rematerialization."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,17 +16,17 @@ from t5x_like.names import choose
 
 LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
 
-# On a CPU layers in a row take a tenth to a fifth less time than a loop, and compiling each still
-# takes seconds for as many (docs/performance.md).
+# Up to this many layers are unrolled on a CPU: they take a tenth to a fifth less time than a loop,
+# and compiling each of them still takes only seconds (docs/performance.md).
 _FEW = 24
 
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
-    "full": None,  # keep the layer's input alone
+    "full": None,  # save only the layer's input
     "dots": jax.checkpoint_policies.checkpoint_dots,
     "dots_with_no_batch_dims": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
-    # Queries, keys, values and what attention makes of them.
+    # Save queries, keys, values and the output of attention.
     "attention": jax.checkpoint_policies.save_only_these_names(KEPT),
-    # The same, in the memory of the host until the backward pass.
+    # The same, offloaded to host memory until the backward pass.
     "attention_on_host": jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[],
         names_which_can_be_offloaded=[KEPT],
@@ -37,12 +37,12 @@ REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
 
 
 class Stack(nn.Module):
-    """Apply `block(carry, shared, per_layer) -> (carry, per_layer_out)` N times.
+    """A block `block(carry, shared, per_layer) -> (carry, per_layer_out)`, applied N times.
 
     Attributes:
         make_block: factory of the block.
         layers: N.
-        compute: its `loop` and `remat` are of these layers.
+        compute: its `loop` and `remat` apply to these layers.
     """
 
     make_block: Callable[..., nn.Module]
@@ -51,19 +51,19 @@ class Stack(nn.Module):
 
     @nn.compact
     def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
-        """The last carry, and the layers' outputs.
+        """Return the last carry, and the per-layer outputs.
 
         Args:
             carry, shared: any trees of arrays.
-            per_layer: None, or any tree of arrays whose first axis is N for `scan` and `auto`,
-                where each layer's part is copied, and a tuple of N trees for `unroll`, where it is
-                not. `split` makes either of an array for all layers.
+            per_layer: None; or, for `scan` and `auto`, a tree of arrays whose first axis is N, from
+                which each layer's part is copied; or, for `unroll`, a tuple of N trees, which are
+                not copied. `split` makes the right form from an array for all layers.
 
         Returns:
-            The outputs per layer have the form of `per_layer`.
+            The last carry, and the per-layer outputs in the form of `per_layer`.
 
         Raises:
-            ValueError: an unknown `loop` or `remat`, or a `per_layer` of other than N trees.
+            ValueError: `loop` or `remat` is unknown, or `per_layer` does not have N trees.
         """
         in_a_row = unrolls(self.compute.loop, self.layers)
 
@@ -77,7 +77,7 @@ class Stack(nn.Module):
         if self.compute.loop != "unroll":
             scanned = nn.scan(
                 apply,
-                # "routing" and "assignment" are what sparse layers sow.
+                # "routing" and "assignment" are sown by mixture-of-experts layers.
                 variable_axes={"params": 0, "routing": 0, "assignment": 0},
                 split_rngs={"params": True, "dropout": True},
                 in_axes=(nn.broadcast, 0),
@@ -99,13 +99,13 @@ class Stack(nn.Module):
         return carry, tuple(outs)
 
     def split(self, stacked: PyTree) -> PyTree:
-        """A tree of arrays with a first axis of N in the form of `per_layer`."""
+        """Convert a tree of arrays with a first axis N to the form of `per_layer`."""
         if self.compute.loop != "unroll":
             return stacked
         return tuple(jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(self.layers))
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
-        """The blocks' empty caches, in the form of `per_layer`."""
+        """Return the blocks' empty caches, in the form of `per_layer`."""
         layer = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
         if self.compute.loop == "unroll":
             return (layer,) * self.layers
@@ -113,13 +113,13 @@ class Stack(nn.Module):
 
 
 def unrolls(loop: Loop, layers: int) -> bool:
-    """Whether a stack compiles each of its layers, in place of one for all.
+    """Return whether a stack compiles each of its layers rather than one layer in a loop.
 
-    `auto` does so on a CPU for up to 24 layers. It decides while a function is traced, by the
+    `auto` does so on a CPU for up to 24 layers. It is decided when a function is traced, from the
     devices of the mesh.
 
     Raises:
-        ValueError: an unknown `loop`.
+        ValueError: `loop` is unknown.
     """
     choose("model.loop", loop, LOOPS)
     if loop == "auto":
@@ -128,10 +128,10 @@ def unrolls(loop: Loop, layers: int) -> bool:
 
 
 def logical_axes(boxed: PyTree) -> PyTree:
-    """Return the logical axes of parameters, as `flax.linen.get_partition_spec`, a stack's too.
+    """Return the logical axes of parameters, like `flax.linen.get_partition_spec`.
 
-    A scanned stack names its first axis "layers" where the block names the others. A block of
-    Flax's own modules names none: here its parameters are named ("layers", None, ...).
+    A scanned stack names its first axis "layers" only if the block names the other axes. Blocks of
+    Flax's standard modules do not; here their parameters get the axes ("layers", None, ...).
 
     Args:
         boxed: the parameters of a network or their shapes, with their metadata.
@@ -150,11 +150,11 @@ def _name_layers(specs: PyTree, params: PyTree) -> PyTree:
 
 
 def unstack_layers(params: PyTree, *, layers: int) -> PyTree:
-    """Convert the parameters of a scanned Stack ({"block": ...}) to those of a looped one."""
+    """Convert the parameters of a scanned stack, {"block": ...}, for an unrolled stack."""
     return {f"layer_{n}": jax.tree.map(lambda x, n=n: x[n], params["block"]) for n in range(layers)}
 
 
 def stack_layers(params: dict[str, Array]) -> PyTree:
-    """Convert the parameters of a looped Stack ({"layer_0": ...}) to those of a scanned one."""
+    """Convert the parameters of an unrolled stack, {"layer_0": ...}, for a scanned stack."""
     layers = [params[f"layer_{n}"] for n in range(len(params))]
     return {"block": jax.tree.map(lambda *xs: jnp.stack(xs), *layers)}

@@ -1,4 +1,4 @@
-"""Vectors of words from their characters: convolutions, maxima over places, highway layers."""
+"""Word vectors from characters: convolutions, max-pooling over positions, highway layers."""
 
 import flax.linen as nn
 import jax
@@ -8,16 +8,16 @@ from jaxtyping import Array, Float, Int
 from t5x_like.models.compute import Compute
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 
-CHARACTERS = 262  # 256 bytes, five marks, and 0 for padding
+CHARACTERS = 262  # 256 bytes, five special characters, and 0 for padding
 
 
 def symmetric(limit: float) -> Initializer:
-    """Uniform numbers between -limit and limit."""
+    """Return an initializer that samples uniformly between -limit and limit."""
     return lambda key, shape: jax.random.uniform(key, shape, minval=-limit, maxval=limit)
 
 
 class Convolution(nn.Module):
-    """The largest outputs over all places of filters as wide as `width` characters."""
+    """Filters over `width` characters, max-pooled over all positions of the word."""
 
     width: int
     filters: int
@@ -25,12 +25,12 @@ class Convolution(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "N K E"]) -> Float[Array, "N F"]:
-        """The maxima, with a bias and a ReLU."""
+        """Return the maxima, with a bias and a ReLU."""
         init = nn.with_logical_partitioning(symmetric(0.05), ("positions", "kv", "filters"))
         kernel = self.param("kernel", init, (self.width, x.shape[-1], self.filters))
         zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("filters",))
         bias = self.param("bias", zeros, (self.filters,))
-        # As one product of matrices: its gradients are such products, too.
+        # One matrix product, so that the gradients are matrix products too.
         places = x.shape[1] - self.width + 1
         windows = jnp.concatenate([x[:, n : n + places] for n in range(self.width)], axis=-1)
         y = windows @ kernel.reshape(-1, self.filters).astype(self.compute.dtype)
@@ -40,14 +40,14 @@ class Convolution(nn.Module):
 class Highway(nn.Module):
     """T * relu(W x + b) + (1 - T) * x, T = sigmoid(W_T x + b_T): Srivastava et al. 2015.
 
-    b_T starts at -2, so that most of x goes through unchanged at first.
+    b_T is initialized with -2, so that x passes through almost unchanged at first.
     """
 
     compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-        """The gated sum."""
+        """Return the gated sum."""
 
         def layer(name: str, bias: float) -> Array:
             linear = Linear(
@@ -66,18 +66,17 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Words of K characters to vectors of D numbers: Peters et al. 2018, section 3.4.
+    """A map from words of K characters to vectors of width D: Peters et al. 2018, section 3.4.
 
-    For each width a convolution slides over the characters, and its largest outputs over all places
-    are what remains of the word; highway layers and a projection follow (Kim et al. 2016). The
-    vector of character 0, which only padding has, is 0. A word whose characters are all 0 is
-    padding, too.
+    Convolutions of several widths slide over the characters and are max-pooled over all positions;
+    highway layers and a projection follow (Kim et al. 2016). Character 0 is padding, and its vector
+    is 0. A word whose characters are all 0 is padding, too.
 
     Attributes:
         filters: (width in characters, number of filters) of each convolution.
         highways: the number of highway layers.
         features: D.
-        character_features: numbers in the vector of a character.
+        character_features: the width of the character vectors.
     """
 
     filters: tuple[tuple[int, int], ...]
@@ -88,7 +87,7 @@ class CharacterCNN(nn.Module):
 
     @nn.compact
     def __call__(self, characters: Int[Array, "B L K"]) -> Float[Array, "B L D"]:
-        """The vectors of the words."""
+        """Return the vectors of the words."""
         init = nn.with_logical_partitioning(symmetric(1.0), ("characters", "kv"))
         table = self.param("embedding", init, (CHARACTERS, self.character_features))
         rows, words, _ = characters.shape

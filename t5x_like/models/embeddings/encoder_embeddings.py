@@ -17,8 +17,9 @@ class Embeddings(nn.Module):
     `encoder_positions` (default: counted from the start of the row), each [B, L].
 
     Attributes:
-        make_tokens, make_positions, make_token_types: factories of the tables; without the last
-            there are no segment embeddings.
+        make_tokens, make_positions, make_token_types: factories of the tables; without
+            `make_token_types` there are no segment embeddings.
+        make_norm: factory of the norm of the sum.
     """
 
     make_tokens: Callable[..., nn.Module]
@@ -34,7 +35,7 @@ class Embeddings(nn.Module):
         self.norm = self.make_norm()
 
     def __call__(self, batch: Batch) -> Float[Array, "B L E"]:
-        """The normed sum of the embeddings."""
+        """Return the normed sum of the embeddings."""
         tokens = batch["encoder_input_tokens"]
         x = self.token(tokens)
         x = x + self.position(batch.get("encoder_positions"), length=tokens.shape[1])
@@ -49,24 +50,27 @@ class Embeddings(nn.Module):
 
 
 class CountedEmbeddings(Embeddings):
-    """norm(token + position), where a position counts earlier tokens that are no padding (fairseq).
+    """norm(token + position), where positions count only tokens that are not padding (fairseq).
 
-    So a text has the same embeddings wherever its padding is. Padding has position -1, the row of
-    the table before position 0, which is why `make_positions` must have an offset.
+    So the embeddings of a text do not depend on where its padding is. Padding has position -1, the
+    table's row before position 0, which is why `make_positions` must have an offset.
     """
 
     def __call__(self, batch: Batch) -> Float[Array, "B L E"]:
-        """The normed sum of the embeddings."""
+        """Return the normed sum of the embeddings."""
         real = batch["encoder_segment_ids"] > 0
         positions = batch.get("encoder_positions", jnp.cumsum(real, axis=1, dtype=jnp.int32) - 1)
         return super().__call__({**batch, "encoder_positions": jnp.where(real, positions, -1)})
 
 
 class ContentEmbeddings(nn.Module):
-    """norm(token), 0 at padding: for attention scores with positions (He et al. 2020, section 3.1).
+    """norm(token), 0 at padding, without positions (DeBERTa: He et al. 2020, section 3.1).
+
+    The layers add positions to the attention scores instead.
 
     Attributes:
         make_tokens: factory of the table.
+        make_norm: factory of the norm.
     """
 
     make_tokens: Callable[..., nn.Module]
@@ -77,7 +81,7 @@ class ContentEmbeddings(nn.Module):
         self.norm = self.make_norm()
 
     def __call__(self, batch: Batch) -> Float[Array, "B L D"]:
-        """The normed embeddings."""
+        """Return the normed embeddings."""
         return _without_padding(self.norm(self.token(batch["encoder_input_tokens"])), batch)
 
     @property
@@ -89,11 +93,13 @@ class ContentEmbeddings(nn.Module):
 class ChangedEmbeddings(nn.Module):
     """norm(token of another network + a learned change), 0 at padding.
 
-    He et al. 2021, section 3.3, equation 6: E_D = sg(E_G) + E_delta, where E_delta begins at 0. The
-    table of E_delta is `change`, not `token`, so that nobody takes it for that of the embeddings.
+    He et al. 2021, section 3.3, equation 6: E_D = sg(E_G) + E_delta, where E_delta is initialized
+    with 0. The table of E_delta is named `change` rather than `token`, so that it is not mistaken
+    for the embedding table.
 
     Attributes:
         make_tokens: factory of the table of changes.
+        make_norm: factory of the norm.
     """
 
     make_tokens: Callable[..., nn.Module]
@@ -104,7 +110,7 @@ class ChangedEmbeddings(nn.Module):
         self.norm = self.make_norm()
 
     def __call__(self, batch: Batch, token: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-        """The normed embeddings, from those of the other network, which get no gradient."""
+        """Return the normed embeddings; `token`, the other network's, gets no gradient."""
         change = self.change(batch["encoder_input_tokens"])
         return _without_padding(self.norm(jax.lax.stop_gradient(token) + change), batch)
 

@@ -12,7 +12,7 @@ from t5x_like.models.types import Batch
 
 
 def positions_of(batch: Batch, side: str, tokens: Int[Array, "B L"]) -> Int[Array, "B L"]:
-    """The positions in the batch for a side (`encoder`, `decoder`), or 0, 1, ... in every row."""
+    """Return the batch's positions of a side (`encoder`, `decoder`), by default 0, 1, ..."""
     arange = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
     return batch.get(f"{side}_positions", arange)
 
@@ -22,7 +22,8 @@ class LearnedPositions(nn.Module):
 
     Attributes:
         length: rows of the table.
-        offset: the row of position 0; fairseq's models keep the first 2 rows for padding.
+        features: width of the embeddings.
+        offset: the row of position 0; fairseq's models reserve the first 2 rows for padding.
     """
 
     length: int
@@ -35,7 +36,7 @@ class LearnedPositions(nn.Module):
     def __call__(
         self, positions: Int[Array, "B L"] | None, *, length: int
     ) -> Float[Array, "B L D"] | Float[Array, "1 L D"]:
-        """The embeddings of `positions`, or of 0 to `length` - 1 if they are None.
+        """Return the embeddings of `positions`, or of 0 to `length` - 1 if they are None.
 
         Raises:
             ValueError: the sequence is longer than the table.
@@ -59,7 +60,7 @@ class AddPositions(nn.Module):
     Attributes:
         make_positions: factory of `LearnedPositions` or of a module with the same call.
         make_norm: factory of a norm of the sum (BART), or None.
-        scale: factor of the token embeddings; D^0.5 in Vaswani et al. 2017, section 3.4.
+        scale: factor on the token embeddings; D^0.5 in Vaswani et al. 2017, section 3.4.
     """
 
     make_positions: Callable[..., nn.Module]
@@ -70,13 +71,13 @@ class AddPositions(nn.Module):
     def __call__(
         self, x: Float[Array, "B L D"], positions: Int[Array, "B L"]
     ) -> Float[Array, "B L D"]:
-        """The sum, after the norm if there is one."""
+        """Return the sum, normed if there is a norm."""
         x = x * self.scale if self.scale != 1.0 else x
         x = x + self.make_positions(name="position")(positions, length=x.shape[1])
         return x if self.make_norm is None else self.make_norm(name="norm")(x)
 
 
-# ---- Sinusoidal positions: no parameters, and no longest text.
+# ---- Sinusoidal positions: no parameters, and no limit on the length of a text.
 
 
 class SinusoidalPositions(nn.Module):
@@ -84,7 +85,7 @@ class SinusoidalPositions(nn.Module):
 
     With D features, position p has sin(p / 10000^(2i/D)) in feature 2i and the cosine of the same
     angle in feature 2i + 1. The vector of p + k is the vector of p rotated by angles that depend
-    on k alone.
+    only on k.
     """
 
     features: int
@@ -93,10 +94,10 @@ class SinusoidalPositions(nn.Module):
     def __call__(
         self, positions: Int[Array, "B L"] | None, *, length: int
     ) -> Float[Array, "B L D"] | Float[Array, "1 L D"]:
-        """The vectors of `positions`, or of 0 to `length` - 1 if they are None.
+        """Return the vectors of `positions`, or of 0 to `length` - 1 if they are None.
 
         Raises:
-            ValueError: an odd number of features.
+            ValueError: the number of features is odd.
         """
         if self.features % 2:
             raise ValueError(
@@ -105,7 +106,7 @@ class SinusoidalPositions(nn.Module):
             )
         if positions is None:
             positions = jnp.arange(length)[None]
-        # In float32 for every model.dtype: in bfloat16 positions 256 and 257 are equal.
+        # Always in float32: in bfloat16 positions 256 and 257 are equal.
         exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
         angles = positions[..., None].astype(jnp.float32) * 10_000.0**-exponents
         return self._arrange(jnp.sin(angles), jnp.cos(angles)).astype(self.compute.dtype)
@@ -118,7 +119,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class SinesThenCosines(SinusoidalPositions):
-    """The same numbers, with all sines in the first half of the features: Pegasus and Marian."""
+    """Sinusoidal positions with all sines before all cosines, as in Pegasus and Marian."""
 
     def _arrange(
         self, sines: Float[Array, "B L D/2"], cosines: Float[Array, "B L D/2"]

@@ -1,6 +1,6 @@
 """Token embeddings, the look-up of their rows, and output layers from hidden states to logits.
 
-Of a table that devices share, rows are moved, and never the table.
+If the table is sharded, devices exchange rows of it, never the whole table.
 """
 
 import functools
@@ -21,12 +21,12 @@ from t5x_like.models.vocabulary_product import VocabularyProduct
 def look_up(
     table: Float[Array, "V D"], tokens: Int[Array, "B L"], *, axis: str, dtype: Any
 ) -> Float[Array, "B L D"]:
-    """The rows of `tokens`, of type `dtype`; gradients are summed in the type of the table.
+    """Look up the rows of `tokens`, in `dtype`; gradients are summed in the table's dtype.
 
-    On a mesh that cuts the D columns (`fsdp`), the devices that have the columns of a row between
-    them look up each other's tokens, and exchange what they found. So a device sends its batch's
-    embeddings, and backward their gradients: neither the table nor its gradient, which is summed
-    where it stays, over the replicas alone.
+    If D is sharded (`fsdp`), the devices that hold parts of the same row look up each other's
+    tokens and exchange the results. So a device sends only its batch's embeddings, and backward
+    their gradients. It never sends the table, and the table's gradient is reduced only over
+    replicas.
 
     Args:
         axis: logical name of the first axis of the table.
@@ -52,11 +52,11 @@ def _of_a_device(
     columns: tuple[str, ...],
     dtype: Any,
 ) -> Float[Array, "B L D"]:
-    """The rows of a device's tokens.
+    """Return the rows of a device's tokens, inside `shard_map`.
 
     Args:
-        table: its part of the table.
-        own, columns: the mesh axes that cut the vocabulary and the columns.
+        table: the device's part of the table.
+        own, columns: the mesh axes that shard the vocabulary and the columns.
     """
     tokens = jax.lax.all_gather(tokens, columns, axis=0, tiled=True)
     if own:
@@ -65,17 +65,17 @@ def _of_a_device(
         known = (local >= 0) & (local < table.shape[0])
         x = jnp.take(table, jnp.where(known, local, 0), axis=0)
         x = jax.lax.psum(jnp.where(known[..., None], x, 0).astype(dtype), own)
-        x = jnp.where((tokens < vocabulary)[..., None], x, jnp.nan)  # as `jnp.take`
+        x = jnp.where((tokens < vocabulary)[..., None], x, jnp.nan)  # like `jnp.take`
     else:
         x = jnp.take(table, tokens, axis=0).astype(dtype)
     return jax.lax.all_to_all(x, columns, split_axis=0, concat_axis=2, tiled=True)
 
 
-# ---- Modules: the embeddings, and the output layers.
+# ---- Modules: embeddings and output layers.
 
 
 class TokenEmbed(nn.Module):
-    """A table of V embeddings of D numbers.
+    """A table of V embeddings of width D.
 
     Attributes:
         axis: logical name of the table's first axis: `vocab`, or `types` for segments.
@@ -92,7 +92,7 @@ class TokenEmbed(nn.Module):
         self.embedding = self.param("embedding", init, (self.vocab_size, self.features))
 
     def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        """The embeddings of `tokens`."""
+        """Return the embeddings of `tokens`."""
         if self.compute.lookup == "one_hot":
             table = self.embedding.astype(self.compute.dtype)
             table = nn.with_logical_constraint(table, (self.axis, "activation_embed"))
@@ -104,10 +104,11 @@ class TokenEmbed(nn.Module):
 
 
 class TiedHead(nn.Module):
-    """Logits as scaled products with the token embeddings (scale in T5 v1.0: D^-0.5).
+    """Logits as scaled products with the token embeddings.
 
     Attributes:
-        use_bias: a learned constant for each token (Devlin et al. 2018's code).
+        scale: factor on the hidden states; D^-0.5 in T5 v1.0.
+        use_bias: whether to add a learned bias for each token (code of Devlin et al. 2018).
     """
 
     scale: float = 1.0
@@ -116,14 +117,14 @@ class TiedHead(nn.Module):
     def __call__(
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> Float[Array, "B L V"]:
-        """Float32 logits."""
+        """Return float32 logits."""
         return self.product(x, embedding).logits()
 
     @nn.compact
     def product(
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> VocabularyProduct:
-        """The logits, not computed yet."""
+        """Return the logits as a product that is not computed yet."""
         bias = None
         if self.use_bias:
             zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
@@ -132,10 +133,10 @@ class TiedHead(nn.Module):
 
 
 class LinearHead(nn.Module):
-    """Logits by a separate projection.
+    """Logits from a separate projection, not tied to the embeddings.
 
     Attributes:
-        use_bias: a learned constant for each token (GPT-J).
+        use_bias: whether to add a learned bias for each token (GPT-J).
     """
 
     use_bias: bool = False
@@ -144,14 +145,14 @@ class LinearHead(nn.Module):
     def __call__(
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> Float[Array, "B L V"]:
-        """Float32 logits; `embedding` only gives the vocabulary's size."""
+        """Return float32 logits; `embedding` only gives the vocabulary's size."""
         return self.product(x, embedding).logits()
 
     @nn.compact
     def product(
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> VocabularyProduct:
-        """The logits, not computed yet."""
+        """Return the logits as a product that is not computed yet."""
         transposed = self.has_variable(TRANSPOSED, "kernel")
         if transposed:
             kernel = self.get_variable(TRANSPOSED, "kernel")

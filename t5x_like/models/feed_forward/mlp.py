@@ -1,4 +1,4 @@
-"""The position-wise feed-forward layers."""
+"""Position-wise feed-forward layers."""
 
 from collections.abc import Callable
 
@@ -14,10 +14,10 @@ HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
 
 
 def elementwise(f: Callable[..., Array]) -> Callable[..., Array]:
-    """Return `f`, of which the backward pass computes again what it needs from the arguments.
+    """Rematerialize `f`: only its arguments are saved for the backward pass.
 
-    Layers in a loop otherwise keep each step of a GELU, five arrays [B, L, F] a layer. Where layers
-    are not in a loop, the compiler chooses: it sees both computations.
+    Scanned layers otherwise save each step of a GELU, five arrays [B, L, F] per layer. In unrolled
+    layers the compiler sees both computations and chooses whether to merge them.
     """
     return jax.checkpoint(f, prevent_cse=False)
 
@@ -28,11 +28,11 @@ def gated(activation: Activation) -> Callable[[Array, Array], Array]:
 
 
 class MLP(nn.Module):
-    """wo(activation(wi(x))): Vaswani et al. 2017, equation 2; T5 has it without biases.
+    """wo(activation(wi(x))): Vaswani et al. 2017, equation 2; without biases in T5.
 
     Attributes:
         hidden: F.
-        drop_hidden: whether the hidden layer has dropout, too.
+        drop_hidden: whether dropout also applies to the hidden layer.
         wi_init, wo_init: initializers of the kernels [D, F] and [F, D].
     """
 
@@ -62,7 +62,7 @@ class MLP(nn.Module):
         tokens: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
-        """The layer's output, without residual or norm; `tokens` are ignored."""
+        """Return the layer's output, without residual or norm; `tokens` are ignored."""
         hidden = nn.with_logical_constraint(self.expand(x), HIDDEN_AXES)
         if self.drop_hidden:
             hidden = make_dropout(self.compute)(hidden, deterministic)
@@ -76,7 +76,7 @@ class MLP(nn.Module):
         )(hidden)
 
     def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
-        """The hidden layer."""
+        """Return the hidden layer."""
         return elementwise(self.activation)(self._into_hidden(x, "wi"))
 
 
@@ -86,5 +86,5 @@ class GLU(MLP):
     activation: Callable[[Array], Array] = nn.gelu
 
     def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
-        """The gated hidden layer."""
+        """Return the gated hidden layer."""
         return gated(self.activation)(self._into_hidden(x, "wi_0"), self._into_hidden(x, "wi_1"))

@@ -1,8 +1,8 @@
 """Mixtures of experts: a router sends each token to one or a few of many feed-forwards.
 
-Shapes as in routers.py: G groups of T tokens, E experts of C slots each in a group. Tokens are
-gathered into slots and scattered back, so the largest array is [E, G, C, D]: the size of the
-tokens' vectors times the capacity factor.
+Shapes as in routers.py: G groups of T tokens, and E experts with C slots each per group. Tokens are
+gathered into slots and scattered back, so the largest array is [E, G, C, D]: the size of the tokens
+[G, T, D] times the capacity factor.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from t5x_like.names import choose
 from t5x_like.partitioning import parts
 
 # Slots and the experts' hidden layers are sharded by expert, then by group. The rows of a batch are
-# sharded over `expert` too, so between the two is an all-to-all.
+# also sharded over `expert`, so an all-to-all converts between the two.
 Names = tuple[str | None, ...]
 SLOTS: Names = ("activation_experts", "activation_groups", None, "activation_embed")
 HIDDEN: Names = ("activation_experts", "activation_groups", None, "activation_mlp")
@@ -34,13 +34,14 @@ BY_GROUP: Names = ("activation_batch", None, None, "activation_embed")
 
 
 class Experts(nn.Module):
-    """E feed-forwards of one shape: wo(activation(wi(x))), or gated as `GLU` is.
+    """E feed-forwards of the same shape: wo(activation(wi(x))), or gated like `GLU`.
 
     Attributes:
+        experts: E.
         hidden: F.
-        gated: wo(activation(wi_0(x)) * wi_1(x)).
+        gated: whether an expert is wo(activation(wi_0(x)) * wi_1(x)).
         wi_init, wo_init: initializers of one expert's kernels, [D, F] and [F, D].
-        compute: its `dropout` is of the hidden layer; "expert dropout" in Fedus et al. 2022,
+        compute: its `dropout` applies to the hidden layer: "expert dropout" in Fedus et al. 2022,
             section 2.4.
     """
 
@@ -60,11 +61,11 @@ class Experts(nn.Module):
         multiply: Callable[[Array, Array], Array],
         deterministic: bool,
     ) -> Float[Array, "*rows D"]:
-        """The output of each row's expert.
+        """Return the output of each row's expert.
 
         Args:
-            multiply: (rows [*rows, n], kernels [E, n, m]) -> [*rows, m]: multiplies each row by the
-                kernel of its expert.
+            multiply: (rows [*rows, n], kernels [E, n, m]) -> [*rows, m], a function that multiplies
+                each row by the kernel of its expert.
         """
         width = x.shape[-1]
 
@@ -81,7 +82,7 @@ class Experts(nn.Module):
         in_slots = hidden.ndim == len(HIDDEN)
         if in_slots:
             hidden = nn.with_logical_constraint(hidden, HIDDEN)
-        # One mask for the slots that an expert has of a group, as `MLP` has one for a row.
+        # One mask for all slots of an expert in a group, like one for all positions in `MLP`.
         broadcast = in_slots and self.compute.dropout_broadcast
         drop = make_dropout(dataclasses.replace(self.compute, dropout_broadcast=broadcast))
         hidden = drop(hidden, deterministic)
@@ -101,7 +102,7 @@ class Kernel(nn.Module):
 
     @nn.compact
     def __call__(self) -> Float[Array, "E n m"]:
-        """The float32 parameters."""
+        """Return the float32 parameters."""
 
         def init(key: Array) -> Array:
             return jax.vmap(lambda key: self.kernel_init(key, self.shape))(
@@ -114,24 +115,23 @@ class Kernel(nn.Module):
 class SparseFeedForward(nn.Module):
     """A mixture of experts as a block's feed-forward: Fedus et al. 2022, section 2.
 
-    In each group an expert takes C = ceil(factor * T / E) tokens; dropped tokens have only the
-    residual path. A group is one or several rows of the batch.
+    In each group an expert takes up to C = ceil(factor * T / E) tokens; dropped tokens get only the
+    residual connection. A group is one or several rows of the batch.
 
-    Statistics of the routing are sown in the collection "routing", and in "assignment" which
-    experts compute each token, see `collect`.
+    Routing statistics are sown in the collection "routing", and the experts that compute each token
+    in the collection "assignment", see `collect`.
 
     Attributes:
-        make_router, make_experts: factories of a `Router` and of `Experts`, of the same E.
-        capacity_factor, eval_capacity_factor: slots of a group over its tokens, in training and in
-            evaluation.
+        make_router, make_experts: factories of a `Router` and of `Experts`, with the same E.
+        capacity_factor, eval_capacity_factor: the number of slots in a group divided by its tokens,
+            in training and in evaluation.
         expert_capacity: C; 0 computes it from the factors.
-        group_size: the most tokens of a group, in whole rows of one device; 0: one row. Rows of a
-            single token (decoding steps) are always groups of their own.
-        dispatch: `capacity`, or `dropless`, where no token is dropped: tokens are sorted by expert
-            for a ragged product (Gale et al. 2022, MegaBlocks), without groups and slots.
-        drops: False overrides `capacity`: no token is dropped (see `undropped.undropped`). It is
-            computed as with `dropless`, and with a slot for each token on a mesh that spreads the
-            experts.
+        group_size: the largest number of tokens in a group, which consists of whole rows of one
+            device; 0: one row. A row of a single token (a decoding step) is always its own group.
+        dispatch: `capacity`, or `dropless`, which drops no token: tokens are sorted by expert for a
+            ragged product (Gale et al. 2022, MegaBlocks), without groups and slots.
+        drops: False overrides `capacity`, so that no token is dropped (see `undropped.undropped`):
+            computed like `dropless`, or, if the experts are sharded, with a slot for each token.
     """
 
     make_router: Callable[..., Router]
@@ -151,14 +151,14 @@ class SparseFeedForward(nn.Module):
         tokens: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
-        """The layer's output, without residual or norm.
+        """Return the layer's output, without residual or norm.
 
         Args:
             tokens: the token ids, for a router that depends on them.
 
         Raises:
-            ValueError: `dropless` on a mesh that spreads the experts, or with a router whose tokens
-                do not choose.
+            ValueError: `dispatch` is unknown, or it is `dropless` and the experts are sharded or
+                the router is `ExpertChoiceRouter`.
         """
         choose("model.dispatch", self.dispatch, {"capacity": None, "dropless": None})
         groups = _groups(x.shape[0], x.shape[1], group_size=self.group_size)
@@ -184,7 +184,7 @@ class SparseFeedForward(nn.Module):
         self.sow("routing", "dropped", dropped)
         self.sow("routing", "balance", routed.balance)
         self.sow("routing", "z", routed.z)
-        if self.is_mutable_collection("assignment"):  # an array of the size of the tokens
+        if self.is_mutable_collection("assignment"):  # a large array, made only on request
             own = assigned(routed, length=groups[1], experts=router.experts)
             self.sow("assignment", "computed_by", own)
         return y.reshape(x.shape)
@@ -202,14 +202,14 @@ class SparseFeedForward(nn.Module):
 def compute_slots(
     experts: nn.Module, x: Float[Array, "G T D"], slots: Slots, *, deterministic: bool
 ) -> Float[Array, "G T D"]:
-    """The sum of the experts' outputs for each token, times the gates, within the capacity."""
+    """Return the sum of each token's expert outputs times their gates, for tokens with slots."""
 
     def multiply(rows: Float[Array, "E G C n"], kernels: Float[Array, "E n m"]) -> Array:
-        matrix = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # as in `Linear`
+        matrix = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # see `Linear`
         return jnp.matmul(matrix, kernels).reshape(*rows.shape[:-1], kernels.shape[-1])
 
     def exchanged(y: Array, *, now: Names, then: Names) -> Any:
-        # Both layouts are constrained, so that the all-to-all moves the slots alone.
+        # Both layouts are constrained, so that the all-to-all moves only the slots.
         y = jnp.swapaxes(nn.with_logical_constraint(y, now), 0, 1)
         return nn.with_logical_constraint(y, then)
 
@@ -224,7 +224,7 @@ def compute_slots(
 def compute_all(
     experts: nn.Module, x: Float[Array, "G T D"], choice: Choice, *, deterministic: bool
 ) -> tuple[Float[Array, "G T D"], Float[Array, " E"]]:
-    """Like `compute_slots` without a capacity; also the share of the choices per expert."""
+    """Compute all choices, without a capacity; also return the share of choices per expert."""
     flat = jax.tree.map(lambda a: a.reshape(1, -1, a.shape[-1]), (x, choice.expert, choice.gate))
     rows, expert, gate = flat
     order, counts = by_expert(expert, experts=experts.experts)
@@ -241,7 +241,7 @@ def compute_all(
 
 
 def assigned(routed: Choice | Slots, *, length: int, experts: int) -> Bool[Array, "G T E"]:
-    """Which experts compute each token of a group; none of them a dropped one."""
+    """Return which experts compute each token of a group; none for a dropped token."""
     if isinstance(routed, Choice):
         return jnp.any(jax.nn.one_hot(routed.expert, experts, dtype=bool), axis=2)
     in_slot = routed.token[..., None] == jnp.arange(length)  # an empty slot has T
@@ -249,20 +249,20 @@ def assigned(routed: Choice | Slots, *, length: int, experts: int) -> Bool[Array
 
 
 def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
-    """What all M sparse layers have sown, in their order, the encoder's first.
+    """Collect the sown statistics of all M mixture-of-experts layers in order, the encoder's first.
 
     Args:
-        routing: the collection "routing" of scanned or looped layers, in groups or not; or the
-            collection "assignment", of one side.
+        routing: the collection "routing" of scanned or unrolled layers, in groups or not; or the
+            collection "assignment" of one side (encoder or decoder).
 
     Returns:
-        `load` [M, E], the share of the choices of each expert, with or without a slot; `dropped`
-        [M], the share of the choices without a slot; `balance` [M] and `z` [M], the losses of
-        `routers.load_balance` and `routers.z_loss`. Of "assignment" `computed_by` [M, G, T, E], see
-        `assigned`.
+        `load` [M, E], the share of choices of each expert, with or without a slot; `dropped` [M],
+        the share of choices without a slot; `balance` [M] and `z` [M], the losses of
+        `routers.load_balance` and `routers.z_loss`. For "assignment": `computed_by` [M, G, T, E],
+        see `assigned`.
 
     Raises:
-        ValueError: the network has no sparse layers.
+        ValueError: the network has no mixture-of-experts layers.
     """
     found: dict[str, list[tuple[tuple, Array]]] = {}
     for path, value in jax.tree.leaves_with_path(routing):
@@ -286,8 +286,8 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
 
 
 def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
-    """G and T: the most whole rows that fit into a group and divide the rows of a device."""
-    # A row of one token is a decoding step, which other rows must not change.
+    """Return G and T: a group has as many rows as fit into it and divide a device's rows."""
+    # A row of one token is a decoding step, which must not depend on other rows.
     rows = 1 if length == 1 else max(1, group_size // length)
     devices = parts("activation_batch")
     own = batch if batch % devices else batch // devices
@@ -296,7 +296,7 @@ def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
 
 
 def _spread() -> bool:
-    """Whether each device has only some of the experts."""
+    """Return whether the experts are sharded over devices."""
     return jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1
 
 

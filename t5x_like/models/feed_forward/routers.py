@@ -1,7 +1,7 @@
-"""Routers of mixtures of experts: which expert computes which token, and in which slot.
+"""Routers of mixtures of experts, which assign tokens to experts and their slots.
 
 Shapes: G groups of T tokens, K choices per token, E experts with C slots each per group. Tokens
-compete for slots within their group. All is float32, whatever type the tokens have ("selective
+compete for slots within their group. All arithmetic is float32, for tokens of any dtype ("selective
 precision", Fedus et al. 2022, section 2.4).
 """
 
@@ -16,11 +16,11 @@ from t5x_like.models.linear import Initializer
 
 @flax.struct.dataclass
 class Choice:
-    """The experts that each token goes to, best first.
+    """The experts that each token is sent to, best first.
 
     Attributes:
-        expert: the index of the expert, or E for none.
-        gate: the factor of that expert's output.
+        expert: the index of the expert, or E for no expert.
+        gate: the factor on the expert's output.
         balance: the load-balancing loss, see `load_balance`.
         z: the router z-loss, see `z_loss`.
     """
@@ -33,13 +33,15 @@ class Choice:
 
 @flax.struct.dataclass
 class Slots:
-    """The token of its group that is in each slot of an expert.
+    """The tokens in the slots of the experts.
 
     Attributes:
-        token: the index of the token, or T for an empty slot.
-        gate: the factor of the expert's output.
-        load: the share of the choices of each expert, with or without a slot.
-        dropped: the share of the choices without a slot.
+        token: the index in the group of the token in each slot, or T for an empty slot.
+        gate: the factor on the expert's output.
+        load: the share of choices of each expert, with or without a slot.
+        dropped: the share of choices without a slot.
+        balance: the load-balancing loss, see `load_balance`.
+        z: the router z-loss, see `z_loss`.
     """
 
     token: Int[Array, "G E C"]
@@ -51,22 +53,22 @@ class Slots:
 
 
 def load_balance(load: Float[Array, "*G E"], probability: Float[Array, "*G E"]) -> Array:
-    """E * sum_i f_i P_i, mean over groups: Fedus et al. 2022, equation 4, without alpha.
+    """Return E * sum_i f_i P_i, averaged over groups: Fedus et al. 2022, equation 4, without alpha.
 
     Args:
-        load: f, the share of the tokens whose first choice is expert i.
-        probability: P, the router's mean probability of expert i, which has the gradient.
+        load: f, the share of tokens whose first choice is expert i.
+        probability: P, the router's mean probability of expert i; the gradient flows through it.
     """
     return load.shape[-1] * jnp.mean(jnp.sum(load * probability, axis=-1))
 
 
 def z_loss(logits: Float[Array, "G T E"]) -> Float[Array, ""]:
-    """The mean of (log sum_i exp(x_i))^2: Zoph et al. 2022 (ST-MoE), equation 5."""
+    """Return the mean of (log sum_i exp(x_i))^2: Zoph et al. 2022 (ST-MoE), equation 5."""
     return jnp.mean(jnp.square(jax.nn.logsumexp(logits, axis=-1)))
 
 
 class Router(nn.Module):
-    """The base of routers where tokens choose experts; each one defines `choose`."""
+    """The base of routers in which tokens choose experts; subclasses define `choose`."""
 
     experts: int
 
@@ -77,11 +79,11 @@ class Router(nn.Module):
         *,
         deterministic: bool,
     ) -> Choice:
-        """The experts of each token.
+        """Choose the experts of each token.
 
         Args:
             tokens: the token ids.
-            deterministic: without the noise of training.
+            deterministic: whether to choose without the noise of training.
         """
         raise NotImplementedError
 
@@ -93,7 +95,7 @@ class Router(nn.Module):
         capacity: int,
         deterministic: bool,
     ) -> Slots:
-        """The slots: first choices before second ones, and earlier tokens first.
+        """Assign slots: first choices before second choices, and earlier tokens first.
 
         Args:
             capacity: C.
@@ -123,9 +125,9 @@ class Router(nn.Module):
 def by_expert(
     expert: Int[Array, "G T K"], *, experts: int
 ) -> tuple[Int[Array, "G KT"], Int[Array, "G E"]]:
-    """The choices of each group sorted by expert, and the number of choices per expert.
+    """Return each group's choices sorted by expert, and the number of choices per expert.
 
-    A choice is k * T + t. The sort is stable; choices of no expert come last.
+    Choice k of token t is the number k * T + t. The sort is stable; choices of no expert are last.
     """
     flat = choices_first(expert)
     counts = jnp.sum(flat[..., None] == jnp.arange(experts), axis=1)
@@ -133,7 +135,7 @@ def by_expert(
 
 
 def choices_first(x: Num[Array, "G T K"]) -> Num[Array, "G KT"]:
-    """The choices of each group as one axis: choice k of token t is at k * T + t."""
+    """Flatten the choices of each group: choice k of token t is at k * T + t."""
     return jnp.swapaxes(x, 1, 2).reshape(x.shape[0], -1)
 
 
@@ -141,8 +143,8 @@ class LearnedRouter(Router):
     """The base of routers with a softmax over a linear map of the token.
 
     Attributes:
-        jitter: e: training multiplies the router's input by noise from [1 - e, 1 + e] (Fedus et al.
-            2022, appendix F; "input jitter" in Zoph et al. 2022, section 3.2).
+        jitter: e; training multiplies the router's input by uniform noise from [1 - e, 1 + e]
+            (Fedus et al. 2022, appendix F; "input jitter" in Zoph et al. 2022, section 3.2).
         kernel_init: initializer of the kernel [D, E].
     """
 
@@ -151,7 +153,7 @@ class LearnedRouter(Router):
 
     @nn.compact
     def logits(self, x: Float[Array, "G T D"], *, deterministic: bool) -> Float[Array, "G T E"]:
-        """The float32 logits of the experts for each token."""
+        """Return the float32 logits of the experts for each token."""
         x = x.astype(jnp.float32)
         if self.jitter and not deterministic:
             low, high = 1.0 - self.jitter, 1.0 + self.jitter
@@ -159,7 +161,7 @@ class LearnedRouter(Router):
             x = x * jax.random.uniform(key, x.shape, minval=low, maxval=high)
         init = nn.with_logical_partitioning(self.kernel_init, ("embed", "router"))
         kernel = self.param("kernel", init, (x.shape[-1], self.experts))
-        # By default a TPU rounds both factors to bfloat16.
+        # Without it a TPU would round both factors to bfloat16.
         return jnp.matmul(x, kernel, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -167,7 +169,7 @@ class SwitchRouter(LearnedRouter):
     """Top-1 routing, gated by the probability: Fedus et al. 2022, section 2.1."""
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """One expert for each token."""
+        """Choose one expert for each token."""
         logits = self.logits(x, deterministic=deterministic)
         probability = jax.nn.softmax(logits, axis=-1)
         best = jnp.argmax(logits, axis=-1)
@@ -182,12 +184,12 @@ class SwitchRouter(LearnedRouter):
 class Top2Router(LearnedRouter):
     """Top-2 routing: Lepikhin et al. 2020 (GShard), algorithm 1.
 
-    The two gates sum to 1. Training keeps the second expert with probability 2 * its gate,
+    The two gates sum to 1. In training the second expert is kept with probability 2 * its gate, in
     evaluation always.
     """
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """One or two experts for each token."""
+        """Choose one or two experts for each token."""
         logits = self.logits(x, deterministic=deterministic)
         probability = jax.nn.softmax(logits, axis=-1)
         first = jnp.argmax(logits, axis=-1)
@@ -204,7 +206,7 @@ class Top2Router(LearnedRouter):
 
 
 class TopKRouter(LearnedRouter):
-    """The K most likely experts, always: Jiang et al. 2024 (Mixtral), section 2.1.
+    """Top-K routing without noise: Jiang et al. 2024 (Mixtral), section 2.1.
 
     The gates are a softmax over the logits of the chosen experts.
 
@@ -215,9 +217,9 @@ class TopKRouter(LearnedRouter):
     chosen: int = 2
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """K experts for each token; `balance` counts all of them."""
+        """Choose K experts for each token; `balance` counts all K choices."""
         logits = self.logits(x, deterministic=deterministic)
-        # A sort, as in `ExpertChoiceRouter`.
+        # A sort rather than top_k, for the reason in `ExpertChoiceRouter`.
         best = jnp.argsort(-logits, axis=-1, stable=True)[..., : self.chosen]
         probability = jnp.mean(jax.nn.softmax(logits, axis=-1), axis=1)
         share = jnp.mean(best[..., None] == jnp.arange(self.experts), axis=(1, 2))
@@ -233,7 +235,7 @@ class HashRouter(Router):
     """Routing by a hash of the token id: Roller et al. 2021 (Hash Layers), "random hash"."""
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """One expert for each token id.
+        """Choose the expert of each token id.
 
         Raises:
             ValueError: the network does not pass token ids to its layers.
@@ -243,8 +245,8 @@ class HashRouter(Router):
                 "model.router='hash' needs the token ids, and this network does not pass them to "
                 "its layers: choose another router"
             )
-        # A bijection on 32 bits that scatters neighbouring ids: rounds of a multiplication by an
-        # odd number and a shift.
+        # A bijection on 32 bits that scatters neighboring ids: rounds of a shift and a
+        # multiplication by an odd number.
         mixed = tokens.astype(jnp.uint32)
         for _ in range(2):
             mixed = (mixed ^ (mixed >> 16)) * jnp.uint32(0x9E3779B1)
@@ -253,13 +255,13 @@ class HashRouter(Router):
 
 
 class RandomRouter(Router):
-    """Random routing: a baseline of sparsity without a learned router.
+    """Random routing, a baseline without a learned router.
 
-    Training samples new experts at each step; evaluation has fixed random experts by position.
+    Training samples new experts at each step; evaluation uses fixed random experts by position.
     """
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """One expert for each token."""
+        """Choose one expert for each token."""
         key = jax.random.key(0) if deterministic else self.make_rng("dropout")
         return _unlearned(jax.random.randint(key, x.shape[:2], 0, self.experts), self.experts)
 
@@ -267,12 +269,13 @@ class RandomRouter(Router):
 class ExpertChoiceRouter(LearnedRouter):
     """Expert choice: each expert takes its C most likely tokens (Zhou et al. 2022, section 3).
 
-    All slots are full. A token may have several experts, or none, and then counts as dropped. An
-    expert compares a token with later ones, so in a decoder the routing is not causal.
+    All slots are full. A token may have several experts; a token without an expert counts as
+    dropped. An expert compares a token with later tokens, so in a decoder the routing is not
+    causal.
     """
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """Always an error: experts choose here, not tokens.
+        """Raise an error: here experts choose, not tokens.
 
         Raises:
             ValueError: always.
@@ -282,10 +285,10 @@ class ExpertChoiceRouter(LearnedRouter):
     def __call__(
         self, x: Array, tokens: Array | None, *, capacity: int, deterministic: bool
     ) -> Slots:
-        """The slots that the experts choose."""
+        """Assign to each expert's slots its most likely tokens."""
         logits = self.logits(x, deterministic=deterministic)
         probability = jnp.swapaxes(jax.nn.softmax(logits, axis=-1), 1, 2)
-        # A sort, where top_k would do, since XLA does not partition a top_k over the groups.
+        # A sort rather than top_k: XLA does not partition a top_k over the groups.
         token = jnp.argsort(-probability, axis=-1, stable=True)[..., :capacity]
         taken = jnp.zeros(x.shape[:2], bool)
         taken = jax.vmap(lambda taken, token: taken.at[token].set(True))(taken, token)

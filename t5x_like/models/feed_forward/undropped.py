@@ -1,4 +1,4 @@
-"""Networks whose experts drop no token, so that scoring a text agrees with generating it."""
+"""Networks whose experts drop no tokens, so that scoring a text agrees with generating it."""
 
 import functools
 from collections.abc import Mapping
@@ -12,21 +12,21 @@ from t5x_like.models.feed_forward.routers import ExpertChoiceRouter
 
 
 def undropped(module: nn.Module) -> nn.Module:
-    """Return the network with `SparseFeedForward.drops` off; itself where it is without experts.
+    """Return the network with `SparseFeedForward.drops` off; unchanged if it has no experts.
 
-    A step of generation has slots for all its tokens. A forward pass over the whole text has not:
-    it drops other tokens, depending on the length of the row and on the rows beside it, and gives
-    the same text another probability. Whatever samples or scores texts uses the network of this
-    function; its parameters are the same.
+    A generation step has slots for all its tokens. A forward pass over the whole text does not: it
+    drops tokens, depending on the length of the row and on the other rows of its group, and so
+    gives the text a different probability. All code that samples or scores texts therefore uses
+    this function's network; its parameters are the same.
 
-    The encoder of an encoder-decoder keeps slots that each row has for itself, whatever its length
-    (`expert_capacity` without `group_size`, as Hugging Face's folders have it): an encoder reads
-    the same row in generation and in scoring, and drops the same tokens.
+    The encoder of an encoder-decoder is unchanged if each row has a fixed number of slots
+    (`expert_capacity` without `group_size`, as in Hugging Face's checkpoints): an encoder reads the
+    same row in generation and in scoring, and so drops the same tokens.
 
     Raises:
-        ValueError: experts choose their tokens.
+        ValueError: the router is an `ExpertChoiceRouter`.
     """
-    if members := getattr(module, "members", ()):  # of an `Ensemble`
+    if members := getattr(module, "members", ()):  # the module is an `Ensemble`
         complete = tuple(map(undropped, members))
         same = all(new is old for new, old in zip(complete, members, strict=True))
         return module if same else module.clone(members=complete)

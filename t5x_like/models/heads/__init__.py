@@ -1,1 +1,1 @@
-"""Heads: what maps hidden states to the outputs of a task."""
+"""Heads, which map hidden states to the outputs of a task."""

@@ -1,6 +1,7 @@
 """Heads of an encoder: masked LM, classes, numbers, tags, answers, multiple choice.
 
-A head is called `head(hidden [B, L, D], table [V, E], batch, deterministic=) -> outputs`.
+The call of a head is `head(hidden [B, L, D], table [V, E], batch, deterministic=) -> outputs`;
+`table` is the token embedding table.
 """
 
 import functools
@@ -19,22 +20,22 @@ from t5x_like.names import choose
 
 
 def output_layer(outputs: int, kernel_init: Initializer, name: str) -> nn.Module:
-    """A linear layer to a few logits, in float32 for every model.dtype: it costs nothing."""
+    """Make a linear layer to a few logits, in float32 for every model.dtype, as it is cheap."""
     return Linear(
         (outputs,), axes=("embed", "classes"), use_bias=True, kernel_init=kernel_init, name=name
     )
 
 
-# ---- Several heads, one for each task of a run.
+# ---- Several heads: one for each task of a run.
 
 
 class Heads(nn.Module):
     """Task-specific heads over a shared encoder: Liu et al. 2019 (MT-DNN), section 3.
 
-    The parameters of the head of task x have the path x. Initialization makes all heads.
+    The parameters of the head of task x are at the path x. Initialization creates all heads.
 
     Attributes:
-        make_heads: factories of the heads, by the name of their task.
+        make_heads: {name of the task: factory of its head}.
         task: the task whose head runs; None runs all heads on the same batch.
     """
 
@@ -50,7 +51,7 @@ class Heads(nn.Module):
         *,
         deterministic: bool = True,
     ) -> dict[str, Any]:
-        """The outputs of the task's head; without a task the outputs of all heads, by task.
+        """Return the outputs of the task's head; without a task, {task: outputs} of all heads.
 
         Raises:
             ValueError: there is no head for the task.
@@ -67,9 +68,9 @@ class Heads(nn.Module):
 
 
 class PooledHeads(Heads, kw_only=True):  # type: ignore[call-arg]  # an argument of Flax
-    """Heads that share a pooler, whose output they read in the place of the first token.
+    """Heads that share a pooler, whose output replaces the first token's hidden state.
 
-    The pooler has the path `summary`, which no task may have.
+    The pooler's parameters are at the path `summary`, so no task may have this name.
     """
 
     make_pooler: Callable[..., nn.Module]
@@ -83,21 +84,21 @@ class PooledHeads(Heads, kw_only=True):  # type: ignore[call-arg]  # an argument
         *,
         deterministic: bool = True,
     ) -> dict[str, Any]:
-        """As `Heads`."""
+        """Return the outputs, see `Heads`."""
         pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
         hidden = jnp.concatenate([pooled[:, None].astype(hidden.dtype), hidden[:, 1:]], axis=1)
         return super().__call__(hidden, table, batch, deterministic=deterministic)
 
 
-# ---- ELECTRA's heads: whether each token was replaced, and which token it was.
+# ---- ELECTRA's heads: whether each token was replaced, and the original token.
 
 
 class ReplacedTokenHead(nn.Module):
     """Replaced token detection: a dense layer and one logit per token (Clark et al. 2020).
 
     Attributes:
-        make_norm: factory of a norm: the dense layer then gets norm(token + first token), as in the
-            code of He et al. 2021. None: it gets the token.
+        make_norm: factory of a norm: the dense layer then reads norm(token + first token), as in
+            the code of He et al. 2021. None: it reads the token.
     """
 
     activation: Activation
@@ -114,7 +115,7 @@ class ReplacedTokenHead(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Outputs:
-        """`logits`, float32 [B, L], that each token was replaced."""
+        """Return `logits`, float32 [B, L], of each token having been replaced."""
         if self.make_norm is not None:
             hidden = self.make_norm(name="norm")(hidden + hidden[:, :1])
         x = Linear(
@@ -130,7 +131,7 @@ class ReplacedTokenHead(nn.Module):
 
 
 class CopyHead(nn.Module):
-    """Predict every token, or that it is a copy of the input token (section 3.5)."""
+    """Prediction of every original token, and of whether the input is a copy (section 3.5)."""
 
     make_masked_lm: Callable[..., nn.Module]
     kernel_init: Initializer
@@ -144,7 +145,7 @@ class CopyHead(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Outputs:
-        """`logits`, float32 [B, L, V], and `copy_logits`, float32 [B, L]."""
+        """Return `logits`, float32 [B, L, V], and `copy_logits`, float32 [B, L]."""
         copy = output_layer(1, self.kernel_init, "copy")(hidden)[..., 0]
         return self.make_masked_lm(name="masked_lm")(hidden, table, batch) | {"copy_logits": copy}
 
@@ -155,8 +156,8 @@ class CopyHead(nn.Module):
 class MaskedLM(nn.Module):
     """Logits of tokens: a dense layer, a norm and the tied embeddings (Devlin et al. 2018).
 
-    With `predicted_positions` [B, P] in the batch only those positions are computed: six of seven
-    positions have no loss, and the map to the vocabulary costs as much as several layers.
+    If the batch has `predicted_positions` [B, P], logits are computed only there: six of seven
+    positions have no loss, and the projection to the vocabulary costs as much as several layers.
     """
 
     make_norm: Callable[..., nn.Module]
@@ -173,11 +174,11 @@ class MaskedLM(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Outputs:
-        """`logits`, float32 [B, L, V] or [B, P, V]."""
+        """Return `logits`, float32 [B, L, V] or [B, P, V]."""
         if "predicted_positions" in batch:
             places = batch["predicted_positions"][..., None]
             hidden = jnp.take_along_axis(hidden, places, axis=1)
-        # The new axis is "mlp", which is sharded over `model`: no axis may be named twice.
+        # The output axis is named "mlp", not "embed": a kernel may not have one axis name twice.
         x = Linear(
             (table.shape[1],),
             axes=("embed", "mlp"),
@@ -194,7 +195,7 @@ class Pooler(nn.Module):
     """A pooler: a dense layer on the first token (Devlin et al. 2018, section 3.1).
 
     Attributes:
-        inner_dropout: rate before the dense layer; the heads have their own after it.
+        inner_dropout: rate before the dense layer; the heads apply another after the pooler.
     """
 
     activation: Activation
@@ -206,7 +207,7 @@ class Pooler(nn.Module):
     def __call__(
         self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
     ) -> Float[Array, "B D"]:
-        """The pooled output."""
+        """Return the pooled output."""
         first = nn.Dropout(self.inner_dropout)(hidden[:, 0], deterministic)
         x = Linear(
             (hidden.shape[-1],),
@@ -220,7 +221,7 @@ class Pooler(nn.Module):
 
 
 class Pretraining(nn.Module):
-    """Pretraining on masked tokens and on a class of the row: next sentence or sentence order.
+    """Pretraining on masked tokens and on a class of each row: next sentence or sentence order.
 
     Attributes:
         classes: the number of classes of a row.
@@ -237,7 +238,7 @@ class Pretraining(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits` of tokens, and `row_logits` [B, classes]."""
+        """Return `logits` of tokens, and `row_logits` [B, classes]."""
         outputs = self.make_masked_lm(name="masked_lm")(hidden, table, batch)
         pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
         pooled = nn.Dropout(self.dropout)(pooled, deterministic)
@@ -246,7 +247,7 @@ class Pretraining(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Masked language modelling alone."""
+    """Masked language modelling, without a class of the row."""
 
     make_masked_lm: Callable[..., nn.Module]
 
@@ -254,12 +255,12 @@ class MaskedLMHead(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits` of tokens."""
+        """Return `logits` of tokens."""
         return self.make_masked_lm(name="masked_lm")(hidden, table, batch)
 
 
 class SequenceHead(nn.Module):
-    """Predict a class, or with one output a number, for each row from the pooled output."""
+    """Prediction of each row's class (or number, with one output) from the pooled output."""
 
     make_pooler: Callable[..., nn.Module]
     outputs: int
@@ -270,16 +271,16 @@ class SequenceHead(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, outputs]."""
+        """Return `logits`, float32 [B, outputs]."""
         pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
         pooled = nn.Dropout(self.dropout)(pooled, deterministic)
         return {"logits": output_layer(self.outputs, self.kernel_init, "classifier")(pooled)}
 
 
 class FirstTokenHead(nn.Module):
-    """Predict a class, or a number, for each row from its first token, with a pooler of its own.
+    """Prediction of each row's class or number from the first token, by a separate pooler.
 
-    RoBERTa (Liu et al. 2019) and ELECTRA (Clark et al. 2020) have this head in their code.
+    The code of RoBERTa (Liu et al. 2019) and ELECTRA (Clark et al. 2020) has this head.
     """
 
     make_pooler: Callable[..., nn.Module]
@@ -291,25 +292,25 @@ class FirstTokenHead(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, outputs]."""
+        """Return `logits`, float32 [B, outputs]."""
         first = self.make_pooler(name="first")(hidden, deterministic=deterministic)
         first = nn.Dropout(self.dropout)(first, deterministic)
         return {"logits": output_layer(self.outputs, self.kernel_init, "classifier")(first)}
 
 
 class LastTokenHead(FirstTokenHead):
-    """Predict a class, or a number, from the last token (Lewis et al. 2019, section 3.1)."""
+    """Prediction of a class or number from the last token (Lewis et al. 2019, section 3.1)."""
 
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, outputs]."""
+        """Return `logits`, float32 [B, outputs]."""
         state = _last_state(hidden, batch)
         return super().__call__(state, table, batch, deterministic=deterministic)
 
 
 class MultipleChoiceHead(nn.Module):
-    """Predict which of the C rows of an example is right (Devlin et al. 2018, section 4.4).
+    """Prediction of the right row among an example's C rows (Devlin et al. 2018, section 4.4).
 
     The score of a row is the dot product of its pooled output with a vector.
     """
@@ -327,10 +328,10 @@ class MultipleChoiceHead(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Outputs:
-        """`logits`, float32 [B, C]; -1e9 for rows of padding.
+        """Return `logits`, float32 [B, C]; -1e9 for padding rows.
 
         Args:
-            batch: its fields are [B, C, L], or [B, L] for one row an example.
+            batch: fields [B, C, L], or [B, L] for one row per example.
         """
         pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
         pooled = nn.Dropout(self.dropout)(pooled, deterministic)
@@ -346,20 +347,20 @@ class LastTokenChoiceHead(MultipleChoiceHead):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, C]; -1e9 for rows of padding."""
+        """Return `logits`, float32 [B, C]; -1e9 for padding rows."""
         state = _last_state(hidden, batch)
         return super().__call__(state, table, batch, deterministic=deterministic)
 
 
 def _last_state(hidden: Float[Array, "R L D"], batch: Batch) -> Float[Array, "R 1 D"]:
-    """The hidden state of the last token of each row that is not padding."""
+    """Return the hidden state of each row's last token that is not padding."""
     real = jnp.reshape(batch["encoder_segment_ids"] > 0, hidden.shape[:2])
     last = hidden.shape[1] - 1 - jnp.argmax(real[:, ::-1], axis=1)
     return jnp.take_along_axis(hidden, last[:, None, None], axis=1)
 
 
 class TokenHead(nn.Module):
-    """Predict a tag for each token."""
+    """Prediction of a tag for each token."""
 
     outputs: int
     kernel_init: Initializer
@@ -369,13 +370,13 @@ class TokenHead(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`logits`, float32 [B, L, outputs]."""
+        """Return `logits`, float32 [B, L, outputs]."""
         hidden = nn.Dropout(self.dropout)(hidden, deterministic)
         return {"logits": output_layer(self.outputs, self.kernel_init, "tagger")(hidden)}
 
 
 class AnswerHead(nn.Module):
-    """Predict the start and the end of an answer (Devlin et al. 2018, section 4.2)."""
+    """Prediction of the start and the end of an answer (Devlin et al. 2018, section 4.2)."""
 
     kernel_init: Initializer
 
@@ -383,13 +384,13 @@ class AnswerHead(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`start_logits` and `end_logits`, float32 [B, L]."""
+        """Return `start_logits` and `end_logits`, float32 [B, L]."""
         logits = output_layer(2, self.kernel_init, "answer")(hidden)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
 class Features(nn.Module):
-    """The hidden states as features, and the pooled output where there is a pooler."""
+    """The hidden states as features, and the pooled output if there is a pooler."""
 
     make_pooler: Callable[..., nn.Module] | None = None
 
@@ -397,7 +398,7 @@ class Features(nn.Module):
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`hidden` [B, L, D], and `summary` [B, D], the pooled output."""
+        """Return `hidden` [B, L, D], and `summary` [B, D], the pooled output."""
         if self.make_pooler is None:
             return {"hidden": hidden}
         pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
@@ -414,22 +415,22 @@ def select_head(
     of_classes: Mapping[str, Callable[..., nn.Module]] | None = None,
     make_several: Callable[..., nn.Module] = Heads,
 ) -> Callable[..., nn.Module]:
-    """The factory of the head that `model.head` names, or of `Heads` where it names several.
+    """Return the factory of the head that `model.head` names, or of `Heads` if it names several.
 
     Args:
-        config: with `head`, `labels` (classes or tags) and `dropout`. `head` is the name of a head,
-            or a mapping from the names of tasks to their `head`, `labels` and `dropout`.
-        own: the system's own heads by name. The heads for labelled text and `features` are added
-            where the system does not replace them.
-        make_pooler: factory of the pooler, which `features` returns.
+        config: `head`, `labels` (the number of classes or tags) and `dropout`. `head` is the name
+            of a head, or {name of a task: its `head`, `labels` and `dropout`}.
+        own: {name: factory} of the system's own heads, added to the heads for labelled text and
+            `features`; a head of the same name replaces the default.
+        make_pooler: factory of the pooler.
         make_row: factory of the head that predicts `outputs` numbers for each row; None for
             `SequenceHead` on the pooler's output.
-        of_classes: the system's own heads that predict one of `labels` classes, by name.
-        make_several: factory of the heads of several tasks, `Heads` or a subclass.
+        of_classes: {name: factory} of the system's own heads that predict one of `labels` classes.
+        make_several: factory of the heads of several tasks: `Heads` or a subclass.
 
     Raises:
-        ValueError: an unknown head or setting, too few `labels` for the head, or a head without
-            dropout that has one set.
+        ValueError: a head or setting is unknown, `labels` is too small for the head, or `dropout`
+            is invalid or set for a head without dropout.
     """
     output = {"kernel_init": kernel_init, "dropout": config["dropout"]}
     row = make_row or functools.partial(SequenceHead, make_pooler=make_pooler, **output)
@@ -471,7 +472,7 @@ def select_head(
 def _with_dropout(
     make_head: Callable[..., nn.Module], rate: Any, *, where: str
 ) -> Callable[..., nn.Module]:
-    """The factory of a head with another rate of dropout than the rest of the network."""
+    """Return the factory of a head with a dropout rate that differs from the network's."""
     if not hasattr(getattr(make_head, "func", make_head), "dropout"):
         raise ValueError(f"{where}.dropout={rate!r}: this head has no dropout; leave it out")
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:

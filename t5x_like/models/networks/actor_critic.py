@@ -1,4 +1,4 @@
-"""A policy that writes responses to prompts, and the networks that it is trained with."""
+"""A policy that writes responses to prompts, with the other networks of its training."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,27 +14,28 @@ from t5x_like.models.vocabulary_product import VocabularyProduct
 
 
 class ActorCritic(nn.Module):
-    """Ouyang et al. 2022, section 3.5: the networks of reinforcement learning from human feedback.
+    """The networks of reinforcement learning from human feedback: Ouyang et al. 2022, section 3.5.
 
-    `policy` is trained, `reference` is what it was at first and stays, `average` is the moving
-    average of its parameters; `value` predicts the reward from a part of a response, `reward` is
-    the frozen reward model. A system with another source of rewards overrides `rewards`, and has no
+    `policy` is trained; `reference` is its frozen initial state; `average` is the moving average of
+    its parameters; `value` predicts the reward from a partial response; `reward` is the frozen
+    reward model. A system with another source of rewards overrides `rewards` and sets no
     `make_reward`.
 
-    An episode is a row of the decoder's tokens: a prompt, padded on its left, and N places for a
-    response, padded on its right. A batch of them has `decoder_input_tokens`,
-    `decoder_segment_ids`, 0 on padding, and `decoder_positions` [B, P + N], without an encoder
-    `decoder_causal_attention` [B, P + N], 1 on the prompt, otherwise the fields of the encoder, and
-    `response_mask` [B, N], 1 on the response. Experts of the policy drop no token (see
-    `undropped`), since it is scored on what it samples.
+    An episode is a row of decoder tokens: a prompt of P tokens, padded on the left, and a response
+    of N tokens, padded on the right. A batch of episodes has `decoder_input_tokens`,
+    `decoder_segment_ids` (0 on padding) and `decoder_positions`, each [B, P + N], and
+    `response_mask` [B, N], 1 on the response. Without an encoder it also has
+    `decoder_causal_attention` [B, P + N], 1 on the prompt; with an encoder, the encoder's fields.
+    The policy's experts drop no tokens (see `undropped`), so that a response gets the same
+    probabilities in training as when it was sampled.
 
     Attributes:
         make_policy: factory of a network that generates text.
         make_value: factory of a `RewardModel`.
         sides: the sides of a batch that the policy reads.
-        end_id: the token that ends a response; None for responses of N tokens always.
-        make_reward: factory of a `RewardModel`.
-        generates: the policy does, not the five together.
+        end_id: the token that ends a response; None if all responses have N tokens.
+        make_reward: factory of a `RewardModel`, or None.
+        generates: False: only the policy generates text, not this module.
     """
 
     generates: ClassVar[bool] = False
@@ -54,37 +55,37 @@ class ActorCritic(nn.Module):
             self.reward = self.make_reward()
 
     def __call__(self, batch: Batch, *, deterministic: bool = True) -> Any:
-        """The float32 logits [B, T, V] of the policy."""
-        if self.is_initializing():  # parameters are made by calling what has them
+        """Return the float32 logits [B, T, V] of the policy."""
+        if self.is_initializing():  # only a call creates the parameters of a network
             others = [self.reference, self.average, self.value]
             for network in [*others, *([] if self.make_reward is None else [self.reward])]:
                 network(batch)
         return self.policy(batch, deterministic=deterministic)
 
     def act(self, episodes: Batch) -> tuple[VocabularyProduct, Float[Array, "B N"]]:
-        """The policy's logits for each token of the responses, and the values before it."""
+        """Return the policy's logits for each response token, and the value before each token."""
         return _of_responses(self.policy, episodes), self.values(episodes)
 
     def reference_logits(self, episodes: Batch) -> VocabularyProduct:
-        """The reference's logits for each token of the responses."""
+        """Return the reference's logits for each response token."""
         return _of_responses(self.reference, episodes)
 
     def values(self, episodes: Batch) -> Float[Array, "B N"]:
-        """The expected reward of an episode before each token of its response."""
+        """Return the predicted reward of each episode before each token of its response."""
         return self.value.values(episodes)[:, _places(episodes)]
 
     def rewards(self, episodes: Batch) -> Float[Array, " B"]:
-        """The reward of each episode."""
+        """Return the reward of each episode."""
         return self.reward(episodes)
 
     def example_batch(self, *, batch: int = 1, length: int = 8) -> dict[str, Array]:
-        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        """Return a batch of zeros, from which `__call__` initializes the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)
         return {f"{side}_input_tokens": tokens for side in self.sides}
 
 
 def _places(episodes: Batch) -> slice:
-    """The places of the tokens that are read before each token of the responses."""
+    """Return the positions whose outputs predict the response tokens: each is one token earlier."""
     new = episodes["response_mask"].shape[1]
     return slice(-new - 1, -1)
 

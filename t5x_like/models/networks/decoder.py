@@ -20,9 +20,12 @@ class Decoder(nn.Module):
     """A decoder-only language model, causal or a prefix LM.
 
     Attributes:
+        make_embedding: factory of the token embeddings.
+        make_decoder: factory of the tower of layers.
+        make_head: factory of the output layer.
         visibility: `causal`, or `prefix` for the prefix LM of Raffel et al. 2020 (section 3.2.1).
-        sides: the sides of a batch that it reads.
-        generates: it has `prefill` and `extend`, and so generates text.
+        sides: the sides of a batch that the network reads.
+        generates: True: the network has `prefill` and `extend`, and so generates text.
     """
 
     sides: ClassVar[tuple[str, ...]] = ("decoder",)
@@ -41,27 +44,27 @@ class Decoder(nn.Module):
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Any:
-        """Float32 logits [B, T, V] of every position.
+        """Return the float32 logits [B, T, V] of every position.
 
         Args:
-            batch: `decoder_input_tokens` [B, T], and if there are any `decoder_segment_ids`,
-                `decoder_positions`, and for a prefix LM `decoder_causal_attention`, True in the
-                prefix; a causal one does not read it.
+            batch: `decoder_input_tokens` [B, T], and optionally `decoder_segment_ids`,
+                `decoder_positions` and, for a prefix LM only, `decoder_causal_attention`, True in
+                the prefix.
             collect: `hidden_states` or `attention_scores`, or both.
 
         Returns:
-            The logits; with `collect` the logits and the `Collected` of each tower by its name.
+            The logits; with `collect`, (logits, {name of the tower: `Collected`}).
         """
         x, collected = self._run(batch, deterministic=deterministic, collect=collect)
         logits = self._product(x).logits()
         return (logits, collected) if collect else logits
 
     def logits_product(self, batch: Batch, *, deterministic: bool = True) -> VocabularyProduct:
-        """The logits of `__call__`, not computed yet."""
+        """Return the logits as a product that is not computed yet."""
         return self._product(self.states(batch, deterministic=deterministic))
 
     def states(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T D"]:
-        """The output of the last layer, after the final norm: what the output layer reads."""
+        """Return the input of the output layer: the last layer's output after the final norm."""
         return self._run(batch, deterministic=deterministic, collect=())[0]
 
     def _product(self, x: Float[Array, "B T D"]) -> VocabularyProduct:
@@ -96,11 +99,11 @@ class Decoder(nn.Module):
         cache_length: int,
         decoder_mask: Bool[Array, "B P"] | None = None,
     ) -> tuple[Float[Array, "B V"], Cache]:
-        """Run a left-padded prompt: the logits of the next token, and a cache.
+        """Run a left-padded prompt; return the logits of the next token, and a key-value cache.
 
         Args:
-            cache_length: slots of the cache, for the prompt and the continuation.
-            decoder_mask: True where a token is not padding; None for no padding.
+            cache_length: cache slots, for the prompt and the continuation.
+            decoder_mask: True at tokens, False at padding; None for no padding.
         """
         prompts, length = decoder_input_tokens.shape
         real = jnp.ones((prompts, length), bool) if decoder_mask is None else decoder_mask
@@ -117,7 +120,7 @@ class Decoder(nn.Module):
     def extend(
         self, tokens: Int[Array, "B T"], cache: Cache
     ) -> tuple[Float[Array, "B T V"], Cache]:
-        """The logits after each of the next tokens, and the cache with them."""
+        """Run the next tokens; return the logits after each, and the extended cache."""
         real = jnp.ones(tokens.shape, bool)
         cache, mask, positions = cache.push(real, visibility=self.visibility)
         shared = Shared(mask=mask, positions=positions, tokens=tokens)
@@ -130,5 +133,5 @@ class Decoder(nn.Module):
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
-        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        """Return a batch of zeros, from which `__call__` initializes the parameters."""
         return {"decoder_input_tokens": jnp.zeros((batch, length), jnp.int32)}

@@ -21,14 +21,14 @@ class Encoder(nn.Module):
         make_encoder: factory of the tower of layers.
         make_head: factory of `head(hidden, table, batch, deterministic=) -> outputs`: see
             models/heads/.
-        make_projection: factory of a map from the embeddings' width to the layers', or None where
-            they are equal.
+        make_projection: factory of a projection from the embeddings' width to the layers' width, or
+            None if they are equal.
         make_features: factory of `features(hidden states [N + 1, B, L, D]) -> [B, L, F]`, which the
-            head reads in place of the last layer's output, or None.
-        task: the task whose head runs, for a network with several (`Heads`): the module
+            head reads instead of the last layer's output, or None.
+        task: the task whose head runs, for a network with several heads (`Heads`): the module
             `module.clone(task="mnli")` runs the head of mnli on the same parameters.
-        sides: the sides of a batch that it reads.
-        generates: whether it has `prefill` and `extend`, and so generates text.
+        sides: the sides of a batch that the network reads.
+        generates: False: the network has no `prefill` and `extend`, and does not generate text.
     """
 
     sides: ClassVar[tuple[str, ...]] = ("encoder",)
@@ -51,25 +51,25 @@ class Encoder(nn.Module):
         self.head = self.make_task_head()
 
     def make_task_head(self) -> nn.Module:
-        """The head; where there are several, all of them, and `task` selects the one that runs."""
+        """Make the head; if it is `Heads`, with `task` as the task whose head runs."""
         return self.make_head() if self.task is None else self.make_head(task=self.task)
 
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
-        """The outputs of the head, and on request the hidden states and scores of the layers.
+        """Return the outputs of the head, and on request the layers' hidden states and scores.
 
         Args:
-            batch: `encoder_input_tokens` and `encoder_segment_ids` [B, L] (0 is padding, after
-                the tokens unless `encoder_positions` or `encoder_readers` are there; tokens attend
-                within their segment), and the fields that embeddings and head read.
-                `encoder_readers` [B, L] are the segments that the queries attend to. For multiple
-                choice [B, C, L], a row for each choice: the head gets hidden states [B * C, L, D],
-                and the batch as it is.
+            batch: `encoder_input_tokens` and `encoder_segment_ids` [B, L], and the fields that the
+                embeddings and the head read. Tokens attend within their segment; segment 0 is
+                padding, which must follow the tokens unless `encoder_positions` or
+                `encoder_readers` is given. `encoder_readers` [B, L] are the segments that the
+                queries attend to. For multiple choice the fields are [B, C, L], one row per choice;
+                the head gets hidden states [B * C, L, D] and the unflattened batch.
             collect: `hidden_states` or `attention_scores`, or both.
 
         Returns:
-            The outputs of the head; with `collect` also the `Collected` of each tower by its name.
+            The outputs of the head; with `collect`, (outputs, {name of the tower: `Collected`}).
         """
         rows = _flat_rows(batch)
         needed = collect if self.make_features is None else ("hidden_states", *collect)
@@ -80,11 +80,11 @@ class Encoder(nn.Module):
         return (outputs, collected) if collect else outputs
 
     def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
-        """The output of the last layer."""
+        """Return the output of the last layer."""
         return self._encode(batch, deterministic=deterministic, collect=())[0]
 
     def table(self) -> Float[Array, "V E"]:
-        """The token embeddings, for a head that is tied to them."""
+        """Return the token embedding table, for a head that is tied to it."""
         return self.embeddings.table
 
     def _encode(
@@ -101,12 +101,12 @@ class Encoder(nn.Module):
         return hidden, {"encoder": collected}
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
-        """The input of the first layer."""
+        """Return the input of the first layer."""
         x = self.embeddings(batch)
         return x if self.make_projection is None else keep_whole(self.projection(x))
 
     def mask(self, batch: Batch) -> AttentionMask:
-        """The attention mask: all tokens of a document attend to each other."""
+        """Return the attention mask: all tokens of a segment attend to each other."""
         segments = batch["encoder_segment_ids"]
         if "encoder_positions" in batch:  # the row is packed
             return AttentionMask(query_segments=segments, key_segments=segments)
@@ -114,20 +114,20 @@ class Encoder(nn.Module):
 
     @staticmethod
     def mask_of_document(batch: Batch) -> AttentionMask:
-        """The mask of rows of one document, which padding may attend to."""
+        """Return the mask of unpacked rows, in which padding may attend to the document."""
         segments, readers = batch["encoder_segment_ids"], batch.get("encoder_readers")
         padding: Padding = "at_end" if readers is None else "anywhere"
         return AttentionMask(query_segments=readers, key_segments=segments, padding=padding)
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
-        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        """Return a batch of zero tokens, from which `__call__` initializes the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)
         return {"encoder_input_tokens": tokens, "encoder_segment_ids": tokens + 1}
 
 
 def _flat_rows(batch: Batch) -> Batch:
-    """The batch with rows [B * C, L] where it has C rows an example, [B, C, L]."""
+    """Reshape fields [B, C, L] of multiple choice to rows [B * C, L]; leave [B, L] unchanged."""
     if batch["encoder_input_tokens"].ndim == 2:
         return batch
     return {

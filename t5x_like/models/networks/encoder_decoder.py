@@ -17,16 +17,17 @@ from t5x_like.models.vocabulary_product import VocabularyProduct
 
 
 class EncoderDecoder(nn.Module):
-    """Vaswani et al. 2017, figure 1: a decoder that attends to an encoder's output.
+    """A decoder that attends to an encoder's output: Vaswani et al. 2017, figure 1.
 
     Attributes:
         make_embedding: factory of the token embeddings, which both sides share.
         make_encoder, make_decoder: factories of the towers; without `make_decoder` both sides share
             the encoder's parameters (Raffel et al. 2020, section 3.2.2).
-        make_head: factory of the map from the decoder's output and the embeddings to logits.
-        sides: the sides of a batch that it reads.
-        generates: it has `prefill` and `extend`, and so generates text.
-        visibility: of the tokens that it generates: each attends to those before it.
+        make_head: factory of the output layer, from the decoder's output and the embedding table
+            to logits.
+        sides: the sides of a batch that the network reads.
+        generates: True: the network has `prefill` and `extend`, and so generates text.
+        visibility: the decoder's self-attention is causal.
     """
 
     sides: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
@@ -47,24 +48,24 @@ class EncoderDecoder(nn.Module):
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Any:
-        """Float32 logits [B, T, V] of every target position (teacher forcing).
+        """Return the float32 logits [B, T, V] of every target position (teacher forcing).
 
         Args:
             collect: `hidden_states` or `attention_scores`, or both.
 
         Returns:
-            The logits; with `collect` the logits and the `Collected` of each tower by its name.
+            The logits; with `collect`, (logits, {name of the tower: `Collected`}).
         """
         x, collected = self._run(batch, deterministic=deterministic, collect=collect)
         logits = self._product(x).logits()
         return (logits, collected) if collect else logits
 
     def logits_product(self, batch: Batch, *, deterministic: bool = True) -> VocabularyProduct:
-        """The logits of `__call__`, not computed yet."""
+        """Return the logits as a product that is not computed yet."""
         return self._product(self.states(batch, deterministic=deterministic))
 
     def states(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T D"]:
-        """The output of the decoder's last layer: what the output layer reads."""
+        """Return the input of the output layer: the decoder's output after its final norm."""
         return self._run(batch, deterministic=deterministic, collect=())[0]
 
     def _product(self, x: Float[Array, "B T D"]) -> VocabularyProduct:
@@ -95,10 +96,11 @@ class EncoderDecoder(nn.Module):
     def encode(
         self, batch: Batch, *, deterministic: bool = True
     ) -> tuple[Float[Array, "B S D"], Int[Array, "B S"]]:
-        """The encoder's output, and its segments (0 is padding; by default token 0 is).
+        """Return the encoder's output, and its segment ids (0 is padding).
 
-        A row is one document with its padding after it, unless the batch has the positions or the
-        decoder's segments that packed rows have, or `encoder_readers`, as in `Encoder`.
+        Without `encoder_segment_ids`, token 0 is padding. A row is one document followed by its
+        padding, unless the batch has `encoder_readers` (see `Encoder`), or the positions or decoder
+        segments of packed rows.
         """
         return self._encode(batch, deterministic=deterministic, collect=())[:2]
 
@@ -107,8 +109,8 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Array, Array, Any]:
         tokens = batch["encoder_input_tokens"]
         segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
-        # Padding attends to the first document, as in Hugging Face's networks: in a sparse layer
-        # padding takes slots of experts, so its states matter.
+        # Padding attends to the first document, as in Hugging Face's networks: in a
+        # mixture-of-experts layer padding takes slots of experts, so its states matter.
         readers = jnp.maximum(segments, 1) if _padding(batch) == "anywhere" else None
         shared = Shared(
             mask=AttentionMask(
@@ -123,7 +125,7 @@ class EncoderDecoder(nn.Module):
         return x, segments, collected
 
     def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
-        """The input of the encoder: the embeddings of its tokens."""
+        """Return the input of the encoder: the embeddings of its tokens."""
         return self.token_embedder(tokens)
 
     def prefill(
@@ -135,14 +137,14 @@ class EncoderDecoder(nn.Module):
         encoder_mask: Bool[Array, "B S"] | None = None,
         decoder_mask: Bool[Array, "B P"] | None = None,
     ) -> tuple[Float[Array, "B V"], Cache]:
-        """Run the encoder and a decoder prompt: the logits of the next token, and a cache.
+        """Run the encoder and a decoder prompt; return the next token's logits, and a cache.
 
         Args:
             decoder_input_tokens: prompts, left-padded.
-            cache_length: slots of the cache, for the prompt and the continuation.
-            encoder_mask, decoder_mask: True where a token is not padding, which may be anywhere in
-                the encoder. By default token 0 is padding in the encoder, and the prompt has no
-                padding (it begins with token 0).
+            cache_length: cache slots, for the prompt and the continuation.
+            encoder_mask, decoder_mask: True at tokens, False at padding; padding may be anywhere in
+                the encoder's rows. By default token 0 is padding in the encoder, and the prompt has
+                no padding (it begins with token 0).
         """
         real = encoder_input_tokens != 0 if encoder_mask is None else encoder_mask
         batch = {"encoder_input_tokens": encoder_input_tokens}
@@ -161,7 +163,7 @@ class EncoderDecoder(nn.Module):
     def extend(
         self, tokens: Int[Array, "B T"], cache: Cache
     ) -> tuple[Float[Array, "B T V"], Cache]:
-        """The logits after each of the next tokens, and the cache with them."""
+        """Run the next tokens; return the logits after each, and the extended cache."""
         return self._advance(tokens, cache, jnp.ones(tokens.shape, bool), None)
 
     def _advance(
@@ -169,7 +171,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Array, Cache]:
         first = memory is not None
         cache, mask, positions = cache.push(real, visibility="causal", first=first)
-        assert cache.memory_real is not None  # prefill opened it so
+        assert cache.memory_real is not None  # set by prefill
         shared = Shared(
             mask=mask,
             positions=positions,
@@ -179,7 +181,7 @@ class EncoderDecoder(nn.Module):
             first=first,
         )
         x, layers = self.decoder(self.token_embedder(tokens), shared, cache.layers)
-        if first:  # of a prompt only the logits at its end are needed
+        if first:  # only the logits at the end of a prompt are needed
             x = x[:, -1:]
         return self.lm_head(x, self.token_embedder.embedding), dataclasses.replace(
             cache, layers=layers
@@ -187,13 +189,13 @@ class EncoderDecoder(nn.Module):
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
-        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        """Return a batch of zeros, from which `__call__` initializes the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)
         return {"encoder_input_tokens": tokens, "decoder_input_tokens": tokens}
 
 
 def _padding(batch: Batch) -> Padding:
-    """Where the encoder's padding is: at the end of rows, unless the batch tells otherwise."""
+    """Return where the encoder's padding may be: `at_end` for unpacked rows, or `anywhere`."""
     elsewhere = {"encoder_positions", "encoder_readers"}
     elsewhere |= {"decoder_positions", "decoder_segment_ids"}
     return "anywhere" if elsewhere & set(batch) else "at_end"

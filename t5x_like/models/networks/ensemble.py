@@ -1,4 +1,4 @@
-"""Several networks as one, whose outputs are averaged."""
+"""An ensemble of networks, whose outputs are averaged."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,24 +19,24 @@ class Caches:
     members: tuple[Any, ...]
 
     def repeat(self, times: int) -> "Caches":
-        """See `decoding.decoder_contract.Cache`."""
+        """Repeat each row, see `decoding.decoder_contract.Cache`."""
         return Caches(tuple(one.repeat(times) for one in self.members))
 
     def reorder(self, rows: Int[Array, " B"]) -> "Caches":
-        """See `decoding.decoder_contract.Cache`."""
+        """Select rows, see `decoding.decoder_contract.Cache`."""
         return Caches(tuple(one.reorder(rows) for one in self.members))
 
 
 class Ensemble(nn.Module):
-    """Networks that read the same tokens and predict the same labels.
+    """An average of networks that read the same tokens and predict the same labels.
 
-    Of networks that generate the logits are averaged (Raffel et al. 2020, section 3.6). Of heads
-    the probabilities are, whose logarithms are output in place of logits; numbers, which are logits
-    [..., 1], are averaged themselves.
+    For networks that generate text the logits are averaged (Raffel et al. 2020, section 3.6). For
+    heads the probabilities are averaged, and their logarithms are returned as logits; the outputs
+    [..., 1] of regression are averaged directly.
 
     Attributes:
-        members: modules that are different objects, also where they are equal: Linen would tie the
-            parameters of one that is given twice. The parameters of member n are `members_n`.
+        members: distinct module objects, even for equal networks, since Linen ties the parameters
+            of a module that is given twice. The parameters of member n are `members_n`.
     """
 
     members: tuple[nn.Module, ...]
@@ -48,20 +48,20 @@ class Ensemble(nn.Module):
 
     @property
     def generates(self) -> bool:
-        """Whether they have `prefill` and `extend`, and so generate text."""
+        """Whether the members have `prefill` and `extend`, and so generate text."""
         return self.members[0].generates
 
     @property
     def visibility(self) -> Any:
-        """As of a member, see `Decoder`."""
+        """The members' visibility, see `Decoder`."""
         return self.members[0].visibility
 
     def example_batch(self) -> dict[str, Any]:
-        """A batch to initialize the members with."""
+        """Return a batch to initialize the members with."""
         return self.members[0].example_batch()
 
     def __call__(self, batch: Batch) -> Any:
-        """The averaged logits, [B, L, V] or by the names of a head's outputs."""
+        """Return the averaged logits: [B, L, V], or for heads {name of the output: logits}."""
         outputs = [member(batch) for member in self.members]
         if self.generates:
             return _mean(outputs)
@@ -69,14 +69,14 @@ class Ensemble(nn.Module):
         return {name: _of_head([own[name] for own in outputs]) for name in names}
 
     def prefill(self, **arguments: Any) -> tuple[Float[Array, "B V"], Caches]:
-        """See `Decoder.prefill`."""
+        """Run the prompts through all members, see `Decoder.prefill`."""
         logits, caches = zip(*(member.prefill(**arguments) for member in self.members), strict=True)
         return _mean(logits), Caches(caches)
 
     def extend(
         self, tokens: Int[Array, "B 1"], cache: Caches
     ) -> tuple[Float[Array, "B 1 V"], Caches]:
-        """See `Decoder.extend`."""
+        """Run the next tokens through all members, see `Decoder.extend`."""
         found = [
             member.extend(tokens, own)
             for member, own in zip(self.members, cache.members, strict=True)
@@ -90,7 +90,7 @@ def _mean(logits: Sequence[Array]) -> Array:
 
 
 def _of_head(logits: Sequence[Array]) -> Array:
-    """Numbers as they are, and logits as the logarithms of the averaged probabilities."""
+    """Average numbers [..., 1] directly; for logits, return the log of the mean probabilities."""
     if logits[0].shape[-1] == 1:
         return _mean(logits)
     mean = _mean([jax.nn.softmax(one.astype(jnp.float32)) for one in logits])

@@ -1,4 +1,4 @@
-"""A stack of layers with its input embeddings, its position bias and its last norm."""
+"""A stack of layers with an entrance for its inputs, a position bias and a final norm."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,18 +15,18 @@ class Tower(nn.Module):
     """A stack of layers with an entrance, a position bias, a final norm and an exit.
 
     The carry of the layers may be any tree of arrays [B, T, ...], such as the two streams of XLNet
-    (Yang et al. 2019): then the entrance makes the first carry and the exit reads the last.
+    (Yang et al. 2019): the entrance then makes the first carry, and the exit reads the last.
 
     Attributes:
         make_stack: factory of `stack(carry, shared, per_layer) -> (carry, per_layer_out)`.
-        make_norm: factory of the norm after the last layer, or None where layers end in one.
+        make_norm: factory of the norm after the last layer, or None if each layer ends in a norm.
         make_bias: factory of a relative position bias on the scores of all layers, or None.
-        make_entrance: factory of `entrance(x, positions) -> carry`, or None where x, the embeddings
-            of the tokens, is the first carry.
-        make_exit: factory of `exit(carry) -> x`, or None where the last carry is the output.
+        make_entrance: factory of `entrance(x, positions) -> carry`, or None if the first carry is
+            x, the token embeddings.
+        make_exit: factory of `exit(carry) -> x`, or None if the last carry is the output.
         make_extra: factory of `extra(shared) -> tree`, the arrays that all layers get as
             `shared.extra`, or None.
-        compute: its `dropout` is of every array of the first carry and of the normed output.
+        compute: its `dropout` applies to every array of the first carry and to the normed output.
     """
 
     make_stack: Callable[..., nn.Module]
@@ -54,15 +54,15 @@ class Tower(nn.Module):
     def __call__(
         self, x: PyTree, shared: Shared, per_layer: PyTree = None
     ) -> tuple[PyTree, PyTree]:
-        """The output of the last layer, after the final norm, and the layers' own outputs.
+        """Return the last layer's output after the final norm, and per-layer outputs.
 
         Args:
             x: the input of the entrance, or of the first layer: [B, T, D], or a tree.
-            per_layer: an input of each layer, such as its cache, in the form that the stack takes.
+            per_layer: per-layer inputs, such as caches, in the form that the stack takes.
 
         Returns:
-            The second is the layers' outputs, as the stack returns them: caches, if some were
-            given. Where `shared.collect` is not empty it is the `Collected` of all layers.
+            The output, and the per-layer outputs of the stack: the updated caches, if caches were
+            given. If `shared.collect` is not empty, the `Collected` of all layers instead.
         """
         shared = self._complete(x, shared)
         carry = x if self.make_entrance is None else self.entrance(x, shared.positions)
@@ -76,7 +76,7 @@ class Tower(nn.Module):
         return x, per_layer
 
     def _complete(self, x: PyTree, shared: Shared) -> Shared:
-        """Add the position bias and the arrays that all layers share."""
+        """Add the position bias and the `extra` arrays, which all layers share."""
         if self.make_bias is not None:
             queries = jax.tree.leaves(x)[0].shape[1]
             bias = self.relative_position_bias(
@@ -91,5 +91,5 @@ class Tower(nn.Module):
         return shared
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
-        """The empty caches of all layers, for `Cache.layers`."""
+        """Return the empty caches of all layers, for `Cache.layers`."""
         return self.make_stack(parent=None).empty_cache(batch=batch, slots=slots)

@@ -1,8 +1,8 @@
 """The vocabulary of a folder in Hugging Face's format: its tokenizer, and the ids that it names.
 
-A token's id comes from the tokenizer where the tokenizer names that token, then from
-generation_config.json, then from config.json; the token that a decoder reads first comes from the
-latter two in an encoder-decoder. Nothing is guessed from the names of pieces.
+A special token's id comes from the tokenizer if it names the token, otherwise from
+generation_config.json, otherwise from config.json; the decoder's first token of an encoder-decoder
+comes from the latter two. Nothing is guessed from the names of pieces.
 """
 
 import functools
@@ -23,11 +23,11 @@ _CLEANED = {
 
 
 class FolderVocabulary(TokenizerVocabulary):
-    """A folder's tokenizer.
+    """The vocabulary of a folder's tokenizer.
 
     Args:
         resolved: the tokenizer and its special tokens.
-        generation: generation_config.json over config.json.
+        generation: generation_config.json, with settings of config.json for settings that it lacks.
         name: the class of the tokenizer.
     """
 
@@ -55,12 +55,12 @@ class FolderVocabulary(TokenizerVocabulary):
 
     @property
     def start_id(self) -> int:
-        """The decoder's start token of the folder, or else the token that begins a text."""
+        """The folder's decoder start token, or otherwise the token that begins a text."""
         return self.pad_id if self._start is None else self._start
 
     @property
     def first_sentinel(self) -> int:
-        """The id of <extra_id_0>; the last id where there is none."""
+        """The id of <extra_id_0>, or the last id if there is no such token."""
         return self._first_sentinel
 
     def _begins_word(self, piece: str) -> bool:
@@ -75,7 +75,7 @@ class FolderVocabulary(TokenizerVocabulary):
 
 
 def load(files: TokenizerFiles, name: str) -> FolderVocabulary:
-    """The vocabulary of a folder.
+    """Load the vocabulary of a folder.
 
     Args:
         name: the class of its tokenizer, from `tokenizer_class.class_name`.
@@ -87,7 +87,7 @@ def load(files: TokenizerFiles, name: str) -> FolderVocabulary:
 
 
 def _ids(resolved: ResolvedTokenizer, generation: Mapping[str, Any]) -> dict[str, int | None]:
-    """The ids of the special tokens, and the token that a decoder reads first."""
+    """Return the ids of the special tokens, and of the token that a decoder reads first."""
     named = {
         key.removesuffix("_token"): resolved.tokenizer.token_to_id(text)
         for key, text in resolved.named.items()
@@ -106,10 +106,11 @@ def _ids(resolved: ResolvedTokenizer, generation: Mapping[str, Any]) -> dict[str
     before, _ = _frame(resolved.tokenizer)
     bos = first(
         named.get("bos"), named.get("cls"), *before
-    )  # LLaMA 3's may be in the template only
+    )  # LLaMA 3 may have it only in the template
     pad = first(named.get("pad"), stored("pad"), eos)
     ids = {name: named.get(name) for name in ("unk", "sep", "cls", "mask")}
-    # Without config.json: BART begins with its end, T5 with padding, LLaMA with <s>.
+    # Without config.json: BART's decoder begins with its end token, T5's with padding, LLaMA's
+    # with <s>.
     encodes_marks = ids["mask"] is not None and ids["cls"] is not None
     otherwise = eos if encodes_marks else first(bos, stored("bos"), pad, eos)
     start = None
@@ -119,7 +120,7 @@ def _ids(resolved: ResolvedTokenizer, generation: Mapping[str, Any]) -> dict[str
 
 
 def _frame(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids that the tokenizer puts before and after a text."""
+    """Return the ids that the tokenizer puts before and after a text."""
     for probe in ("a", "0", ".", "\u2581", "A"):
         bare = tokenizer.encode(probe, add_special_tokens=False).ids
         if bare:
@@ -131,7 +132,7 @@ def _frame(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _sentinels(ids: Mapping[str, int]) -> tuple[int | None, int]:
-    """The id of the first sentinel, and how many follow it downwards."""
+    """Return the id of the first sentinel, and the number of sentinels counting down from it."""
 
     @functools.cache
     def find(number: int) -> int | None:

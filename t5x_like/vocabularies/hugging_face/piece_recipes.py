@@ -1,7 +1,7 @@
 """The classes of transformers whose tokenizers are WordPiece or BPE: BERT's, GPT-2's, LLaMA's, ...
 
-Each does what the class of the same name does in transformers 5, which makes its tokenizer from the
-pieces, also where a tokenizer.json has another normalizer.
+Each gives the same tokenizer as the class of the same name in transformers 5, which makes it from
+the pieces, even if a tokenizer.json has another normalizer.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ _ROBERTA = {
     "mask_token": "<mask>",
 }
 _GPT_2 = dict.fromkeys(("bos_token", "eos_token", "unk_token"), _END_OF_TEXT)
-# The words of Qwen2, a digit each; those of GPT-2 are within the library `tokenizers`.
+# Qwen2's pattern of words, with single digits; the library `tokenizers` contains GPT-2's.
 _QWEN_2_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -67,7 +67,7 @@ def _bpe(pieces: Pieces, **settings: Any) -> tokenizers.Tokenizer:
 
 
 def _byte_level(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
-    """GPT-2's, RoBERTa's and DeBERTa's."""
+    """Make the tokenizer of GPT-2, RoBERTa and DeBERTa."""
     tokenizer = _bpe(pieces, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     blank = bool(settings.get("add_prefix_space", False))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=blank)

@@ -1,4 +1,4 @@
-"""A SentencePiece model as pieces of the library `tokenizers`, as transformers converts it."""
+"""Convert a SentencePiece model to pieces of the library `tokenizers`, like transformers."""
 
 import re
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from t5x_like.vocabularies.hugging_face.tokenizer_recipe import Pieces
 
 _BLANK = "\u2581"
-_NORMAL, _CONTROL, _OF_USER = 1, 3, 4  # kinds of pieces
-_UNIGRAM = 1  # the kind of a model
+_NORMAL, _CONTROL, _OF_USER = 1, 3, 4  # types of pieces in a ModelProto
+_UNIGRAM = 1  # a model_type in a ModelProto
 
 
 def pieces(proto: Any, *, model: str) -> Pieces:
-    """The pieces of a model for a class whose tokenizers are of the kind `model`."""
+    """Return the pieces of a model, for a class whose tokenizers are of the kind `model`."""
     tokens = [
         AddedToken(one.piece, normalized=False, special=one.type == _CONTROL)
         for one in proto.pieces
@@ -31,7 +31,7 @@ def pieces(proto: Any, *, model: str) -> Pieces:
 
 
 def _merges_by_id(ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Every pair of pieces that makes a piece, in the order of the ids that they make."""
+    """Return every pair of pieces that forms a piece, in the order of that piece's id."""
     found = [
         (number, piece[:place], piece[place:])
         for piece, number in ids.items()
@@ -45,12 +45,12 @@ def _merges_by_id(ids: Mapping[str, int]) -> list[tuple[str, str]]:
 def as_written(
     proto: Any, *, renamed: Mapping[int, str], legacy: bool
 ) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
-    """A tokenizer that reads text as SentencePiece's own code, and its special tokens by name.
+    """Make a tokenizer that splits text like SentencePiece; return its special tokens by name, too.
 
     Args:
-        renamed: the names of pieces that the folder's added tokens give, by id.
-        legacy: whether a blank is put before each part of a text between added tokens, and not
-            before its first alone.
+        renamed: {id: name} of pieces that the folder's added tokens rename.
+        legacy: whether a blank is put before every part of a text between added tokens, rather than
+            only before the first.
     """
     names = [one.piece for one in proto.pieces]
     kept = {name for number, name in enumerate(names) if number not in renamed}
@@ -97,7 +97,7 @@ def _model(proto: Any, names: list[str], *, has_user_pieces: bool) -> Any:
 
 
 def _merges_by_score(proto: Any, names: list[str]) -> list[tuple[str, str]]:
-    """Every pair of normal pieces that makes a normal piece, the likeliest first."""
+    """Return every pair of normal pieces that forms a normal piece, the likeliest piece first."""
     normal = {
         name: (-one.score, number)
         for number, (name, one) in enumerate(zip(names, proto.pieces, strict=True))
@@ -122,7 +122,7 @@ def _normalizer(spec: Any, *, legacy: bool) -> normalizers.Normalizer:
     if spec.escape_whitespaces:
         parts.append(normalizers.Replace(" ", _BLANK))
     if spec.add_dummy_prefix and legacy:
-        # Metaspace puts no blank before a text that begins with one; SentencePiece does.
+        # Metaspace puts no blank before a text that begins with a blank; SentencePiece does.
         parts.append(normalizers.Replace(tokenizers.Regex(rf"\A{_BLANK}"), _BLANK * 2))
     return normalizers.Sequence(parts)
 

@@ -1,8 +1,8 @@
-"""The settings of a folder's tokenizer: special and added tokens, in the order of precedence.
+"""The settings of a folder's tokenizer, with its special and added tokens.
 
-As transformers 5 reads them. `added_tokens_decoder` of tokenizer_config.json has all added tokens.
-Without it special_tokens_map.json takes precedence over tokenizer_config.json, and the added tokens
-are those of added_tokens.json and of tokenizer.json.
+They are read like in transformers 5. `added_tokens_decoder` in tokenizer_config.json has all added
+tokens. Without it special_tokens_map.json takes precedence over tokenizer_config.json, and the
+added tokens come from added_tokens.json and tokenizer.json.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 @dataclasses.dataclass
 class TokenSettings:
-    """What a folder says about its tokens.
+    """The settings of a folder about its tokens.
 
     Attributes:
-        arguments: the settings of the tokenizer's class, special tokens by their names included.
-        added: the tokens with ids of their own, by id.
-        others: special tokens with names that only this folder's model has.
+        arguments: the settings of the tokenizer's class, including special tokens by their names.
+        added: {id: added token}.
+        others: {name: special token} for names that are not in `NAMED`.
     """
 
     arguments: dict[str, Any]
@@ -37,16 +37,17 @@ class TokenSettings:
     others: dict[str, Token]
 
     def extra(self, additional: Sequence[Token] | None) -> list[Token]:
-        """The special tokens without a name: the folder's, or else those of its class."""
+        """Return the special tokens without a name: the folder's, or otherwise `additional`."""
         found = self.arguments.get(_EXTRA, additional)
         if found is not None and not isinstance(found, Sequence):
             raise ValueError(f"has {_EXTRA}={found!r:.80}; allowed: a list of tokens.")
         return list(found or ())
 
     def with_extra(self, *, first: int, known: Collection[str]) -> dict[int, AddedToken]:
-        """The added tokens, and the special ones that have no id yet, from `first` on.
+        """Return the added tokens, and the special tokens without an id, which get new ids.
 
         Args:
+            first: the first new id.
             known: the texts that have ids in the vocabulary.
         """
         texts = {*map(str, self.added.values()), *known}
@@ -59,25 +60,26 @@ class TokenSettings:
         }
 
     def named_ids(self, tokens: Mapping[int, AddedToken]) -> dict[str, int]:
-        """The ids of the named tokens among added ones: "mask_id" and so on."""
+        """Return the ids of the named tokens among added tokens, by names such as "mask_id"."""
         ids = {str(one): number for number, one in tokens.items()}
         found = {key: ids.get(str(self.arguments.get(key))) for key in NAMED}
         return {key.replace("token", "id"): one for key, one in found.items() if one is not None}
 
     @property
     def additional(self) -> list[Token] | None:
-        """`additional_special_tokens` where `extra_special_tokens` is there, too."""
+        """`additional_special_tokens`, if `extra_special_tokens` is also set; otherwise None."""
         return self.arguments.get(_ADDITIONAL)
 
 
 def read(files: TokenizerFiles) -> TokenSettings:
-    """The settings of a folder's tokenizer.
+    """Read the settings of a folder's tokenizer.
 
     Raises:
-        ValueError: a token is neither a text nor an object with its text.
+        ValueError: a token is neither a string nor an object with its text, or an id is not a
+            number.
     """
     arguments = {key: _token(key, value) for key, value in files.settings.items()}
-    if files.has("tokenizer.json"):  # whose post-processor has what they say
+    if files.has("tokenizer.json"):  # its post-processor decides instead
         arguments = {
             key: one
             for key, one in arguments.items()
@@ -100,7 +102,7 @@ def read(files: TokenizerFiles) -> TokenSettings:
 
 
 def _token(key: str, value: Any) -> Any:
-    """A setting whose tokens, objects in JSON, are `AddedToken`s."""
+    """Convert the tokens in a setting, which are objects in JSON, to `AddedToken`s."""
     if key == "added_tokens_decoder":
         return value
     if isinstance(value, list):
@@ -133,7 +135,7 @@ def _decoder(found: Any) -> dict[int, AddedToken]:
 
 
 def _special(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of special_tokens_map.json."""
+    """Return the settings in special_tokens_map.json."""
     found: dict[str, Any] = {}
     for key, value in files.special.items():
         if key == _EXTRA and isinstance(value, list):
@@ -145,7 +147,7 @@ def _special(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[str, A
 
 
 def _from_files(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[int, AddedToken]:
-    """The tokens of added_tokens.json and of tokenizer.json."""
+    """Return the tokens in added_tokens.json and tokenizer.json, by id."""
     special = {str(arguments[key]) for key in NAMED if arguments.get(key)}
     extra = arguments.get(_EXTRA) or ()
     special |= {str(one) for one in (extra.values() if isinstance(extra, Mapping) else extra)}
@@ -159,7 +161,7 @@ def _from_files(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[int
 
 
 def _take_others(arguments: dict[str, Any]) -> dict[str, Token]:
-    """Take the special tokens of other names out of the settings."""
+    """Remove special tokens with other names from the settings, and return them."""
     others = {
         key: arguments.pop(key)
         for key in list(arguments)

@@ -1,6 +1,6 @@
-"""Damage of a tokenizer.json that the library `tokenizers` does not report.
+"""Check a tokenizer.json for damage that the library `tokenizers` does not report.
 
-It panics, or ends the whole process, instead of raising an error.
+Rather than raising an error, the library panics or ends the whole process.
 """
 
 import base64
@@ -40,7 +40,7 @@ def check(content: Mapping[str, Any]) -> None:
 
 
 def _parts(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The normalizers and post-processors, those within others included."""
+    """Yield the normalizers and post-processors, including nested parts."""
     queue = [content.get("normalizer"), content.get("post_processor")]
     while queue:
         part = queue.pop()
@@ -76,7 +76,7 @@ def _check_template(part: Mapping[str, Any]) -> None:
 
 
 def _check_prefix(model: Mapping[str, Any]) -> None:
-    """Check that the second piece of each merge begins with the prefix that it loses."""
+    """Check that the second piece of each merge begins with the prefix, which merging removes."""
     prefix = model.get("continuing_subword_prefix")
     merges = model.get("merges")
     if not prefix or not isinstance(prefix, str) or not isinstance(merges, list):

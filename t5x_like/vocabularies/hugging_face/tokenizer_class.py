@@ -1,4 +1,4 @@
-"""Which class of transformers a folder's tokenizer is of, by its name without "Tokenizer"."""
+"""Find the transformers class of a folder's tokenizer, by its name without "Tokenizer"."""
 
 import re
 
@@ -7,9 +7,10 @@ from t5x_like.vocabularies.hugging_face.tokenizer_files import TokenizerFiles
 from t5x_like.vocabularies.hugging_face.tokenizer_recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {**piece_recipes.RECIPES, **unigram_recipes.RECIPES}
-AS_WRITTEN = ""  # tokenizer.json as it is, or a SentencePiece model as its own code reads it
+# Use tokenizer.json unchanged, or a SentencePiece model like the library SentencePiece.
+AS_WRITTEN = ""
 
-# The class of each model_type that has one of its own.
+# The class of each model_type that has a specific class.
 _OF_MODEL = {
     "albert": "Albert",
     "bart": "Roberta",
@@ -41,16 +42,19 @@ _OF_MODEL = {
     "xlm-roberta": "XLMRoberta",
     "xlnet": "XLNet",
 }
-# The class of such a model's older files, where the folder does not name it.
+# The class for the older files of such a model, if the folder does not name it.
 _OF_FILES = {"longt5": "T5", "umt5": "T5"}
-_MISNAMED = {"qwen2"}  # many of whose folders name the class of another model
+_MISNAMED = {"qwen2"}  # many folders of these name the class of another model
 
 
 def class_name(files: TokenizerFiles) -> str | None:
-    """The class of a folder's tokenizer; None where neither its tokenizer nor its model has a name.
+    """Return the class of a folder's tokenizer; None if neither tokenizer nor model names it.
 
-    tokenizer_config.json names it, or config.json; a model whose tokenizers have no class of their
-    own, or whose folders are known to name a wrong one, decides for itself.
+    tokenizer_config.json or config.json names it. The model_type decides instead if its tokenizers
+    have no specific class, or if its folders are known to name a wrong class.
+
+    Raises:
+        ValueError: the name of the class is not a string.
     """
     model = files.model.get("model_type")
     named = files.settings.get("tokenizer_class") or files.model.get("tokenizer_class")
@@ -79,13 +83,13 @@ def _plain(name: str) -> str:
 
 
 def _is_byte_level(files: TokenizerFiles) -> bool:
-    """Whether a tokenizer.json that is called LLaMA's is LLaMA 3's, of another kind."""
+    """Return whether a tokenizer.json of class LLaMA is in fact LLaMA 3's byte-level BPE."""
     parts = (files.tokenizer.get(name) for name in ("pre_tokenizer", "decoder"))
     return any("ByteLevel" in repr(part) for part in parts)
 
 
 def recipe(files: TokenizerFiles, name: str) -> Recipe | None:
-    """How the class makes its tokenizer; None to take tokenizer.json, or the model, as it is.
+    """Return the recipe of a class; None to use tokenizer.json or tokenizer.model unchanged.
 
     Raises:
         ValueError: the class is not known here, and the folder has no tokenizer.json.
@@ -94,7 +98,7 @@ def recipe(files: TokenizerFiles, name: str) -> Recipe | None:
     if files.has("tokenizer.json"):
         return found if found and found.model == _kind(files) else None
     if found is None and name == AS_WRITTEN:
-        # Such a class reads no other file than tokenizer.model in transformers.
+        # In transformers such a class reads no other file than tokenizer.model.
         own = _plain(str(files.settings.get("tokenizer_class") or ""))
         own = own or _OF_FILES.get(str(files.model.get("model_type")), "")
         return None if files.has("tokenizer.model") else RECIPES.get(own)
@@ -108,7 +112,7 @@ def recipe(files: TokenizerFiles, name: str) -> Recipe | None:
 
 
 def _kind(files: TokenizerFiles) -> str:
-    """The kind of a tokenizer.json's model, which old files do not name."""
+    """Return the kind of a tokenizer.json's model, inferred if the file is old and lacks it."""
     model = files.tokenizer.get("model")
     if not isinstance(model, dict):
         return ""
@@ -118,6 +122,6 @@ def _kind(files: TokenizerFiles) -> str:
 
 
 def reads(name: str, file: str) -> bool:
-    """Whether a class makes its tokenizer from this file."""
+    """Return whether a class can make its tokenizer from a file of this name."""
     own = RECIPES[name].files if name in RECIPES else ()
     return file in ("tokenizer.json", "tokenizer.model", *own)

@@ -1,4 +1,4 @@
-"""The files of a folder that decide about its tokenizer, each read once."""
+"""The files of a folder that define its tokenizer; the JSON files are read once."""
 
 import functools
 import json
@@ -23,7 +23,7 @@ class TokenizerFiles:
 
     Args:
         folder: the folder.
-        only: the name of the file with the vocabulary, where the caller named it; "" to choose.
+        only: the name of the vocabulary file that the user named; "" to use any.
     """
 
     def __init__(self, folder: Path, *, only: str = ""):
@@ -31,17 +31,17 @@ class TokenizerFiles:
 
     @functools.cached_property
     def settings(self) -> Mapping[str, Any]:
-        """tokenizer_config.json; empty without the file, as for all that follow."""
+        """tokenizer_config.json; empty without the file, like the following properties."""
         return self._object(SETTINGS)
 
     @functools.cached_property
     def special(self) -> Mapping[str, Any]:
-        """special_tokens_map.json: the names of the special tokens, in folders of before 2023."""
+        """special_tokens_map.json: the names of the special tokens, in folders from before 2023."""
         return self._object(_SPECIAL)
 
     @functools.cached_property
     def added(self) -> Mapping[str, int]:
-        """added_tokens.json: the ids of tokens that the vocabulary's file lacks."""
+        """added_tokens.json: the ids of tokens that the vocabulary file lacks."""
         return self._object(_ADDED)
 
     @functools.cached_property
@@ -51,7 +51,7 @@ class TokenizerFiles:
 
     @functools.cached_property
     def generation(self) -> Mapping[str, Any]:
-        """The ids of generation_config.json, with those of config.json for what it lacks."""
+        """generation_config.json, with settings of config.json for settings that it lacks."""
         stored = self._object(_GENERATION)
         return {**self.model, **{name: one for name, one in stored.items() if one is not None}}
 
@@ -69,15 +69,15 @@ class TokenizerFiles:
         return content
 
     def has(self, name: str) -> bool:
-        """Whether the folder has a vocabulary's file, and the caller did not name another."""
+        """Return whether the folder has a vocabulary file, and the user did not name another."""
         return self._name(name) is not None
 
     def find(self, *names: str) -> str:
-        """The first of the files that the folder has; "" for none."""
+        """Return the first of the files that the folder has; "" if it has none of them."""
         return next((found for name in names if (found := self._name(name))), "")
 
     def text(self, name: str) -> str:
-        """The text of a file.
+        """Read the text of a file.
 
         Raises:
             ValueError: it is not UTF-8.
@@ -89,12 +89,12 @@ class TokenizerFiles:
             raise ValueError(f"{os.fspath(path)!r} is not UTF-8 text: {error}.") from error
 
     def lines(self, name: str) -> Iterator[str]:
-        """The lines of a file; other line separators, such as U+2028, may be pieces."""
+        """Yield the lines of a file; other line separators, such as U+2028, may be pieces."""
         text = self.text(name).replace("\r\n", "\n").removesuffix("\n")
         return iter(text.split("\n"))
 
     def ids(self, name: str) -> dict[str, int]:
-        """The id of each piece of a vocab.json.
+        """Read {piece: id} from a vocab.json.
 
         Raises:
             ValueError: it is not a JSON object of integers.
@@ -106,7 +106,7 @@ class TokenizerFiles:
         return found
 
     def sentence_piece(self, name: str) -> Any:
-        """The ModelProto of a SentencePiece model.
+        """Read a SentencePiece model, and return its ModelProto.
 
         Raises:
             ValueError: it is not such a model.
@@ -119,7 +119,7 @@ class TokenizerFiles:
             raise ValueError(f"{name} is not a SentencePiece model.") from error
 
     def _name(self, name: str) -> str | None:
-        """The file in the role of `name`: the one that the caller named has its own role only."""
+        """Return the name if the file may be used and exists: the user may have named another."""
         if not self._only:
             return name if (self.folder / name).exists() else None
         partner = "merges.txt" if self._only == "vocab.json" else self._only

@@ -1,10 +1,10 @@
-"""A folder's tokenizer, resolved from all its files as transformers 5 does.
+"""Resolve a folder's tokenizer from all its files, like transformers 5.
 
-| file | what it decides |
+| file | content |
 |---|---|
-| tokenizer.json | the pieces and how text becomes them, before all files below |
-| spiece.model, spm.model, tokenizer.model, sentencepiece.bpe.model | the same for Unigram and BPE |
-| vocab.json and merges.txt, vocab.txt | the same for BPE, WordPiece |
+| tokenizer.json | the pieces, and how text is split; takes precedence over the next two rows |
+| spiece.model, spm.model, tokenizer.model, sentencepiece.bpe.model | pieces of Unigram or BPE |
+| vocab.json and merges.txt, vocab.txt | pieces of BPE, of WordPiece |
 | tokenizer_config.json | the class, the special tokens, the added tokens, the class's settings |
 | special_tokens_map.json, added_tokens.json | special and added tokens of older folders |
 | config.json, generation_config.json | ids that the tokenizer does not name |
@@ -34,10 +34,11 @@ class ResolvedTokenizer:
     """A tokenizer and its special tokens.
 
     Attributes:
-        tokenizer: with all added tokens, and what it puts before and after a text.
-        named: the texts of the special tokens by their names: "eos_token" and so on.
+        tokenizer: the tokenizer with all added tokens, and with the special tokens that it puts
+            before and after a text.
+        named: {name: text} of the special tokens, with names such as "eos_token".
         special: the texts of all special tokens.
-        end: the piece that ends a text in a class without such a token, else "".
+        end: the piece that ends a text, for a class without an end token; otherwise "".
         cleans: whether decoding removes the blanks that WordPiece puts before punctuation.
     """
 
@@ -49,7 +50,7 @@ class ResolvedTokenizer:
 
 
 def resolve(files: TokenizerFiles, name: str) -> ResolvedTokenizer:
-    """The tokenizer of a folder.
+    """Make the tokenizer of a folder.
 
     Args:
         name: its class, from `tokenizer_class.class_name`.
@@ -59,7 +60,7 @@ def resolve(files: TokenizerFiles, name: str) -> ResolvedTokenizer:
     """
     with as_value_errors("has a damaged tokenizer"):
         resolved = _resolve(files, name, tokenizer_class.recipe(files, name))
-        # Some damage shows only in a text with letters that have no piece.
+        # Some damage shows only in a text with characters that have no piece.
         resolved.tokenizer.encode(_PROBE)
     return resolved
 
@@ -82,7 +83,7 @@ def _resolve(files: TokenizerFiles, name: str, recipe: Recipe | None) -> Resolve
     optional = {*map(str, own.values()), *map(str, extra)} - said
     _add(tokenizer, tokens, extra, settings, rows=files.model.get("vocab_size"), optional=optional)
     if name == "Qwen2" and recipe is not None:
-        # Without their flags, as this class adds them once more.
+        # This class adds them once more, without their flags.
         every = map(str, [*tokens.values(), *extra])
         tokenizer.add_tokens([AddedToken(one, special=True) for one in every])
     texts = {key: str(one) for key, one in tokens.items()}
@@ -99,7 +100,7 @@ def _resolve(files: TokenizerFiles, name: str, recipe: Recipe | None) -> Resolve
 def _as_written(
     files: TokenizerFiles, settings: TokenSettings
 ) -> tuple[tokenizers.Tokenizer, dict[str, Token | None]]:
-    """tokenizer.json, or a SentencePiece model, without the rules of a class."""
+    """Read tokenizer.json, or a SentencePiece model, without the rules of a class."""
     if files.has(TOKENIZER):
         tokenizer = from_json(files)
         padding = tokenizer.padding
@@ -108,7 +109,7 @@ def _as_written(
         raise ValueError(f"has no {TOKENIZER} and no {_SENTENCE_PIECE}, which its class needs.")
     proto = files.sentence_piece(_SENTENCE_PIECE)
     prefix = proto.normalizer_spec.add_dummy_prefix
-    if prefix:  # each part between added tokens is read alone
+    if prefix:  # the parts between added tokens are tokenized separately
         settings.added = {number: _raw(one) for number, one in settings.added.items()}
     legacy = settings.arguments.get("legacy", True)
     renamed = {number: str(one) for number, one in settings.added.items()}
@@ -122,13 +123,13 @@ def _as_written(
 
 
 def from_json(files: TokenizerFiles) -> tokenizers.Tokenizer:
-    """The tokenizer of a tokenizer.json, after a check for what would end the process."""
-    assert files.tokenizer  # read, and so checked
+    """Read the tokenizer of a tokenizer.json, after checking for damage that ends the process."""
+    assert files.tokenizer  # reading it checks it
     return tokenizers.Tokenizer.from_str(files.text(TOKENIZER))
 
 
 def _raw(token: AddedToken) -> AddedToken:
-    """The token, found in a text before it is normalized."""
+    """Copy a token so that it is found in a text before normalization."""
     flags = {name: getattr(token, name) for name in ("lstrip", "rstrip", "single_word", "special")}
     return AddedToken(token.content, normalized=False, **flags)
 
@@ -136,7 +137,7 @@ def _raw(token: AddedToken) -> AddedToken:
 def _by_recipe(
     files: TokenizerFiles, settings: TokenSettings, recipe: Recipe
 ) -> tuple[tokenizers.Tokenizer, list[Token]]:
-    """The tokenizer of a class, and its special tokens without a name."""
+    """Make the tokenizer of a class; return it with its special tokens without a name."""
     pieces, given = _pieces(files, recipe), settings.additional
     if pieces.tokens is not None:
         given = list(pieces.tokens)
@@ -171,7 +172,7 @@ def _pieces(files: TokenizerFiles, recipe: Recipe) -> Pieces:
 
 
 def _pieces_of_json(content: Mapping[str, Any]) -> Pieces:
-    """The pieces of a tokenizer.json."""
+    """Return the pieces of a tokenizer.json."""
     model = content["model"]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, list):
@@ -200,11 +201,11 @@ def _add(
     rows: int | None,
     optional: Container[str],
 ) -> None:
-    """Add the folder's tokens in transformers' order.
+    """Add the folder's tokens in the same order as transformers.
 
     Args:
-        rows: the rows of the network's table; None where config.json does not say.
-        optional: the texts of tokens that only the class has: they are left out where the table
+        rows: the rows of the network's embedding table; None if config.json does not contain them.
+        optional: the texts of tokens that only the class defines: they are not added if the table
             has no row for them.
     """
     present = tokenizer.get_added_tokens_decoder().values()
@@ -214,7 +215,7 @@ def _add(
     ]
     texts = {str(one) for one in (*present, *added)}
     for one in [*named.values(), *extra]:
-        if str(one) in texts or one in added:  # two that differ in their flags are both added
+        if str(one) in texts or one in added:  # tokens that differ only in flags are both added
             continue
         is_new = tokenizer.token_to_id(str(one)) is None
         is_full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
@@ -225,7 +226,7 @@ def _add(
 
 
 def _marked(token: Token, special: Container[str]) -> AddedToken:
-    """The token, a special one if it has one of these names."""
+    """Return the token as an `AddedToken`, marked special if it is a string or in `special`."""
     if isinstance(token, str):
         return AddedToken(token, special=True)
     if str(token) in special:
@@ -241,7 +242,7 @@ def _frame(
     *,
     files: TokenizerFiles,
 ) -> None:
-    """Set what the tokenizer puts before and after a text."""
+    """Set the special tokens that the tokenizer puts before and after a text."""
     says = {"add_bos_token", "add_eos_token"} & settings.arguments.keys()
     template, yields = (recipe.template, recipe.yields) if recipe else (None, True)
     if (

@@ -1,4 +1,4 @@
-"""What transformers' tokenizer classes have in common: pieces, and how text becomes them."""
+"""The common form of transformers' tokenizer classes: their pieces, and how they split text."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,8 @@ import tokenizers
 
 from t5x_like.vocabularies.hugging_face.token_settings import Token
 
-Scores = list[tuple[str, float]]  # the pieces of a Unigram model by id, with their log p
-Settings = Mapping[str, Any]  # of the class, special tokens by their names included
+Scores = list[tuple[str, float]]  # the pieces of a Unigram model in order of id, with their log p
+Settings = Mapping[str, Any]  # the settings of a class, including special tokens by their names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,14 +17,13 @@ class Pieces:
     """The pieces of a tokenizer.
 
     Attributes:
-        vocabulary: their ids, or for a Unigram model their scores in the order of their ids.
+        vocabulary: {piece: id}, or for a Unigram model the scores in the order of the ids.
         merges: the pairs of BPE, in the order in which they are merged.
         charsmap: the compiled normalization of a SentencePiece model; b"" for none.
-        unknown: the id of the unknown piece by a SentencePiece model; None where the file is not
-            such a model.
-        stored_unknown: the same by a tokenizer.json; None likewise.
-        tokens: what a SentencePiece model calls control symbols and symbols of the user; None as
-            for `unknown`.
+        unknown: the id of the unknown piece in a SentencePiece model; None for other files.
+        stored_unknown: the id of the unknown piece in a tokenizer.json; None for other files.
+        tokens: the control symbols and user-defined symbols of a SentencePiece model; None for
+            other files.
     """
 
     vocabulary: dict[str, int] | Scores
@@ -39,7 +38,7 @@ class Pieces:
         """The ids of the pieces of WordPiece or BPE.
 
         Raises:
-            ValueError: they are of another kind of model.
+            ValueError: it is another kind of model.
         """
         if not isinstance(self.vocabulary, dict):
             raise ValueError("has scores of pieces, and its tokenizer_class needs ids.")
@@ -47,10 +46,10 @@ class Pieces:
 
     @property
     def scores(self) -> Scores:
-        """The pieces of a Unigram model.
+        """The pieces of a Unigram model, with their scores.
 
         Raises:
-            ValueError: they are of another kind.
+            ValueError: it is another kind of model.
         """
         if isinstance(self.vocabulary, dict):
             raise ValueError("has no scores of pieces, which its tokenizer_class needs.")
@@ -59,21 +58,22 @@ class Pieces:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How a class of transformers makes its tokenizer.
+    """The rules by which a class of transformers makes its tokenizer.
 
     Attributes:
         model: the kind of model: "BPE", "WordPiece" or "Unigram".
-        files: the names of its vocabulary's files, apart from tokenizer.json.
-        named: its special tokens by their names where a folder does not name them.
-        make: from pieces and settings to the tokenizer, without added tokens.
-        template: from the texts of the named tokens and the settings to the tokens before and after
-            a text; None where `add_bos_token` and `add_eos_token` decide.
+        files: the names of its vocabulary files, apart from tokenizer.json.
+        named: {name: special token}, for names that a folder does not set.
+        make: returns the tokenizer without added tokens, from pieces and settings.
+        template: returns the tokens before and after a text, from the texts of the named tokens and
+            the settings; None if `add_bos_token` and `add_eos_token` decide.
         yields: whether the post-processor of a tokenizer.json, and these two settings, take
             precedence over the template.
-        reorder: the pieces of a SentencePiece model in the order of the network's ids.
-        additional: special tokens without a name, from those that are given; None for none given.
-        end: the piece that ends a text in a class without such a token.
-        begins_word: whether a piece begins a word, where that is not its mark of a blank.
+        reorder: puts the pieces of a SentencePiece model in the order of the network's ids.
+        additional: returns the special tokens without a name, from the given tokens (None if none
+            are given) and the settings.
+        end: the piece that ends a text, for a class without an end token.
+        begins_word: returns whether a piece begins a word; None if its mark of a blank decides.
     """
 
     model: str
@@ -91,7 +91,7 @@ class Recipe:
 
 
 def around(before: str, after: str) -> Callable[..., tuple[list[str], list[str]]]:
-    """A template of named tokens, as "cls_token" and "sep_token"; "" for none."""
+    """Return a template with named tokens around a text, such as "cls_token"; "" for none."""
 
     def template(named: Mapping[str, str], settings: Settings) -> tuple[list[str], list[str]]:
         del settings
@@ -102,6 +102,6 @@ def around(before: str, after: str) -> Callable[..., tuple[list[str], list[str]]
 
 
 def text(settings: Settings, name: str, otherwise: str) -> str:
-    """The text of a named token."""
+    """Return the text of a named token in the settings, or `otherwise`."""
     found = settings.get(name)
     return otherwise if found is None else str(found)

@@ -1,6 +1,6 @@
 """The classes of transformers whose tokenizers are Unigram models: T5's, ALBERT's, mBART's, ...
 
-Each does what the class of the same name does in transformers 5, see `piece_recipes`.
+Each gives the same tokenizer as the class of the same name in transformers 5, see `piece_recipes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from t5x_like.vocabularies.rust_errors import as_value_errors
 
 _BLANK = "\u2581"
 _ALBERT_FILES, _XLM_FILES = ("spiece.model",), ("sentencepiece.bpe.model",)
-_MASK = AddedToken("<mask>", lstrip=True)  # it takes the blank before it, as a word would
+_MASK = AddedToken("<mask>", lstrip=True)  # it includes the blank before it, as a word does
 _XLM_R = {
     "bos_token": "<s>",
     "eos_token": "</s>",
@@ -56,12 +56,12 @@ def _unigram(
     scheme: str = "always",
     before: Sequence[pre_tokenizers.PreTokenizer] = (),
 ) -> tokenizers.Tokenizer:
-    """A tokenizer whose blanks are part of the words after them.
+    """Make a tokenizer whose blanks are part of the words after them.
 
     Args:
         unknown: the id of the unknown piece.
-        scheme: whether a blank is put before a text: "always", "first" or "never".
-        before: what splits the text first.
+        scheme: Metaspace's rule of when to put a blank before a text: "always", "first" or "never".
+        before: pre-tokenizers that split the text first.
     """
     with as_value_errors("has pieces that do not fit"):
         model = models.Unigram(pieces.scores, unk_id=unknown, byte_fallback=False)
@@ -81,7 +81,7 @@ def _compiled(pieces: Pieces) -> list[normalizers.Normalizer]:
 
 
 def _place(pieces: Pieces, unknown: str, *, otherwise: int) -> int:
-    """The id of the unknown piece, which has the score 0."""
+    """Return the id of the unknown piece if it has the score 0, or `otherwise`."""
     places = [n for n, one in enumerate(pieces.scores) if one == (unknown, 0.0)]
     return places[0] if places else otherwise
 
@@ -104,7 +104,7 @@ def _sentinels(settings: Settings) -> list[str]:
 
 def _t5_order(scores: Scores, settings: Settings) -> Scores:
     if "extra_ids" not in settings and any(_is_sentinel(piece) for piece, _ in scores):
-        return scores  # mT5's models have their own
+        return scores  # mT5's models contain the sentinels
     return [*scores, *((name, 0.0) for name in reversed(_sentinels(settings)))]
 
 
@@ -129,7 +129,7 @@ def _albert(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
 def _plain_letters(
     pieces: Pieces, *, keeps_accents: bool, lower_case: bool
 ) -> normalizers.Normalizer:
-    """ALBERT's and XLNet's: plain quotes, no accents, perhaps lower case."""
+    """Return the normalizer of ALBERT and XLNet: plain quotes, no accents, perhaps lower case."""
     quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     accents = [] if keeps_accents else [normalizers.NFKD(), normalizers.StripAccents()]
     case = [normalizers.Lowercase()] if lower_case else []
@@ -181,7 +181,7 @@ def _xlm_r(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
 
 
 def _xlm_r_order(scores: Scores, settings: Settings) -> Scores:
-    """The ids of fairseq: four special tokens first, and the mask last."""
+    """Order the pieces like fairseq: four special tokens first, and the mask last."""
     return _fairseq_order(scores, settings, first="bos_token")
 
 
@@ -254,7 +254,7 @@ def _unused(settings: Settings) -> list[str]:
 
 
 def _pegasus_order(scores: Scores, settings: Settings) -> Scores:
-    # Of a mask that is null, transformers keeps the name "None" out.
+    # transformers leaves out the name "None" of a mask that is null.
     mask = str(settings.get("mask_token", "<mask_1>"))
     sentence = str(settings.get("mask_token_sent", "<mask_2>"))
     masks = [one for one in dict.fromkeys((mask, sentence)) if one != "None"]
