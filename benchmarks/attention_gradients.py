@@ -1,4 +1,4 @@
-"""The gradients of cuDNN's attention beside dense attention's, for the kinds that systems train."""
+"""Compare the gradients of cuDNN's and dense attention, for the kinds that the systems train."""
 
 import dataclasses
 from typing import Any
@@ -19,8 +19,8 @@ class Kind:
     """A kind of attention.
 
     Attributes:
-        heads, groups, width: query heads, heads of keys and values, features of a head.
-        mask: what each query reads; its segments have the length of `check`.
+        heads, groups, width: query heads, key-value heads, width of a head.
+        mask: which keys each query reads; its segments have the length given to `check`.
         biased: whether T5's relative position bias is added to the scores.
     """
 
@@ -32,7 +32,7 @@ class Kind:
 
 
 def kinds(*, rows: int, length: int) -> dict[str, Kind]:
-    """The kinds, by name, for rows with padding and with two packed documents."""
+    """Return {name: kind}, for rows with padding and with two packed documents."""
     ends = np.linspace(length // 4, length, rows, dtype=np.int32)[:, None]
     slots = np.arange(length)
     right = (slots < ends).astype(np.int32)
@@ -67,8 +67,8 @@ def kinds(*, rows: int, length: int) -> dict[str, Kind]:
 def check(core: Core = cudnn_core, *, rows: int = 8, length: int = 512) -> list[str]:
     """Return a line for each kind: the largest difference of each gradient from dense attention.
 
-    Both have the same bfloat16 inputs; the reference is dense attention in float32, so dense
-    attention in bfloat16 shows what rounding alone does.
+    Both have the same bfloat16 inputs. The reference is dense attention in float32, so that dense
+    attention in bfloat16 shows the effect of rounding.
     """
     if core is cudnn_core and jax.default_backend() != "gpu":
         return ["gradients of attention: not checked, there is no GPU"]
@@ -95,7 +95,7 @@ def _line(name: str, kind: Kind, core: Core, rows: int, length: int) -> str:
 def _gradients(
     core: Core, kind: Kind, rows: int, length: int, *, dtype: Any
 ) -> tuple[np.ndarray, ...]:
-    """The gradients of queries, keys and values, and with a bias of its table [b, H]."""
+    """Return the gradients of queries, keys and values, and of a bias table [buckets, H] if any."""
     keys = jax.random.split(jax.random.key(0), 5)
     shapes = [(rows, length, kind.heads, kind.width)]
     shapes += [(rows, kind.groups, length, kind.width)] * 2
@@ -121,6 +121,6 @@ def _gradients(
         return jnp.sum(out.astype(jnp.float32) * upstream)
 
     read = (*arrays, table) if kind.biased else arrays
-    # All arrays are arguments: those of a closure would be computed while compiling.
+    # All arrays are arguments: arrays in a closure would be constants, folded while compiling.
     found = jax.jit(jax.grad(total))(read, segments, upstream)
     return tuple(np.asarray(x, np.float32) for x in found)

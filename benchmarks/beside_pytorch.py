@@ -1,19 +1,18 @@
-"""Training and generation beside Hugging Face's networks in PyTorch: ratios, with their spread.
+"""Compare training and generation with Hugging Face's networks in PyTorch: time ratios.
 
-    pip install torch transformers      # for this benchmark alone
+    pip install torch transformers      # only for this benchmark
     python benchmarks/beside_pytorch.py [--rows train_t5 t5_greedy] [--repeats 5] [--json FILE]
 
-Each side of a row has a process of its own, which holds the same weights and tokens in float32, and
-they take turns: PyTorch eager and compiled; here with the layers scanned, and as `model.loop=auto`
-has them. Training is forward pass, backward pass, and AdamW (fused in PyTorch) or Adafactor; the
-losses of the first step are printed, and the share of the generated tokens that are equal.
-Processes of ours have tcmalloc where it is installed, as the commands do; --preload gives a library
-to all.
+Each side of a row runs in a separate process with the same weights and tokens in float32, and the
+sides take turns: PyTorch eager and compiled; here with scanned layers, and with `model.loop=auto`.
+Training is forward pass, backward pass, and AdamW (fused in PyTorch) or Adafactor. The losses of
+the first step are printed, or the share of equal generated tokens. Our processes use tcmalloc if it
+is installed, as the commands do; --preload preloads a library in all processes.
 
-A row begins when the load of the machine is below 1. Figures are medians, with the least and the
-most of the repeats; a ratio is PyTorch's eager time by the other side's, and CPU seconds are those
-of all threads of a process. Nothing else may run meanwhile: PyTorch's threads wait for each other
-beside other work, which flatters this side.
+A row starts when the load of the machine is below 1. Figures are medians, with the minimum and
+maximum of the repeats; a ratio is PyTorch's eager time divided by the other side's, and CPU seconds
+are summed over all threads of a process. Nothing else may run meanwhile: other work makes PyTorch's
+threads wait for each other, which flatters this side.
 """
 
 if __name__ == "__main__":
@@ -24,7 +23,7 @@ if __name__ == "__main__":
 
     sys.path[0] = str(
         pathlib.Path(__file__).resolve().parents[1]
-    )  # for `benchmarks`, from its file
+    )  # to import `benchmarks` when run as a file
 
     from benchmarks.beside_pytorch_rows import ROWS
     from t5x_like.experiment.command_line import ArgumentParser, count
@@ -58,7 +57,7 @@ from t5x_like.experiment import allocator, command_line
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WARM_UP = 2
-_QUIET = 1.0  # the load of a machine on which nothing else runs
+_QUIET = 1.0  # maximum load of a quiet machine
 _PYTORCH = ("eager", "compiled")
 
 
@@ -68,8 +67,8 @@ class Side:
 
     Attributes:
         name: eager, compiled, scan or auto.
-        times, cpu: seconds of the measured calls.
-        first: what the first call computed, a loss or tokens.
+        times, cpu: seconds and CPU seconds of the measured calls.
+        first: the result of the first call, a loss or tokens.
     """
 
     name: str
@@ -128,7 +127,7 @@ def wait_until_quiet() -> float:
 def started(
     row: Row, names: Sequence[str], folder: str, *, preload: str | None
 ) -> Iterator[list[Side]]:
-    """The processes of the sides; the first one writes the weights that the others read."""
+    """Start the processes of the sides; the first writes the weights that the others read."""
     sides: list[Side] = []
     try:
         for name in names:
@@ -153,7 +152,7 @@ def started(
 
 
 def agreement(row: Row, sides: Sequence[Side]) -> str:
-    """What shows that the sides compute the same."""
+    """Describe how far the results of the sides agree."""
     eager, ours = sides[0].first, sides[-1].first
     if row.what == "train":
         return f"first losses {eager:.4f}, {ours:.4f}"

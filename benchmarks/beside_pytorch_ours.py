@@ -21,7 +21,7 @@ _RATE = {"learning_rate": 1e-4, "schedule": "constant"}
 
 
 def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
-    """The trainer's step on one batch, which returns its loss."""
+    """Return the trainer's step on one batch, a function that returns the loss."""
     model = from_pretrained(folder, loop=side, **row.settings)
     module = model.module
     boxed = jax.eval_shape(lambda: module.init(jax.random.key(0), module.example_batch()))
@@ -45,7 +45,7 @@ def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
 
 
 def generate(row: Row, side: str, folder: pathlib.Path) -> Callable[[], list[list[int]]]:
-    """Generation of as many tokens for each prompt, without an end token."""
+    """Return a function that generates `targets` tokens after each prompt, without an end token."""
     model = from_pretrained(folder, loop=side)
     prompt = row.tokens("inputs")
     limits = {"max_new_tokens": row.targets, "min_new_tokens": row.targets}
@@ -58,7 +58,7 @@ def generate(row: Row, side: str, folder: pathlib.Path) -> Callable[[], list[lis
 
 
 def product(row: Row, side: str, folder: pathlib.Path) -> Callable[[], None]:
-    """A product of square matrices."""
+    """Return a function that multiplies square matrices."""
     del side, folder
     matrix = jnp.ones((row.rows, row.rows))
     multiply = jax.jit(jnp.matmul)

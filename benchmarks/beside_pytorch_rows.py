@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-MASKED = 0.15  # of BERT's tokens
+MASKED = 0.15  # share of BERT's tokens
 
-# Settings of Hugging Face's configs: the published shapes, but for LLaMA, which has GPT-2's depth
-# and width, and Switch Transformer, whose width and depth are those of T5 v1.0 small.
+# Settings of Hugging Face's configs: the published shapes, except LLaMA with GPT-2's depth and
+# width, and Switch Transformer with the depth and width of T5 v1.0 small.
 _T5 = {"vocab_size": 32128, "dropout_rate": 0.0, "decoder_start_token_id": 0}
 NETWORKS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "t5": ("T5Config", "T5ForConditionalGeneration", _T5),
@@ -56,18 +56,18 @@ NETWORKS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Something that all sides compute.
+    """A workload that all sides compute.
 
     Attributes:
         what: train, generate or product.
         network: a name in NETWORKS.
-        rows, inputs, targets: the shape of a batch; `targets` are new tokens where it generates,
-            and `inputs` is 0 for a decoder that trains.
-        beams: 1 is greedy.
+        rows, inputs, targets: the shape of a batch; for generation `targets` is the number of new
+            tokens, and `inputs` is 0 for training a decoder.
+        beams: number of beams; 1 is greedy.
         optimizer: adamw or adafactor.
-        settings: of our network, besides those of the folder.
+        settings: settings of our network that differ from the folder's.
         ours: our sides: values of `model.loop`.
-        compiled: whether PyTorch is compiled too.
+        compiled: whether to measure compiled PyTorch too.
     """
 
     name: str
@@ -85,24 +85,24 @@ class Row:
 
     @property
     def work(self) -> float:
-        """Tokens of a call, inputs and targets where it trains; GFLOP of a product."""
+        """Tokens of a call (in training inputs and targets), or GFLOP of a product."""
         if self.what == "product":
             return 2 * self.rows**3 / 1e9
         return self.rows * (self.targets + (self.inputs if self.what == "train" else 0))
 
     @property
     def unit(self) -> str:
-        """The unit of `work` in a second."""
+        """The unit of `work` per second."""
         return "GFLOP/s" if self.what == "product" else "tokens/s"
 
     def tokens(self, name: str) -> np.ndarray:
-        """Random tokens [rows, inputs] or [rows, targets + 1], the same on all sides."""
+        """Return random tokens [rows, inputs] or [rows, targets + 1], the same on all sides."""
         length = {"inputs": self.inputs, "targets": self.targets + 1}[name]
         draw = np.random.default_rng(["inputs", "targets"].index(name))
         return draw.integers(2, 30000, (self.rows, length))
 
     def masked(self) -> np.ndarray:
-        """Which tokens [rows, inputs] BERT predicts: as many in each row."""
+        """Return which tokens [rows, inputs] BERT predicts, equally many in each row."""
         order = np.argsort(np.random.default_rng(2).random((self.rows, self.inputs)), axis=1)
         return order < round(MASKED * self.inputs)
 

@@ -1,6 +1,6 @@
-"""One side of a row of benchmarks/beside_pytorch.py: `SIDE ROW FOLDER`, a call for each line read.
+"""One side of a row of benchmarks/beside_pytorch.py: `SIDE ROW FOLDER`, a call per input line.
 
-Each call is answered by a line of JSON: its seconds, its CPU seconds, and what it computed.
+Each call is answered by a line of JSON: its seconds, its CPU seconds, and its result.
 """
 
 import importlib

@@ -17,7 +17,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
-    """A training step on one batch, which returns its loss."""
+    """Return a training step on one batch, a function that returns the loss."""
     network = _network(row, folder).train()
     optimizer = _OPTIMIZERS[row.optimizer](network.parameters(), lr=1e-4)
     logits = _masked_logits if row.network == "bert" else _logits
@@ -35,7 +35,7 @@ def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
 
 
 def generate(row: Row, side: str, folder: pathlib.Path) -> Callable[[], list[list[int]]]:
-    """Generation of as many tokens for each prompt, without an end token."""
+    """Return a function that generates `targets` tokens after each prompt, without an end token."""
     del side
     network = _network(row, folder).eval()
     prompt = torch.tensor(row.tokens("inputs"))
@@ -56,7 +56,7 @@ def generate(row: Row, side: str, folder: pathlib.Path) -> Callable[[], list[lis
 
 
 def product(row: Row, side: str, folder: pathlib.Path) -> Callable[[], None]:
-    """A product of square matrices."""
+    """Return a function that multiplies square matrices."""
     del side, folder
     matrix = torch.ones(row.rows, row.rows)
 
@@ -67,21 +67,22 @@ def product(row: Row, side: str, folder: pathlib.Path) -> Callable[[], None]:
 
 
 def _network(row: Row, folder: pathlib.Path) -> Any:
-    """The network with the weights in the folder, which the first side writes."""
+    """Load the network from the folder, where the first side writes the weights."""
     config, kind, settings = NETWORKS[row.network]
     if not any(folder.iterdir()):
         torch.manual_seed(0)
         made = getattr(transformers, kind)(getattr(transformers, config)(**settings))
         if row.network.startswith("t5_v1_1"):
-            # Hugging Face initializes this head with logits of hundreds. Their gradients are mostly
-            # denormal numbers, with which PyTorch computes a third as fast, and XLA has zeros.
+            # Hugging Face's initialization of this head gives logits of hundreds. Their gradients
+            # are mostly denormal numbers, which slow PyTorch to a third, and which XLA flushes to
+            # zero.
             made.lm_head.weight.data *= made.config.d_model**-0.5
         made.save_pretrained(folder)
     return getattr(transformers, kind).from_pretrained(folder)
 
 
 def _batch(row: Row) -> tuple[tuple[Any, ...], Any]:
-    """The arguments of the logits, and the targets."""
+    """Return the arguments of the logits, and the targets."""
     if row.network == "bert":
         tokens, masked = torch.tensor(row.tokens("inputs")), torch.tensor(row.masked())
         return (tokens, masked.nonzero(as_tuple=True)), tokens[masked]

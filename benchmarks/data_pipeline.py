@@ -3,10 +3,10 @@
     python -m benchmarks.data_pipeline --vocabulary=vocabulary.model
     python -m benchmarks.data_pipeline --vocabulary=vocabulary.model --shards=8 --pack=1
 
-Tokens are those of the rows, inputs and targets, without padding. A core's rate is tokens by the
-seconds of CPU time that all threads took, so it holds on a busy machine too, nearly. The steady
-state should be several epochs (pydocs: 290 batches of 32), for what fills a shuffle buffer is
-work done before.
+Tokens are counted in inputs and targets, without padding. The rate of a core is tokens divided by
+the CPU seconds of all threads, so that it nearly holds on a busy machine too. The steady state
+should last several epochs (pydocs: 290 batches of 32), since filling the shuffle buffer is work
+done before.
 """
 
 if __name__ == "__main__":
@@ -45,7 +45,7 @@ from t5x_like.preprocessing.pipeline import Batches
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Prints the figures of a pipeline, one a line."""
+    """Print the figures of a pipeline, one per line."""
     with one_line_errors():
         module = sources.load_module(flags.data)
         sources.check_settings(module.register, {})
@@ -73,7 +73,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def tokens_in(batch: dict[str, np.ndarray]) -> int:
-    """The number of tokens of inputs and targets that are not padding."""
+    """Return the number of tokens in inputs and targets that are not padding."""
     return sum(
         int(np.count_nonzero(batch[name]))
         for name in ("encoder_input_tokens", "decoder_target_tokens")
@@ -81,7 +81,7 @@ def tokens_in(batch: dict[str, np.ndarray]) -> int:
 
 
 def report(what: str, work: Callable[[], Any]) -> Any:
-    """Prints the time of some work and, if it gives a number of tokens, its rate."""
+    """Print the time of some work and, if it returns a number of tokens, its rate."""
     wall, cpu = time.perf_counter(), time.process_time()
     result = work()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

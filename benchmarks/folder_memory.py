@@ -1,13 +1,13 @@
-"""Host memory of reading and writing a folder of Hugging Face's, by processes that share a model.
+"""Measure host memory while processes that share a model read and write a Hugging Face folder.
 
     python -m benchmarks.folder_memory
     python -m benchmarks.folder_memory --processes=2 --devices=8
 
 A LLaMA of random float32 weights (2.2 GB by default) is written, and then read by processes that
-divide its parameters over all devices (fsdp), which on a CPU hold theirs in host memory, too. Each
-process prints what its devices hold, and its most anonymous memory beyond that (RssAnon in Linux:
-pages of the mapped file are the kernel's to drop) while it reads, and while all of them write the
-folder again. A small folder is read first: what is imported then is not of the model's size.
+shard its parameters over all devices (fsdp), which on a CPU also use host memory. Each process
+prints the bytes that its devices hold, and its maximum anonymous memory beyond that (RssAnon in
+Linux, without pages of mapped files, which the kernel can drop) while it reads, and while all
+processes write the folder again. A small folder is read first, so that imports do not count.
 """
 
 if __name__ == "__main__":
@@ -33,11 +33,11 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-_EVERY = 0.002  # seconds between two looks at the memory
+_EVERY = 0.002  # seconds between two measurements
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Write the folder, and measure in processes of their own."""
+    """Write the folder, and measure in separate processes."""
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
         free.bind(("localhost", 0))
@@ -113,7 +113,7 @@ def _measure(flags: argparse.Namespace, folder: str, address: str, process: int)
 
 @contextlib.contextmanager
 def _most() -> Iterator[list[int]]:
-    """The most anonymous memory above that of the start, filled in at the end."""
+    """Yield a list that gets the maximum increase of anonymous memory within the context."""
     start, most, ended = _anonymous(), [0], threading.Event()
 
     def watch() -> None:

@@ -1,11 +1,11 @@
-"""Work of projections of one input as products of their own, and as one product of joined kernels.
+"""Compare separate products for projections of one input with one product of joined kernels.
 
     python benchmarks/fused_projections.py [--topology v5e:2x2]
 
 Queries, keys and values, and the two input projections of a gated feed-forward, of T5 1.1 large
 and LLaMA 3 8B in bfloat16 with float32 parameters, forward and backward, are compiled for one chip
 of the topology and for the CPU. The kernels are joined at use, so that the parameters stay the
-same. The rest of the network is left out: a function of each number stands before and after.
+same. The rest of the network is left out: elementwise functions come before and after.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.planning import chips, products
 from t5x_like.planning.program import parse
 
-# Tokens of a chip, width, outputs of each projection.
+# Tokens per chip, width, outputs of each projection.
 SHAPES = {
     "T5 1.1 large, query key value": (32_768, 1024, (1024, 1024, 1024)),
     "T5 1.1 large, wi_0 wi_1": (32_768, 1024, (2816, 2816)),
@@ -32,7 +32,7 @@ CPU_TOKENS = 512
 
 
 def main() -> None:
-    """Print FLOPs, bytes and temporaries of each."""
+    """Print FLOPs, bytes and temporaries of each variant."""
     parser = ArgumentParser(__doc__, prog="python benchmarks/fused_projections.py")
     parser.add_argument("--topology", default="v5e:2x2")
     given = parser.parse_args()
@@ -56,12 +56,12 @@ def main() -> None:
 
 
 def apart(x: Array, kernels: list[Array]) -> list[Array]:
-    """A product for each projection."""
+    """Compute a product for each projection."""
     return [x @ kernel.astype(x.dtype) for kernel in kernels]
 
 
 def joined(x: Array, kernels: list[Array]) -> list[Array]:
-    """One product for all projections."""
+    """Compute one product for all projections."""
     y = x @ jnp.concatenate([kernel.astype(x.dtype) for kernel in kernels], axis=1)
     return jnp.split(y, np.cumsum([kernel.shape[1] for kernel in kernels])[:-1], axis=1)
 

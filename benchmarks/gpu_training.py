@@ -1,17 +1,17 @@
-"""Training on one GPU in bfloat16: sequences per second, utilization and memory, beside PyTorch.
+"""Training on one GPU in bfloat16: sequences/s, utilization and memory, compared with PyTorch.
 
-    pip install torch transformers               # without them our side alone is measured
+    pip install torch transformers               # without them only our side is measured
     python -m benchmarks.gpu_training [--workloads t5_large llama_1b] [--json FILE] [--steps 20]
-    python -m benchmarks.gpu_training --plan     # the bounds of known GPUs, without one
-    python -m benchmarks.gpu_training --tiny     # a shape for any machine, to try the command
+    python -m benchmarks.gpu_training --plan     # the bounds for known GPUs; needs none
+    python -m benchmarks.gpu_training --tiny     # small shapes, to try the command
 
-First the gradients of cuDNN's attention are compared with dense attention's, mask by mask.
-Each side of each workload then trains on random tokens: AdamW with float32 parameters and moments,
-no dropout. PyTorch runs Hugging Face's network under `torch.autocast`, compiled. The largest batch
-of --rows that fits is found by bisection; each number of rows has a process of its own, so that no
-failed one is in its memory, and both sides may take the same share of the device. A step is timed
-from its start to its last output; figures are medians. Utilization is model FLOPs
-(`training/flops.py`, for both sides) by the published peak.
+First the gradients of cuDNN's attention are compared with dense attention's, for each mask. Then
+each side of each workload trains on random tokens: AdamW with float32 parameters and moments, no
+dropout. PyTorch runs Hugging Face's network under `torch.autocast`, compiled. The largest batch of
+--rows that fits is found by bisection; each number of rows runs in a separate process, so that a
+failed attempt leaves nothing in memory, and both sides may use the same share of the device. A step
+is timed from its start to its last output; figures are medians. Utilization is model FLOPs
+(`training/flops.py`, for both sides) per second divided by the published peak.
 """
 
 import bisect
@@ -43,9 +43,9 @@ from t5x_like.training import flops
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROWS = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
-WARM_UP = 3  # steps before those that are timed
-ROOM = 0.95  # of the device's memory, for either side
-# JAX takes its share as a process begins; beside PyTorch it only counts FLOPs, on the CPU.
+WARM_UP = 3  # untimed first steps
+ROOM = 0.95  # share of the device's memory that each side may use
+# JAX preallocates its share; in PyTorch's process it only counts FLOPs, on the CPU.
 _ENVIRONMENT = {
     "ours": {"XLA_PYTHON_CLIENT_MEM_FRACTION": str(ROOM)},
     "pytorch": {"JAX_PLATFORMS": "cpu"},
@@ -53,14 +53,14 @@ _ENVIRONMENT = {
 
 
 def t5_large() -> ml_collections.ConfigDict:
-    """T5 v1.1 large on 512 and 128 tokens."""
+    """Return the config of T5 v1.1 large on 512 and 128 tokens."""
     config = t5.get_config("large")
     config.data.lengths = {"inputs": 512, "targets": 128}
     return config
 
 
 def llama_1b() -> ml_collections.ConfigDict:
-    """The shape of LLaMA 3.2 1B on 2,048 tokens (Hugging Face's config.json)."""
+    """Return the config of LLaMA 3.2 1B (Hugging Face's config.json) on 2,048 tokens."""
     config = llama.get_config("7b")
     config.model.update({"layers": 16, "d_model": 2048, "d_ff": 8192, "heads": 32, "kv_heads": 8})
     config.model.update({"head_width": 64, "vocab_size": 128_256, "tied_head": True})
@@ -68,7 +68,7 @@ def llama_1b() -> ml_collections.ConfigDict:
 
 
 def bert_large() -> ml_collections.ConfigDict:
-    """BERT large on 512 tokens, 15% of them with a loss, without next sentences."""
+    """Return the config of BERT large on 512 tokens, 15% with a loss, without next sentences."""
     config = bert.get_config("large")
     config.train.phases, config.phases = (), {}
     config.model.update({"head": "masked_lm", "dropout": 0.0})
@@ -78,7 +78,7 @@ def bert_large() -> ml_collections.ConfigDict:
 
 
 def switch_base() -> ml_collections.ConfigDict:
-    """Switch Transformer base with 8 experts on 512 and 128 tokens; PyTorch's side has no match."""
+    """Return the config of Switch base with 8 experts on 512 and 128 tokens; not for PyTorch."""
     config = switch.get_config("base_8")
     config.data.lengths = {"inputs": 512, "targets": 128}
     return config
@@ -97,7 +97,7 @@ MASKED = 0.15  # the share of an encoder's tokens that have a loss
 
 
 def settings(name: str, *, rows: int, tiny: bool, loop: str = "auto") -> ml_collections.ConfigDict:
-    """The config of a workload."""
+    """Return the config of a workload."""
     config = WORKLOADS[name]()
     config.model.loop = loop
     config.model.dtype = "bfloat16"
@@ -113,15 +113,15 @@ def settings(name: str, *, rows: int, tiny: bool, loop: str = "auto") -> ml_coll
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What one side of a workload takes.
+    """The measurements of one side of a workload.
 
     Attributes:
-        rows: of the batch.
-        seconds: of a step, the median.
-        flops: of the model, a step.
-        peak_flops: of the device, None where unknown.
-        memory: the most bytes of the device at once, None where it is not counted.
-        loss: of the last step, to see that it is a number.
+        rows: rows of the batch.
+        seconds: median seconds of a step.
+        flops: model FLOPs of a step.
+        peak_flops: peak FLOP/s of the device, None if unknown.
+        memory: maximum bytes of the device in use, None if not counted.
+        loss: loss of the last step, to check that it is finite.
     """
 
     side: str
@@ -136,7 +136,7 @@ class Figures:
 
     @property
     def text(self) -> str:
-        """One line."""
+        """The figures as one line."""
         used = "unknown"
         if self.peak_flops is not None:
             used = f"{self.flops / self.seconds / self.peak_flops:.1%}"
@@ -185,10 +185,11 @@ def main(arguments: Sequence[str] | None = None) -> list[Figures]:
 
 
 def largest(rows: Sequence[int], measure: Callable[[int], Figures | None]) -> Figures | None:
-    """The figures of the largest batch that fits, by bisection; None where none does.
+    """Return the figures of the largest batch that fits, by bisection; None if no batch fits.
 
     Args:
-        measure: the figures of so many rows, None where these do not fit.
+        rows: candidate numbers of rows.
+        measure: returns the figures for a number of rows, None if it does not fit.
     """
     fitted: dict[int, Figures] = {}
 
@@ -203,7 +204,7 @@ def largest(rows: Sequence[int], measure: Callable[[int], Figures | None]) -> Fi
 
 
 def _measure_alone(given: Any) -> list[Figures]:
-    """Measure one side with one number of rows, and write its figures; null where it is too big."""
+    """Measure one side with one number of rows, and write its figures; null if it is too big."""
     side, workload, (rows, *_) = given.sides[0], given.workloads[0], given.rows
     try:
         shape = {"rows": rows, "tiny": given.tiny, "loop": given.loop}
@@ -216,7 +217,7 @@ def _measure_alone(given: Any) -> list[Figures]:
 
 
 def _try(side: str, workload: str, rows: int, given: Any) -> Figures | None:
-    """The figures of so many rows, from a process of its own."""
+    """Measure a number of rows in a separate process; return its figures."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "figures.json"
         command = ["--workloads", workload, "--sides", side, "--rows", str(rows)]
@@ -232,7 +233,7 @@ def _try(side: str, workload: str, rows: int, given: Any) -> Figures | None:
 
 
 def _run(arguments: Sequence[str], *, environment: dict[str, str], what: str) -> bool:
-    """Run this command in a process; where it fails, print why."""
+    """Run this command in a process; if it fails, print why."""
     command = [sys.executable, "-m", "benchmarks.gpu_training", *arguments]
     env = os.environ | environment
     done = subprocess.run(
@@ -245,10 +246,10 @@ def _run(arguments: Sequence[str], *, environment: dict[str, str], what: str) ->
 
 
 def measure(side: str, workload: str, *, steps: int, **shape: Any) -> Figures:
-    """Measure one side in this shape, as `settings` takes it.
+    """Measure one side; `shape` holds the arguments of `settings`.
 
     Raises:
-        MemoryError: they do not fit.
+        MemoryError: the rows do not fit.
     """
     config = settings(workload, **shape)
     rows = shape["rows"]
@@ -264,7 +265,7 @@ def measure(side: str, workload: str, *, steps: int, **shape: Any) -> Figures:
 
 
 def _counted(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, np.ndarray], int]:
-    """The model of a config, a random batch, and the model FLOPs of a step on it."""
+    """Return the model of a config, a random batch, and the model FLOPs of a step on it."""
     model = model_side.build(of_config(config), devices=jax.devices()[:1])
     batch = random_batch(config)
     shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch.items()}
@@ -273,8 +274,8 @@ def _counted(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, np.ndarr
 
 
 def plan(workload: str) -> list[str]:
-    """A line for each known GPU: what no training of this workload on it exceeds."""
-    rows = 128  # what is computed once for all rows, T5's bias, hardly counts
+    """Return a line for each known GPU: upper bounds on training this workload."""
+    rows = 128  # enough that work shared by all rows, such as T5's bias, hardly counts
     model, _, work = _counted(settings(workload, rows=rows, tiny=False))
     work //= rows
     with model.layout():
@@ -296,7 +297,7 @@ def plan(workload: str) -> list[str]:
 
 
 def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
-    """A batch of random tokens, all of them real; a decoder has a loss for each."""
+    """Return a batch of random tokens without padding; a decoder has a loss for each token."""
     draw = np.random.default_rng(0)
     tokens = {}
     for name, x in batches.batch(of_config(config).parts[0].data).items():
@@ -314,7 +315,7 @@ def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
 def ours(
     config: ml_collections.ConfigDict, model: Any, batch: dict[str, np.ndarray], steps: int
 ) -> tuple[float, float, int | None, str]:
-    """Seconds of a step, loss, memory and device of this repository."""
+    """Return seconds of a step, loss, memory and device of this repository."""
     del config
     device = jax.devices()[0]
     with model.layout():
@@ -334,8 +335,8 @@ def ours(
 def pytorch(
     config: ml_collections.ConfigDict, model: Any, batch: dict[str, np.ndarray], steps: int
 ) -> tuple[float, float, int | None, str]:
-    """The same of Hugging Face's network, compiled by PyTorch."""
-    from benchmarks import pytorch_networks  # PyTorch, which our side does not need
+    """Return the same for Hugging Face's network, compiled by PyTorch."""
+    from benchmarks import pytorch_networks  # imports PyTorch, which our side does not need
 
     del model
     pytorch_networks.limit_memory(ROOM)
@@ -345,11 +346,11 @@ def pytorch(
 
 
 def timed(take: Callable[[], float], steps: int) -> tuple[float, float]:
-    """The median seconds of a step after those that warm up, and the last loss."""
+    """Return the median seconds of a step after the warmup, and the last loss."""
     seconds, loss = [], float("nan")
     for number in range(WARM_UP + steps):
         start = time.perf_counter()
-        loss = take()  # fetched, so the device is done
+        loss = take()  # fetches the loss, so that the device is done
         if number >= WARM_UP:
             seconds.append(time.perf_counter() - start)
     return statistics.median(seconds), loss

@@ -1,12 +1,12 @@
-"""Measure the host's work beside a training step: CPU time of the loop and of reading batches.
+"""Measure the host's work during training: CPU time of the loop and of reading batches.
 
     python -m benchmarks.host_work                                   a fixed batch
     python -m benchmarks.host_work --vocabulary=vocabulary.model     batches of the data pipeline
 
-The state has the arrays of `configs/t5.py:small` at a width of 8, and the step only counts itself:
-what is left is the host's. It is the CPU time of the thread that runs the loop, and of the whole
-process with the thread that reads, lays out and puts the batches, TensorFlow's threads and the step
-itself. Medians of `--repeats` runs. Run it on quiet cores.
+The state has the arrays of `configs/t5.py:small` at a width of 8, and the step only increments a
+counter, so that the host's work remains. Measured are the CPU time of the thread that runs the
+loop, and of the whole process, including the thread that reads, lays out and puts the batches,
+TensorFlow's threads and the step itself. Medians of `--repeats` runs. Run it on quiet cores.
 """
 
 import argparse
@@ -36,16 +36,16 @@ NARROW = {"d_model": 8, "d_ff": 8, "heads": 1, "d_kv": 8, "kv_heads": 1}
 
 
 class NoWriter:
-    """A writer of metrics that keeps none."""
+    """A metrics writer that discards everything."""
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Drop them."""
+        """Discard scalars."""
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Drop them."""
+        """Discard images."""
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing: nothing is buffered."""
 
 
 class Fed:
@@ -63,7 +63,7 @@ class Fed:
 
 
 def main() -> None:
-    """Prints the CPU time of a step, by thread."""
+    """Print the CPU time of a step, by thread."""
     parser = ArgumentParser(__doc__, prog="python -m benchmarks.host_work")
     parser.add_argument("--vocabulary", default="", help="read pydocs with it")
     for name, default in {"batch": 32, "steps": 300, "repeats": 5, "log_every": 50}.items():
@@ -80,13 +80,13 @@ def main() -> None:
     with model.layout():
         measured = [_measure(model, Fed(iter(batches)), flags) for _ in range(flags.repeats + 1)]
     for name in measured[0]:
-        values = sorted(1e3 * one[name] for one in measured[1:])  # the first compiles
+        values = sorted(1e3 * one[name] for one in measured[1:])  # the first run compiles
         spread = f"{values[0]:.2f} to {values[-1]:.2f}"
         print(f"{name:18} {statistics.median(values):.2f} ms a step ({spread})")
 
 
 def _read(config: Any, flags: argparse.Namespace) -> Batches:
-    """The batches of the documentation corpus."""
+    """Return the batches of the documentation corpus."""
     module = sources.load_module("data/pydocs.py")
     module.register(vocabularies.load(flags.vocabulary), objectives.build("span_corruption"))
     return Batches(
@@ -99,7 +99,7 @@ def _read(config: Any, flags: argparse.Namespace) -> Batches:
 
 
 def _measure(model: Experiment, batches: Fed, flags: argparse.Namespace) -> dict[str, float]:
-    """CPU seconds of a step after the first."""
+    """Return the CPU seconds of a step."""
     state = model.initial_state()
     next(batches)  # fills the shuffle buffer
     step = jax.jit(_count, donate_argnums=0, keep_unused=True)
@@ -120,7 +120,7 @@ def _measure(model: Experiment, batches: Fed, flags: argparse.Namespace) -> dict
 
 
 def _count(state: Any, batch: Any) -> Any:
-    """A step without a model: it has the arguments and the metrics of one."""
+    """A step without a model, with the arguments and metrics of a training step."""
     size = jnp.float32(sum(rows.shape[0] for rows in batch.values()))
     names = ("loss", "cross_entropy", "z_loss", "accuracy")
     values = dict.fromkeys(("grad_norm", "param_norm", "learning_rate"), (size, 1.0))

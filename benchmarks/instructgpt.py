@@ -1,20 +1,20 @@
-"""InstructGPT on documentation: the stages for several seeds, and the paper's comparisons.
+"""InstructGPT on documentation: all stages for several seeds, and the paper's comparisons.
 
     python -m benchmarks.instructgpt --out=runs/instructgpt --seeds=0,1,2 --write=docs/studies
 
-The instructions, and the labeler that stands for people, are those of data/instructions.py. For
-each seed, in OUT/SEED:
+data/instructions.py has the instructions, and the labeler that replaces people. For each seed, in
+OUT/SEED:
 
     lm, large           language models of 0.4 and 4.5 million parameters, on the same texts
     sft                 lm, fine-tuned on demonstrations
     samples, compared   four responses of sft to each instruction, ranked by a noisy labeler
-    reward              sft as a reward model of these comparisons, normalized on demonstrations
-    ppo_...             sft, trained for the rewards with three beta, and PPO-ptx with one of them
-    measured.json       labels and rewards of the responses to the test's
+    reward              sft, trained as a reward model on these comparisons, and normalized
+    ppo_...             sft, trained by PPO with three values of beta, and by PPO-ptx with one
+    measured.json       labels and rewards of the responses to the test instructions
 
-A stage that is finished is not run again, so that a killed command goes on, with the same --steps;
-processes with other seeds may run beside it. Then the table is written from all seeds that are
-measured.
+A finished stage is not run again, so that after a kill the same command, with the same --steps,
+continues; processes with other seeds may run at the same time. At the end the table is written from
+all measured seeds.
 """
 
 if __name__ == "__main__":
@@ -48,8 +48,8 @@ PTX = "ppo_ptx"
 _PTX_BETA, _PTX_GAMMA, _PTX_ROWS = 0.1, 1.0, 2
 _MISSING_END = -1.0  # one standard deviation of rewards below the mean of demonstrations
 _PPO_STEPS = 60
-RESPONSES = 4  # to an instruction, that are compared
-# About the runs, on the page beside their numbers.
+RESPONSES = 4  # compared responses per instruction
+# Notes about the runs for the page.
 NOTES = (
     "The policies, also those along the curves, are moving averages of the weights (0.992 an "
     "update, 4 updates a step), as the paper's are.",
@@ -62,18 +62,18 @@ NOTES = (
     'Implementation Details of RLHF with PPO"); `ended` is the share of the others.',
 )
 _DATA = ("demonstrations", "compared", "prompts", "test", "texts", "held_out_texts")
-# 0.43 and 4.5 million parameters, of which the vocabulary's pieces are 0.20 and 0.52.
+# 0.43 and 4.5 million parameters; the embedding tables have 0.20 and 0.52 million.
 _SMALL = {"vocab_size": 2048, "layers": 2, "d_model": 96, "heads": 4, "d_ff": 384}
 _LARGE = {"vocab_size": 2048, "layers": 5, "d_model": 256, "heads": 8, "d_ff": 1024}
 
 
 def policies() -> list[str]:
-    """The names of the runs of PPO."""
+    """Return the names of the PPO runs."""
     return [*(f"ppo_{beta}" for beta in BETAS), PTX]
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Run what is missing of each seed, and write the table."""
+    """Run the missing stages of each seed, and write the table."""
     out = Path(arguments.out)
     with one_line_errors():
         check_folder("--out", out)
@@ -91,11 +91,11 @@ def main(arguments: argparse.Namespace) -> None:
 def keep_steps(out: Path, steps: float) -> None:
     """Write --steps beside the data, once.
 
-    What stages wrote is used again whatever made it, so that a trial of fewer steps would go into
-    the results of a whole one.
+    Finished stages are used again in any case, so that otherwise a trial with fewer steps would mix
+    with a full run.
 
     Raises:
-        ValueError: the folder was made with other steps; without the file, with 1.
+        ValueError: the folder was made with other steps (with 1 if it has data but no such file).
     """
     file = out / "steps.json"
     if not file.is_file():
@@ -111,7 +111,7 @@ def keep_steps(out: Path, steps: float) -> None:
 
 
 def _prepare(out: Path) -> None:
-    """The files and the vocabulary, which all seeds share."""
+    """Make the files and the vocabulary, which all seeds share."""
     if not all((out / f"{name}.jsonl").is_file() for name in _DATA):
         instructions.main([f"--output={out}"])
     if not (out / "vocabulary").is_dir():
@@ -129,9 +129,9 @@ class Stages:
 
     Attributes:
         out: the folder of the data.
-        folder: of the seed's runs.
-        seed: of all of them.
-        scale: what numbers of steps are multiplied by.
+        folder: the folder of the seed's runs.
+        seed: the seed of all stages.
+        scale: factor for the numbers of steps.
     """
 
     out: Path
@@ -140,7 +140,7 @@ class Stages:
     scale: float
 
     def run(self) -> None:
-        """Run what is missing."""
+        """Run the missing stages."""
         self._pretrain()
         self._fine_tune()
         self._reward()
@@ -170,7 +170,7 @@ class Stages:
         self._train("sft", config, 600, **own, **_lengths(), **_rate(1e-3))
 
     def _reward(self) -> None:
-        """Comparisons of responses of sft, and the reward model of these."""
+        """Sample and compare responses of sft, and train the reward model on the comparisons."""
         compared, rewards = self.folder / "compared.jsonl", self.folder / "reward" / "rewards.json"
         if not compared.is_file():
             samples = self.folder / "samples.jsonl"
@@ -212,7 +212,7 @@ class Stages:
             self._train(name, config, _PPO_STEPS, **shared, **own)
 
     def _train(self, name: str, config: str, steps: int, **changes: object) -> None:
-        """A training run, unless its last checkpoint is there."""
+        """Train a run, unless its last checkpoint exists."""
         total = max(4, int(steps * self.scale))
         if total in checkpoints.checkpoint_steps(self.folder / name / "checkpoints"):
             return
@@ -242,7 +242,7 @@ def _flags(settings: dict[str, object]) -> list[str]:
 
 
 def _command(name: str, *arguments: str) -> None:
-    """Run a command of the package; one that fails ends this one, after its own message."""
+    """Run a command of the package; if it fails, exit with its status after its message."""
     words: Sequence[str] = [sys.executable, "-m", f"t5x_like.{name}", *arguments]
     print(" ".join(words[1:]), flush=True)
     status = subprocess.run(words, stdout=subprocess.DEVNULL).returncode

@@ -1,4 +1,4 @@
-"""What benchmarks/instructgpt.py measures: responses to instructions, their scores and rewards."""
+"""The measurements of benchmarks/instructgpt.py: responses, their scores and rewards."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +17,9 @@ from t5x_like.pretrained import Pretrained, from_pretrained
 
 LENGTHS = {"inputs": 55, "targets": 24}  # tokens of an instruction, and of a response
 BEST_OF = (1, 2, 4, 8, 16, 32, 64)
-_ROWS = 400  # of a batch
-_PROMPTED = ("lm", "large")  # not fine-tuned, so that they are shown a demonstration
-_TEXT_TOKENS = 60  # of a held-out text
+_ROWS = 400  # rows per batch
+_PROMPTED = ("lm", "large")  # not fine-tuned: their prompts include a demonstration
+_TEXT_TOKENS = 60  # maximum tokens of a held-out text
 _TEXTS = 800
 
 Row = Mapping[str, Any]
@@ -30,10 +30,10 @@ def sample(out: Path, run: Path, file: Path, *, number: int, seed: int) -> None:
 
     Args:
         out: the folder of the data.
-        run: of the model.
-        file: to be written: the instructions with `responses`.
-        number: of responses.
-        seed: of sampling.
+        run: the model's run.
+        file: the file to write: the instructions with `responses`.
+        number: the number of responses.
+        seed: the seed of sampling.
     """
     model, rows = _model(run), instructions.read(out / "compared.jsonl")
     found = [_respond(model, rows, seed=[seed, n]) for n in range(number)]
@@ -45,11 +45,11 @@ def sample(out: Path, run: Path, file: Path, *, number: int, seed: int) -> None:
 def measure(out: Path, folder: Path, policies: Sequence[str], *, seed: int) -> None:
     """Write FOLDER/measured.json.
 
-    It has for each model the scores, the judgements and the held-out loss (`models`), for each
-    policy what it was at its checkpoints (`curves`), the best of n of sft (`best_of`), and of pairs
-    of responses the shares in which the labeler agrees with its own rules (`agreement`), and in
-    which the reward model agrees with the labeler on held-out ones (`reward_accuracy`). A policy is
-    the moving average of its weights.
+    It has, for each model, the scores, the judgements and the held-out loss (`models`); for each
+    policy, divergence, score and reward at its checkpoints (`curves`); the best of n responses of
+    sft (`best_of`); the share of response pairs in which the noisy labeler agrees with its rules
+    (`agreement`); and the share of held-out pairs in which the reward model agrees with the labeler
+    (`reward_accuracy`). A policy is the moving average of its weights.
     """
     rows = instructions.read(out / "test.jsonl")
     texts = [row["text"] for row in instructions.read(out / "held_out_texts.jsonl")[:_TEXTS]]
@@ -85,7 +85,7 @@ class Rewards:
     """The rewards of a reward model, normalized on demonstrations.
 
     Args:
-        folder: its run, with rewards.json.
+        folder: the run of the reward model, with rewards.json.
     """
 
     def __init__(self, folder: Path):
@@ -93,7 +93,7 @@ class Rewards:
         self._normal = instructgpt.normalization(str(folder))
 
     def __call__(self, model: TextModel, pairs: Sequence[Pair]) -> np.ndarray:
-        """The rewards [N] of responses, in rows as the policy `model` lays them out."""
+        """Return the rewards [N] of responses, in the row layout of the policy `model`."""
         start = model.prompt_format.start
         begin = [] if start is None else [start]
         longest = max(len(begin) + len(one.prompt) + len(one.continuation) for one in pairs)
@@ -102,7 +102,7 @@ class Rewards:
             tokens = np.zeros((_ROWS, longest), np.int32)
             mask = np.zeros_like(tokens)
             some = pairs[first : first + _ROWS]
-            for number in range(_ROWS):  # rows of the last batch that are left over are copies
+            for number in range(_ROWS):  # the last batch is filled up with copies
                 row = some[min(number, len(some) - 1)]
                 own = [*begin, *row.prompt, *row.continuation]
                 tokens[number, : len(own)], mask[number, : len(own)] = own, 1
@@ -112,7 +112,7 @@ class Rewards:
 
 
 def _model(run: Path, *, checkpoint: Path | None = None) -> TextModel:
-    """The model of a run, or of one of its checkpoints, which samples at temperature 1."""
+    """Return the model of a run, or of one of its checkpoints, which samples at temperature 1."""
     settings = command_line.load_file(f"configs/run.py:{run}")
     settings.data.batch_size = _ROWS
     settings.decode = {
@@ -138,10 +138,12 @@ def _respond(
     seed: Sequence[int],
     shown: Mapping[str, str] | None = None,
 ) -> list[list[int]]:
-    """The tokens of a response to each instruction, without an end token.
+    """Return the tokens of a response to each instruction, without an end token.
 
     Args:
-        shown: the text before an instruction, by its kind.
+        model, rows: the model and the instructions.
+        seed: the seed of sampling.
+        shown: {kind of instruction: text before it}.
     """
     found: list[list[int]] = []
     for first in range(0, len(rows), _ROWS):
@@ -153,13 +155,14 @@ def _respond(
 
 
 def prompt(model: TextModel, row: Row, *, shown: Mapping[str, str] | None = None) -> list[int]:
-    """The tokens of an instruction, whose beginning is cut if it is too long, as in training.
+    """Return the tokens of an instruction, truncated on the left if too long, as in training.
 
     Args:
-        shown: the text before it, by the kind of instruction, which is not cut.
+        model, row: the model and the instruction.
+        shown: {kind of instruction: text before it}, which is not truncated.
 
     Raises:
-        ValueError: the model has no room for both and a response, so that it would cut the prompt.
+        ValueError: the model has no room for both and a response, and would truncate the prompt.
     """
     before = model.prompt(shown[row["kind"]]) if shown else []
     tokens = [*before, *model.prompt(row["prompt"])[-LENGTHS["inputs"] :]]
@@ -173,12 +176,12 @@ def prompt(model: TextModel, row: Row, *, shown: Mapping[str, str] | None = None
 
 
 def _texts(model: TextModel, written: Sequence[Sequence[int]]) -> list[str]:
-    """What the labeler reads of responses: their first lines, since demonstrations have one."""
+    """Return the first lines of responses for the labeler, since demonstrations have one line."""
     return [model.text(tokens).split("\n")[0].strip() for tokens in written]
 
 
 def _pairs(model: TextModel, rows: Sequence[Row], written: Sequence[Sequence[int]]) -> list[Pair]:
-    """Instructions with responses, which have an end token unless they were cut off."""
+    """Pair instructions with responses, which have an end token unless they were cut off."""
     end = [model.vocabulary.required_id("eos_id")]
     return [
         Pair(prompt(model, row), [*own, *(end if len(own) < LENGTHS["targets"] else [])])
@@ -187,10 +190,10 @@ def _pairs(model: TextModel, rows: Sequence[Row], written: Sequence[Sequence[int
 
 
 def demonstrations(rows: Sequence[Row]) -> dict[str, str]:
-    """A demonstration of each kind of question, as a text before an instruction of that kind.
+    """Return {kind: a demonstration, as the text before an instruction of that kind}.
 
-    It is the shortest that follows all rules: a row of 128 tokens has room for one beside an
-    instruction and a response.
+    It is the shortest demonstration that follows all rules, since a row of 128 tokens must also
+    hold an instruction and a response.
     """
     good = [row for row in rows if instructions.score(row, row["response"]) == instructions.BEST]
     texts = {
@@ -208,7 +211,7 @@ def _judged(
     seed: int,
     shown: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The labeler's view of a model's responses, and its held-out loss."""
+    """Return the labeler's judgements of a model's responses, and its held-out loss."""
     written = _respond(model, rows, seed=[seed], shown=shown)
     responses = _texts(model, written)
     judged = [instructions.judge(row, one) for row, one in zip(rows, responses, strict=True)]
@@ -226,7 +229,7 @@ def _judged(
 def _point(
     policy: TextModel, sft: TextModel, rewards: Rewards, rows: Sequence[Row], *, seed: int
 ) -> dict[str, float]:
-    """The divergence of a policy from sft, and what its responses score."""
+    """Return the divergence of a policy from sft, and the score and reward of its responses."""
     written = _respond(policy, rows, seed=[seed])
     pairs = _pairs(policy, rows, written)
     before, after = (
@@ -244,7 +247,7 @@ def _point(
 def _best_of(
     sft: TextModel, rewards: Rewards, rows: Sequence[Row], *, seed: int
 ) -> Iterator[dict[str, float]]:
-    """The best of n responses of sft by their rewards, whose divergence is log n - (n - 1) / n."""
+    """Yield results for the best of n responses of sft, whose divergence is log n - (n - 1) / n."""
     most = max(BEST_OF)
     gold, proxy = np.zeros((2, most, len(rows)))
     for n in range(most):
@@ -253,7 +256,7 @@ def _best_of(
         texts = _texts(sft, written)
         gold[n] = [instructions.score(row, one) for row, one in zip(rows, texts, strict=True)]
     for n in BEST_OF:
-        # Each group of n responses chooses its best one.
+        # The best response of each group of n counts.
         groups = proxy.reshape(most // n, n, len(rows))
         best = groups.argmax(axis=1)[:, None]
         chosen = np.take_along_axis(gold.reshape(groups.shape), best, axis=1)

@@ -1,4 +1,4 @@
-"""The page of benchmarks/instructgpt.py: the paper's table with ours beside it, and the claims."""
+"""The page of benchmarks/instructgpt.py: results beside the paper's, and the claims."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from t5x_like.studies.verdicts import Values
 
 _NAME = "instructgpt"
 INSTRUCT = "ppo_ptx"
-# Figure 4 of the paper, "GPT", "SFT" and "Instruct", of 175 billion parameters, in percent; and
-# the labeler's rule that stands for each.
+# {our arm: {labeler's rule: percentage}} from figure 4 of the paper, for "GPT", "SFT" and
+# "Instruct" with 175 billion parameters.
 _PAPER: dict[str, dict[str, float]] = {
     "large": {"banned": 23.3, "right": 22.4, "made_up": 41.4, "answers": 81.1},
     "sft": {"banned": 19.9, "right": 20.6, "made_up": 7.8, "answers": 88.0},
@@ -30,16 +30,16 @@ _MEANT = {
 _SMALLER = ("banned", "made_up", "held_out")
 _OF_ANSWERS = "made_up_of_answers"
 
-Found = Mapping[int, Mapping[str, Any]]  # by seed, measured.json
+Found = Mapping[int, Mapping[str, Any]]  # {seed: contents of measured.json}
 
 
 def write(out: Path, folder: Path, policies: Sequence[str], *, notes: Sequence[str]) -> Path:
-    """Write instructgpt.md, .png and .json into a folder, and return the first.
+    """Write instructgpt.md, .png and .json into a folder, and return the path of the page.
 
     Args:
         out: the folder of the seeds' folders; those with a measured.json are read.
-        folder: for the page.
-        policies: the names of the runs of PPO.
+        folder: the folder of the page.
+        policies: the names of the PPO runs.
         notes: sentences about the runs.
     """
     files = sorted(out.glob("*/measured.json"), key=lambda one: int(one.parent.name))
@@ -65,7 +65,7 @@ def _field(found: Found, name: str) -> dict[int, Any]:
 
 
 def _study(policies: Sequence[str], seeds: Sequence[int]) -> Study:
-    """The arms, measures and claims, as those of a study."""
+    """Return the arms, measures and claims in the form of a study."""
     measures = {"score": Measure(run="stages", number="")}
     for rule, meant in _MEANT.items():
         smaller = rule in _SMALLER
@@ -121,7 +121,7 @@ def _values(study: Study, found: Found) -> Values:
 
 
 def _value(model: Mapping[str, Any], name: str) -> float | None:
-    """A number of a model; None for a share of the answers of one that gave none."""
+    """Return a number of a model; None for a share of answers if it gave no answer."""
     if name in model:  # held_out, ended
         return model[name]
     if name == _OF_ANSWERS:
@@ -174,13 +174,13 @@ def _agreements(found: Found) -> str:
 
 
 def _spread(values: Sequence[float], *, digits: int = 2) -> str:
-    """The mean over seeds, and their standard deviation if there are several."""
+    """Format the mean over seeds, and the standard deviation if there are several."""
     mean = f"{np.mean(values):.{digits}f}"
     return f"{mean} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else mean
 
 
 def _wins(study: Study, found: Found) -> Iterator[str]:
-    """The table of who wins: all that were fine-tuned, against SFT and 10x the size."""
+    """Yield the table of win rates of the fine-tuned models against SFT and 10x the size."""
     yield ""
     yield "| wins | against | share | 95% interval |"
     yield "|---|---|---|---|"
@@ -199,18 +199,18 @@ def _wins(study: Study, found: Found) -> Iterator[str]:
 
 
 def _win_rates(found: Found, one: str, other: str) -> tuple[list[float], tuple[float, float]]:
-    """The share of instructions that a model wins in each seed, in percent, and the interval."""
+    """Return the percentage of instructions that a model wins for each seed, and the interval."""
     wins = []
     for own in found.values():
         ours, theirs = (np.array(own["models"][name]["scores"]) for name in (one, other))
         wins.append(100 * ((ours > theirs) + 0.5 * (ours == theirs)))
-    rows = np.stack(wins, axis=1)  # an instruction's wins of all seeds stay together
+    rows = np.stack(wins, axis=1)  # resample an instruction with all its seeds
     share = Statistics(rows, lambda some: {"share": some.mean()}).estimates()["share"]
     return [float(mean) for mean in rows.mean(axis=0)], share.interval  # type: ignore[attr-defined]
 
 
 def _divergences(found: Found) -> Iterator[str]:
-    """The table of what the last checkpoints and the best of n are."""
+    """Yield the table of divergence, reward and score of the last checkpoints and the best of n."""
     yield ""
     yield "| | divergence from SFT, nats | reward | score |"
     yield "|---|---|---|---|"

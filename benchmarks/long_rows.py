@@ -1,12 +1,12 @@
-"""Time and memory of BigBird's attention and of dense attention on rows of 1k to 16k tokens.
+"""Compare time and memory of BigBird's and dense attention on rows of 1k to 16k tokens.
 
     python -m benchmarks.long_rows
     python -m benchmarks.long_rows --lengths=1024,2048 --repeats=3
 
 One row, one layer of `base` (Zaheer et al. 2020, table 8), with the gradient of all parameters. The
-two take turns in one process; medians. Memory is what XLA allocates for the temporaries of the
-compiled program, which is not run where that is more than `--most` GB. The slopes are those of
-lines through the logarithms from 2k tokens on: 1 is linear in the length, 2 quadratic.
+two kinds of attention take turns in one process; times are medians. Memory is XLA's temporaries of
+the compiled program, which is not run if they exceed `--most` GB. The slopes are fitted to the
+logarithms from 2k tokens on: 1 is linear in the length, 2 quadratic.
 """
 
 if __name__ == "__main__":
@@ -34,7 +34,7 @@ from t5x_like import systems
 from t5x_like.systems import bigbird
 
 KINDS = {"BigBird": "window|random|global", "dense": "all"}
-_FROM = 2048  # tokens, of the slopes
+_FROM = 2048  # minimum tokens for the slopes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Program:
     """The gradient of one layer, compiled for rows of some length.
 
     Attributes:
-        run: computes it.
+        run: computes the gradient.
         memory: bytes of its temporaries.
     """
 
@@ -75,7 +75,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def compiled(parts: str, length: int) -> Program:
-    """The gradient of one layer with some `attention_parts` on a row of random tokens."""
+    """Compile the gradient of one layer with some `attention_parts` on a row of random tokens."""
     settings = bigbird.SIZES["base"] | {
         "attention_parts": parts,
         "layers": 1,
@@ -100,7 +100,7 @@ def compiled(parts: str, length: int) -> Program:
 
 
 def in_turns(programs: dict[str, Program], *, repeats: int) -> dict[str, float]:
-    """The median seconds of each program; each runs once before."""
+    """Return the median seconds of each program, after a first untimed run."""
     seconds: dict[str, list[float]] = {kind: [] for kind in programs}
     for _ in range(repeats + 1):
         for kind, program in programs.items():
@@ -111,7 +111,7 @@ def in_turns(programs: dict[str, Program], *, repeats: int) -> dict[str, float]:
 
 
 def slope(values: dict[int, float]) -> str:
-    """The slope of log(value) over log(length) from 2k tokens on, where there are two or more."""
+    """Return the slope of log(value) over log(length) from 2k tokens on, or "unknown"."""
     lengths: Sequence[int] = [length for length in values if length >= _FROM]
     if len(lengths) < 2:
         return "unknown"

@@ -1,10 +1,10 @@
-"""Compiles the plans of configs/plans.py, and writes their results into docs/plans.md.
+"""Compile the plans of configs/plans.py, and write their results into docs/plans.md.
 
     python -m benchmarks.plans                 all of them, one after the other: `make plans`
-    python -m benchmarks.plans gpt3_175b_v4    this one; of the others what was found before
+    python -m benchmarks.plans gpt3_175b_v4    only this plan; the others keep their stored results
 
-Each is a process of its own, since a large step takes gigabytes to compile. What it printed stays
-in runs/plans/, and the page has all of it.
+Each plan runs in a separate process, since compiling a large step takes gigabytes. Its output is
+stored in runs/plans/, and copied to the page.
 """
 
 if __name__ == "__main__":
@@ -34,9 +34,9 @@ BEGIN, END = "<!-- written by make plans -->\n", "<!-- end -->\n"
 
 
 def main(names: Sequence[str]) -> None:
-    """Plans what is named, or all, and writes the page.
+    """Compile the named plans, or all, and write the page.
 
-    Exits with status 1 where one does not fit.
+    Exits with status 1 if a plan does not fit.
     """
     with one_line_errors():
         for name in names:
@@ -75,13 +75,13 @@ def compile_plan(name: str) -> bool:
 
 
 def read(name: str) -> dict[str, Any]:
-    """The stored JSON of a plan, with its printed output as `text`."""
+    """Return the stored JSON of a plan, with its printed output in the field `text`."""
     found = json.loads((RESULTS / f"{name}.json").read_text())
     return found | {"text": (RESULTS / f"{name}.txt").read_text()}
 
 
 def section(found: dict[str, dict[str, Any]]) -> str:
-    """The results as Markdown: a table, and under it what each plan printed."""
+    """Format the results as Markdown: a table, and below it the output of each plan."""
     heads = ["plan", "devices", "mesh", "parameters", "peak", "of", "step at least", "utilization"]
     lines = [f"\n| {' | '.join(heads)} at most |", "|---" * len(heads) + "|"]
     lines += [row(name, plan) for name, plan in found.items()]
@@ -91,7 +91,7 @@ def section(found: dict[str, dict[str, Any]]) -> str:
 
 
 def row(name: str, plan: dict[str, Any]) -> str:
-    """A plan's row of the table."""
+    """Format a plan's row of the table."""
     mesh = ", ".join(f"{axis} {size}" for axis, size in plan["mesh"].items() if size > 1)
     cells = [name, f"{plan['devices']:,} ({plan['topology']})", mesh, f"{plan['parameters']:,}"]
     memory = f"{plan['memory_per_device'] / 1e9:.1f} GB"

@@ -1,4 +1,4 @@
-"""The networks of benchmarks/gpu_training.py in PyTorch, and a compiled training step of each."""
+"""The networks of benchmarks/gpu_training.py in PyTorch, and their compiled training step."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ import transformers
 
 
 def t5(size: Mapping[str, Any]) -> Any:
-    """Hugging Face's T5 v1.1 of these sizes, without dropout."""
+    """Make Hugging Face's T5 v1.1 with these sizes, without dropout."""
     return transformers.T5ForConditionalGeneration(
         transformers.T5Config(
             vocab_size=size["vocab_size"],
@@ -28,7 +28,7 @@ def t5(size: Mapping[str, Any]) -> Any:
 
 
 def llama(size: Mapping[str, Any]) -> Any:
-    """Hugging Face's LLaMA of these sizes."""
+    """Make Hugging Face's LLaMA with these sizes."""
     return transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=size["vocab_size"],
@@ -45,7 +45,7 @@ def llama(size: Mapping[str, Any]) -> Any:
 
 
 def bert(size: Mapping[str, Any]) -> Any:
-    """Hugging Face's BERT for masked tokens of these sizes, without dropout."""
+    """Make Hugging Face's BERT for masked tokens with these sizes, without dropout."""
     return transformers.BertForMaskedLM(
         transformers.BertConfig(
             vocab_size=size["vocab_size"],
@@ -61,7 +61,7 @@ def bert(size: Mapping[str, Any]) -> Any:
 
 
 def training_step(size: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> Callable[[], float]:
-    """A step of AdamW under bfloat16 autocast on one batch, which returns its loss."""
+    """Return a function that takes a step of AdamW with bfloat16 autocast, and returns its loss."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def on_device(name: str) -> Any:
@@ -94,13 +94,13 @@ def training_step(size: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> C
 
 
 def limit_memory(share: float) -> None:
-    """Let this process take no more than this share of the device's memory."""
+    """Limit this process to a share of the device's memory."""
     if torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share)
 
 
 def memory_and_device() -> tuple[int | None, str]:
-    """The most bytes of the device at once, None on a CPU, and its name."""
+    """Return the maximum bytes of the device in use, None on a CPU, and the device's name."""
     if not torch.cuda.is_available():
         return None, "cpu"
     return torch.cuda.max_memory_allocated(), torch.cuda.get_device_name()

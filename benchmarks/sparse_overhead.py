@@ -1,9 +1,9 @@
-"""What sparsity costs: steps of Switch and of the T5 of equal FLOPs, and the parts of a layer.
+"""Measure the cost of sparsity: steps of Switch and of T5 at equal FLOPs, and parts of a layer.
 
     python -m benchmarks.sparse_overhead                 6 + 6 layers of 512 wide, 8 experts
     python -m benchmarks.sparse_overhead --parts         one layer, part by part
 
-The two take turns in one process; medians, and ratios of the medians.
+The measured functions take turns in one process; results are medians, and ratios of medians.
 """
 
 if __name__ == "__main__":
@@ -40,7 +40,7 @@ from t5x_like.training import flops
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Prints the figures."""
+    """Print the figures."""
     if arguments.parts:
         measure_parts(arguments.experts, batch=arguments.batch, repeats=arguments.repeats)
     else:
@@ -53,7 +53,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def measure_steps(experts: int, *, batch: int, repeats: int, loop: str) -> None:
-    """Times training steps, whole and without the optimizer, whose part grows with the experts."""
+    """Time training steps with and without the optimizer, whose share grows with the experts."""
     configs = {"T5": load_config("configs/t5.py", "v1_0_small")}
     for factor in (1.0, 1.25):
         config = load_config("configs/t5.py", "v1_0_small")
@@ -75,7 +75,7 @@ def measure_steps(experts: int, *, batch: int, repeats: int, loop: str) -> None:
 def _steps(name: str, config: ml_collections.ConfigDict) -> dict[str, Callable[[], Any]]:
     model = model_side.build(of_config(config))
     batch = random_batch(config)
-    key = jax.random.key(0)  # as in training: in evaluation experts have more slots
+    key = jax.random.key(0)  # as in training, since experts have more slots in evaluation
     work = flops.training(lambda params: model.loss(params, batch, key), model.shapes.params)
     size = sum(x.size for x in jax.tree.leaves(model.shapes.params))
     print(f"{name}: {size:,} parameters, {work / 1e9:.0f} GFLOP a step")
@@ -98,7 +98,7 @@ def _steps(name: str, config: ml_collections.ConfigDict) -> dict[str, Callable[[
 
 
 def measure_parts(experts: int, *, batch: int, repeats: int) -> None:
-    """Times a dense layer and the parts of a sparse one, forward and backward, and their memory."""
+    """Time a dense layer and parts of a sparse layer, with gradients, and print their memory."""
     length, width, hidden = 512, 512, 2048
     x = jax.random.normal(jax.random.key(0), (batch, length, width))
     inits: Mapping[str, Any] = {
@@ -142,7 +142,7 @@ class Nothing(nn.Module):
     dtype: Any = jnp.float32
 
     def __call__(self, x: jax.Array, *, multiply: Any, deterministic: bool) -> jax.Array:
-        """The input."""
+        """Return the input."""
         return x
 
 
@@ -153,7 +153,7 @@ class RouterAlone(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Gates and tokens of the slots."""
+        """Return the gates times the tokens of the slots."""
         router = self.make_router()
         capacity = x.shape[1] // router.experts
         slots = router(x, None, capacity=capacity, deterministic=True)
@@ -161,7 +161,7 @@ class RouterAlone(nn.Module):
 
 
 def take_turns(calls: Mapping[str, Callable[[], Any]], *, repeats: int) -> dict[str, float]:
-    """The median seconds of each, called in turn, after one call that does not count."""
+    """Return the median seconds of each function, called in turn after an untimed call."""
     for call in calls.values():
         jax.block_until_ready(call())
     seconds: dict[str, list[float]] = {name: [] for name in calls}

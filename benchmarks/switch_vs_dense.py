@@ -1,17 +1,17 @@
-"""Switch Transformer beside the T5 of equal work per token: held-out loss by step and by time.
+"""Compare Switch Transformer with T5 at equal FLOPs per token: held-out loss by step and time.
 
     python -m benchmarks.switch_vs_dense choice --first-seed=1000 --steps=300 --out=runs/choice
     python -m benchmarks.switch_vs_dense claim --seeds=3 --steps=800 --out=runs/claim
     python -m benchmarks.switch_vs_dense capacity --steps=400 --out=runs/capacity
 
-`claim` is Fedus et al.'s (2022, section 3), and `capacity` is their table 1, at the size of
-Switch's demo, whose vocabulary they read; `choice` tries settings for both. The runs of a seed read
-the same batches and take turns of a few steps in one process, so that what else the machine does
-slows all of them alike: times are given as ratios of a step to T5's.
+`claim` tests the claim of Fedus et al. (2022, section 3), and `capacity` repeats their table 1, at
+the size and with the vocabulary of Switch's demo; `choice` tries settings for both. The runs of a
+seed read the same batches and take turns of a few steps in one process, so that other work on the
+machine slows all of them equally: times are given as ratios of a step to T5's step.
 
-After a warmup the learning rate is constant. Where it decays, a loss in mid-run belongs to a run
-not yet over, and "the steps to the final loss of another" would set a run cut short against a
-whole one.
+After a warmup the learning rate is constant. If it decayed, losses in the middle of a run would not
+be comparable with a finished run, and "the steps to the final loss of another" would compare a run
+cut short with a complete run.
 """
 
 if __name__ == "__main__":
@@ -58,11 +58,11 @@ from t5x_like.training import metrics
 from t5x_like.training.state import TrainState
 
 DENSE = "T5"
-TURN = 10  # steps
+TURN = 10  # steps of a turn
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Runs, prints and draws a comparison."""
+    """Run, print and draw a comparison."""
     out = Path(arguments.out)
     with one_line_errors():
         check_folder("--out", out)
@@ -83,7 +83,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def contenders(arguments: argparse.Namespace) -> dict[str, tuple[dict[str, Any], float]]:
-    """By name, what each model has besides T5's settings, and its learning rate."""
+    """Return {name: (settings besides T5's, learning rate)}."""
     if arguments.comparison == "choice":
         models: dict[str, dict[str, Any]] = {DENSE: {}}
         models |= {f"Switch, init {x}": {"experts": 8, "init_scale": x} for x in (0.1, 1.0)}
@@ -104,18 +104,18 @@ def contenders(arguments: argparse.Namespace) -> dict[str, tuple[dict[str, Any],
 def build(
     own: Mapping[str, Any], arguments: argparse.Namespace, *, learning_rate: float
 ) -> Experiment:
-    """A model at the size of Switch's demo; sparse, if it has settings of its own."""
+    """Build a model at the size of Switch's demo, sparse if it has settings besides T5's."""
     config = load_config("configs/switch.py", "demo")
     dense = {name: config.model[name] for name in t5.SIZES["small"]}
     if own:
-        # Of every kernel's shape as T5's are; their initialization is part of the paper's method.
+        # Kernels have T5's shapes; their initialization is part of the paper's method.
         config.model = {**switch.SIZES["base_8"], **dense, **own}
     else:
         config.system, config.model = "t5", dense
     config.loss = {"z_loss": 1e-4, "label_smoothing": 0.0}
     config.data.vocabulary = arguments.vocabulary
     config.data.batch_size = arguments.batch
-    config.evaluate.batches = max(1, 160 // arguments.batch)  # the same rows for any batch
+    config.evaluate.batches = max(1, 160 // arguments.batch)  # the same rows for any batch size
     config.optimizer = {
         "name": "adafactor",
         "schedule": "constant",
@@ -130,9 +130,9 @@ class Run:
     """The results of one model on one seed.
 
     Attributes:
-        losses: by step, the held-out cross-entropy in nats.
-        ratio: of the time of a step to the first model's, the median over the turns.
-        training: by step, what was dropped and the experts' load since the evaluation before.
+        losses: {step: held-out cross-entropy in nats}.
+        ratio: median over the turns of the time of a step divided by the first model's.
+        training: {step: dropped tokens and experts' load since the previous evaluation}.
     """
 
     losses: dict[int, float] = dataclasses.field(default_factory=dict)
@@ -144,7 +144,7 @@ def race(models: Mapping[Any, Experiment], *, seed: int, steps: int, every: int)
     """Train models on the same batches, in turns; return the result of each."""
     first = next(iter(models.values()))
     held_out = list(data_side.build(first.part, first.mesh).eval_batches(first.part.data.task))
-    # The seed changes only the data of training: all seeds are held to the same examples.
+    # The seed changes only the training data: all seeds are evaluated on the same examples.
     part = dataclasses.replace(first.part, data=dataclasses.replace(first.part.data, seed=seed))
     data = data_side.build(part, first.mesh)
     runs = {name: Run() for name in models}
@@ -169,7 +169,7 @@ class Racer:
     """A model in training."""
 
     def __init__(self, model: Experiment, *, seed: int):
-        self.seconds: list[float] = []  # of each turn
+        self.seconds: list[float] = []  # one per turn
         self._model = model
         self._state: TrainState = model.initial_state(seed=seed)
         self._metrics: list[metrics.Metrics] = []
@@ -187,20 +187,20 @@ class Racer:
         self._metrics += jax.device_get(found)
 
     def held_out_loss(self, batches: Sequence[Mapping[str, np.ndarray]]) -> float:
-        """The held-out cross-entropy of the current parameters."""
+        """Return the held-out cross-entropy of the current parameters."""
         with self._model.layout():
             found = self._model.measure(self._state.params, batches)
         return found["cross_entropy"]
 
     def routing(self) -> dict[str, float]:
-        """Routing statistics since the last call."""
+        """Return the routing statistics since the last call."""
         values, _ = metrics.split(metrics.compute(metrics.merge(self._metrics)))
         self._metrics = []
         return {k: v for k, v in values.items() if k.startswith(("tokens_dropped", "expert_load"))}
 
 
 def steps_to(loss: float, losses: Mapping[int, float]) -> float:
-    """The step at which a run first reached a loss, on lines between its evaluations; or NaN."""
+    """Return the step at which a run first reached a loss, linearly interpolated; NaN if never."""
     before: tuple[int, float] | None = None
     for step, value in losses.items():
         if value <= loss:
@@ -212,7 +212,7 @@ def steps_to(loss: float, losses: Mapping[int, float]) -> float:
 
 
 def report(seeds: Sequence[Mapping[str, Run]]) -> None:
-    """Prints a table: final losses, and what it takes to get to the first model's."""
+    """Print a table: final losses, and the share of steps needed to reach the first model's."""
     print("\n| | final held-out loss | its step | steps to the final loss of the first | dropped |")
     print("|---|---|---|---|---|")
     first, *_ = seeds[0]
@@ -231,7 +231,7 @@ def report(seeds: Sequence[Mapping[str, Run]]) -> None:
 
 
 def spread(values: Sequence[float], *, form: str) -> str:
-    """The mean of values, and between which they lie."""
+    """Format the mean and the range of values."""
     text = f"{statistics.mean(values):{form}}"
     if len(values) == 1:
         return text
@@ -239,7 +239,7 @@ def spread(values: Sequence[float], *, form: str) -> str:
 
 
 def draw(seeds: Sequence[Mapping[str, Run]], path: Path) -> None:
-    """Draws the held-out losses of all seeds, over steps and over time."""
+    """Draw the held-out losses of all seeds, over steps and over time."""
     figure = matplotlib.figure.Figure(figsize=(10, 4), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     for number, runs in enumerate(seeds):

@@ -1,10 +1,10 @@
-"""Speed and memory of a training step on random tokens, and how long it takes to compile.
+"""Measure speed and memory of a training step on random tokens, and its compile time.
 
     python benchmarks/train_step.py                      T5 v1.1 small, batch 4, 512 and 114 tokens
     python benchmarks/train_step.py --compile            compile times, scanned and looped
 
-The step is compared with the machine's own peak, a large product of matrices timed in the same run
-before and after it. Medians of the steps.
+The step is compared with the machine's measured peak, a large matrix product timed before and after
+it in the same run. Times are medians.
 """
 
 if __name__ == "__main__":
@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Prints the figures."""
+    """Print the figures."""
     with one_line_errors():
         config = load_config("configs/t5.py", arguments.size)
     config.data.batch_size = arguments.batch
@@ -57,7 +57,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def load_config(path: str, size: str) -> ml_collections.ConfigDict:
-    """The config of a file in configs/."""
+    """Return the config of a file in configs/."""
     spec = importlib.util.spec_from_file_location("config", ROOT / path)
     assert spec is not None
     assert spec.loader is not None
@@ -67,7 +67,7 @@ def load_config(path: str, size: str) -> ml_collections.ConfigDict:
 
 
 def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
-    """A batch of random tokens without padding."""
+    """Return a batch of random tokens without padding."""
     draw = np.random.default_rng(0)
     rows, lengths = config.data.batch_size, config.data.lengths
 
@@ -83,7 +83,7 @@ def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
 
 
 def compile_step(config: ml_collections.ConfigDict) -> Any:
-    """Traces and compiles a training step without running it."""
+    """Trace and compile a training step without running it."""
     model = model_side.build(of_config(config))
     with model.layout():
         return model.train_step.lower(
@@ -92,7 +92,7 @@ def compile_step(config: ml_collections.ConfigDict) -> Any:
 
 
 def measure_steps(config: ml_collections.ConfigDict, *, steps: int) -> None:
-    """Times steps, and states them as tokens per second and as a fraction of the peak."""
+    """Time steps, and print them as tokens per second and as a fraction of the peak."""
     model = model_side.build(of_config(config))
     batch = random_batch(config)
     work = flops.training(lambda params: model.loss(params, batch, None), model.shapes.params)
@@ -118,7 +118,7 @@ def measure_steps(config: ml_collections.ConfigDict, *, steps: int) -> None:
 
 
 def matrix_product_peak(size: int = 2048) -> float:
-    """FLOP/s of a float32 product of square matrices, the best of ten."""
+    """Return the FLOP/s of a float32 product of square matrices, the best of ten."""
     matrix = jnp.asarray(np.random.default_rng(0).standard_normal((size, size)), jnp.float32)
     product: Callable[[Any], Any] = jax.jit(lambda x: x @ x)
     product(matrix).block_until_ready()

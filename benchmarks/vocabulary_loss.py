@@ -1,11 +1,11 @@
-"""Memory of the last product and its loss, with gradients: whole logits beside tiles.
+"""Compare memory of output layer and loss, with gradients: whole logits and tiles.
 
     python -m benchmarks.vocabulary_loss [--topology v5p:2x2x2] [--steps]
 
-The output layer and the cross-entropy of T5 1.1 large (128 rows of 114 targets on a device) and of
-LLaMA 3 8B (a row of 8,192 tokens on a device) in bfloat16, parameters sharded over all devices, are
-compiled for TPUs that need not be there; the rest of the network is left out. --steps compiles
-whole training steps of these in its place, with splash attention in LLaMA.
+The output layer and the cross-entropy of T5 1.1 large (128 rows of 114 targets per device) and of
+LLaMA 3 8B (a row of 8,192 tokens per device) in bfloat16, with parameters sharded over all devices,
+are compiled for TPUs that need not exist; the rest of the network is left out. --steps compiles
+whole training steps instead, with splash attention in LLaMA.
 """
 
 import functools
@@ -24,7 +24,7 @@ from t5x_like.models.vocabulary_product import VocabularyProduct
 from t5x_like.planning import chips, report
 from t5x_like.systems import llama as llama_system
 
-# Rows and tokens a row of a device, width, vocabulary.
+# Rows per device, tokens per row, width, vocabulary.
 SHAPES = {"T5 1.1 large": (128, 114, 1024, 32_128), "LLaMA 3 8B": (1, 8192, 4096, 128_256)}
 STEPS = {
     "T5 1.1 large": (
@@ -45,7 +45,7 @@ STEPS = {
 
 
 def main() -> None:
-    """Print the bytes of the temporaries of each, or the plans of whole steps."""
+    """Print the bytes of temporaries of each variant, or the plans of whole steps."""
     parser = ArgumentParser(__doc__, prog="python -m benchmarks.vocabulary_loss")
     parser.add_argument("--topology", default="v5p:2x2x2")
     parser.add_argument("--steps", action="store_true", help="whole training steps")
@@ -69,7 +69,7 @@ def plan_step(
     *,
     topology: chips.Topology,
 ) -> str:
-    """The memory of a training step, and the bound of its time."""
+    """Describe the memory of a training step, and the lower bound on its time."""
     config = make()
     config.mesh = {"fsdp": topology.number}
     config.update_from_flattened_dict({**changes, "model.dtype": "bfloat16"})
@@ -84,7 +84,7 @@ def plan_step(
 def compile_gradient(
     rows: int, tokens: int, width: int, vocabulary: int, *, devices: list[jax.Device]
 ) -> Any:
-    """The compiled gradient by the hidden states and the kernel."""
+    """Compile the gradient with respect to the hidden states and the kernel."""
     mesh = partitioning.make_mesh({"fsdp": len(devices)}, devices=devices)
     batch = partitioning.batch_sharding(mesh)
     rows *= len(devices)

@@ -4,7 +4,7 @@
         --config.data.vocabulary=vocabulary.model
 
 Sizes: `demo`, `base`, `large`, `xlarge`, `xxlarge`. All but the demo follow the paper (Lan et al.
-2019, section 4.1), on C4 in place of the BooksCorpus and Wikipedia. Rows marked (code) are from the
+2019, section 4.1), on C4 instead of the BooksCorpus and Wikipedia. Rows marked (code) are from the
 authors' code:
 
 | section 4.1 | here |
@@ -15,7 +15,7 @@ authors' code:
 | SentencePiece, 30,000 pieces | data.vocabulary; `vocabulary --kind=albert` |
 | masked n-grams of up to 3 words, probability proportional to 1/n | data.objective=albert |
 | 10% of the sequences randomly shorter | data.objective_settings.short_rate |
-| no dropout (v2, and xxlarge of v1; else 0.1) | model.dropout |
+| no dropout (v2, and xxlarge of v1; otherwise 0.1) | model.dropout |
 
 The comparisons of sections 4.4 to 4.6, from the same file:
 
@@ -26,9 +26,8 @@ The comparisons of sections 4.4 to 4.6, from the same file:
 
 The demo learns the order of sentences of documentation strings in minutes on 2 CPU cores, by AdamW
 in small batches. On the held-out split (--config.evaluate.batches=0) the loss of the order falls
-from log 2 = 0.69 to 0.51 nats, an accuracy of 73%; in the first thousand steps it hardly moves.
-The loss of masked tokens falls from log 4096 = 8.3 to 5.97, where the unigram entropy of the
-targets is 5.88:
+from log 2 = 0.69 to 0.51 nats, an accuracy of 73%; in the first thousand steps it hardly moves. The
+loss of masked tokens falls from log 4096 = 8.3 to 5.97 (unigram entropy of the targets: 5.88):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=albert \
         --size=4096 --output=runs/albert_demo/vocabulary.model
@@ -41,7 +40,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("albert", size)
@@ -66,7 +65,7 @@ def _demo() -> ml_collections.ConfigDict:
         embedding=64,
     )
     config.model.loop = "unroll"  # a sixth faster than a scan on a CPU
-    config.data.settings.prose = True  # sentences, whose order can be seen
+    config.data.settings.prose = True  # plain sentences, whose order can be predicted
     config.data.lengths = {"inputs": 48}
     config.data.batch_size = 16
     config.train.steps = 3000

@@ -7,8 +7,8 @@ where FOLDER contains vocab.json and merges.txt, RoBERTa's as published or train
 t5x_like.vocabulary.
 
 Sizes: `demo`, `base`, `large`; and to fine-tune a pretrained folder `pairs` and `translation`.
-`large` follows the paper (Lewis et al. 2019, section 5.1), on C4 in place of RoBERTa's corpora.
-Where the paper gives no number it is RoBERTa's (Liu et al. 2019, table 9):
+`large` follows the paper (Lewis et al. 2019, section 5.1), on C4 instead of RoBERTa's corpora. If
+the paper gives no number, it is RoBERTa's (Liu et al. 2019, table 9):
 
 | section 5.1 | here |
 |---|---|
@@ -28,7 +28,7 @@ The comparison of the corruptions in section 4, from the same file:
     (or token_masking, text_infilling, sentence_permutation, document_rotation; several in order)
 
 `pairs` fine-tunes a folder or a run for generation (sections 3.3 and 5.3: summaries, answers,
-dialogue); `configs/fine_tuning.py` does so for classification (section 3.1) and other labels:
+dialogue); `configs/fine_tuning.py` is for classification (section 3.1) and other labels:
 
     python -m t5x_like.train --config=configs/bart.py:pairs --config.initialize=bart-large \
         --config.workdir=runs/summaries --config.data.settings.files="cnn/*.jsonl" \
@@ -50,12 +50,12 @@ value projections of the first layer; the second trains all parameters for a few
     python -m t5x_like.train --config=configs/bart.py:translation_all \
         --config.initialize=runs/ro_en --config.workdir=runs/ro_en_all ... (the files as before)
 
-The first needs a folder of the size `large`; `translation_base` needs one of `base`. The folder
-must be in Hugging Face's format (`t5x_like.convert` exports a run), since single layers are frozen.
-The paper gives neither steps nor rates; these are a guess.
+`translation` needs a folder of the size `large`, `translation_base` of `base`. The folder must be
+in Hugging Face's format (`t5x_like.convert` exports a run), since single layers are frozen. The
+paper gives neither steps nor rates; these are a guess.
 
-The demo learns on documentation strings in minutes on 2 CPU cores. Its held-out loss falls from
-log 4096 = 8.3 to 4.10 nats, where the unigram entropy of the targets is 6.36:
+The demo learns on documentation strings in minutes on 2 CPU cores. Its held-out loss falls from log
+4096 = 8.3 to 4.10 nats (unigram entropy of the targets: 6.36):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
         --output=runs/bart_demo/vocabulary
@@ -73,7 +73,7 @@ _OTHERS = ("demo", "pairs", "translation", "translation_base", "translation_all"
 
 
 def get_config(size: str = "large") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     if size == "pairs":

@@ -4,7 +4,7 @@
         --config.data.vocabulary=vocab.txt
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Devlin et al. 2018, appendix
-A.2), on C4 in place of the BooksCorpus and Wikipedia:
+A.2), on C4 instead of the BooksCorpus and Wikipedia:
 
 | appendix A.2 | here |
 |---|---|
@@ -22,9 +22,9 @@ Without next-sentence prediction:
 
     --config.data.objective_settings.next_sentence=False --config.model.head=masked_lm
 
-The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
-held-out loss of masked tokens of 5.03 nats at the end, where the unigram entropy of the targets is
-5.63, and an accuracy of 71% in next-sentence prediction:
+The demo learns on documentation strings in about three minutes on 2 free CPU cores. Expect a
+held-out loss of masked tokens of 5.03 nats at the end (unigram entropy of the targets: 5.63), and
+an accuracy of 71% in next-sentence prediction:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt
@@ -38,7 +38,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("bert", size)
@@ -70,7 +70,7 @@ def _demo() -> ml_collections.ConfigDict:
         short={"steps": 1350, "lengths": {"inputs": 64}},
         long={"steps": 150, "lengths": {"inputs": 128}},
     )
-    # A short run: with b2 = 0.98 held-out 5.44 at step 500, with 0.999 5.99.
+    # For a short run: the held-out loss at step 500 is 5.44 with b2 = 0.98, 5.99 with 0.999.
     config.optimizer.update({"b2": 0.98, "learning_rate": 2e-3, "warmup_steps": 100})
     config.evaluate.every = 250
     return config

@@ -4,7 +4,7 @@
         --config.data.vocabulary=vocabulary.model
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Zaheer et al. 2020, section 4 and
-appendix E.1) and, where marked (code), the authors' run_pretraining.py, on C4 in place of its four
+appendix E.1) and, where marked (code), the authors' run_pretraining.py, on C4 instead of its four
 corpora, and from random parameters, unless `initialize` names a RoBERTa as in the paper:
 
 | paper | here |
@@ -18,8 +18,8 @@ corpora, and from random parameters, unless `initialize` names a RoBERTa as in t
 | (code) 100,000 steps | train.steps |
 | dropout 0.1, also in attention | model.dropout |
 
-The paper's start, from a RoBERTa in a folder whose 512 positions are repeated 8 times, with its
-vocabulary (the paper has its tokens under other ids):
+To start from a RoBERTa, as in the paper, whose 512 positions are repeated 8 times, with its
+vocabulary (the paper uses other ids for its tokens):
 
     python -m t5x_like.train --config=configs/bigbird.py:base --config.initialize=roberta-base \
         --config.model.vocab_size=50265 --config.data.vocabulary=roberta-base ...
@@ -41,7 +41,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("bigbird", size)
@@ -70,7 +70,8 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.batch_size = 32
     config.data.objective_settings.whole_word = False
     config.train.steps = 1500
-    # 8 rows of 256 tokens learned frequencies alone in 1,500 steps, and 8 of 128 in 2,500.
+    # With 8 rows of 256 tokens it learned only token frequencies in 1,500 steps, as with 8 rows of
+    # 128 in 2,500.
     config.optimizer.update({"b2": 0.98, "learning_rate": 2e-3, "warmup_steps": 100})
     config.evaluate.every = 250
     return config

@@ -6,7 +6,7 @@
 where FOLDER contains vocab.json and merges.txt, RoBERTa's as published or trained by
 t5x_like.vocabulary. Sizes: `demo`, `base`, `large`. All but the demo follow Zaheer et al. 2020,
 appendix E.1, table 8, and where marked (code) the released code of ETC (Ainslie et al. 2020), on C4
-in place of four corpora, and unless marked otherwise from random parameters:
+instead of four corpora, and unless marked otherwise from random parameters:
 
 | table 8, BigBird-etc | base | large | here |
 |---|---|---|---|
@@ -18,7 +18,7 @@ in place of four corpora, and unless marked otherwise from random parameters:
 | batch | 256 | 2048 | data.batch_size |
 | Adam, 1e-4 after 10,000 steps, then linear | | | optimizer |
 | dropout 0.1, also in attention | | | model.dropout |
-| (code) a global token for each sentence, which sees its sentence alone | | | model.hard_global |
+| (code) a global token for each sentence, which sees only its sentence | | | model.hard_global |
 | (code) relative positions up to 12 | | | model.distance |
 | 15% of the tokens; here whole words | | | data.objective_settings.rate |
 | share of hidden sentences: not found | | | 10% |
@@ -26,20 +26,20 @@ in place of four corpora, and unless marked otherwise from random parameters:
 | weight decay, steps: not given | | | 0.01, 100,000: as the released code for BigBird |
 | Adam's epsilon: not given | | | 1e-6: as the released code for BigBird |
 
-The paper's start, from a RoBERTa in a folder, whose positions are left out; the parameters of
-global tokens begin as the text's:
+To start from a RoBERTa, as in the paper, without its positions; the parameters of global tokens are
+initialized as copies of the text's:
 
     python -m t5x_like.train --config=configs/bigbird_etc.py:base --config.initialize=roberta-base \
         --config.data.vocabulary=roberta-base ...
 
 From the same file:
 
-    --config.model.hard_global=False     global tokens see their document
-    --config.loss.sentences=0.0          masked words alone
+    --config.model.hard_global=False     global tokens see the whole document
+    --config.loss.sentences=0.0          only masked words
 
 The demo learns on documentation strings in minutes on 2 CPU cores, in rows of 16 blocks. The
-held-out loss of masked words falls from log 4096 = 8.3 to 5.47 nats, where the unigram entropy of
-the targets is 6.27; 69% of the hidden sentences are found among those of their row:
+held-out loss of masked words falls from log 4096 = 8.3 to 5.47 nats (unigram entropy of the
+targets: 6.27); 69% of the hidden sentences are found among the hidden sentences of their row:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
         --output=runs/bigbird_etc_demo/vocabulary
@@ -52,7 +52,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("bigbird_etc", size)

@@ -5,10 +5,10 @@ r"""BigBird-Pegasus, fine-tuned to summarize long documents.
         --config.data.settings.files="patents/*.jsonl" --config.data.settings.inputs=description \
         --config.data.settings.targets=abstract
 
-where FOLDER is a run or Hugging Face's. Sizes: `demo`; `large`, for long documents in your files,
-and its lengths for the two shorter benchmarks of data/summarization.py, `xsum` and `cnn_dailymail`.
-They follow Zaheer et al. 2020, appendix E.5, table 17, and where marked (code) the authors'
-run_summarization.py:
+where FOLDER is a run or a folder in Hugging Face's format. Sizes: `demo`; `large`, for long
+documents in your files; and the same network for the two shorter benchmarks of
+data/summarization.py, `xsum` and `cnn_dailymail`. They follow Zaheer et al. 2020, appendix E.5,
+table 17, and where marked (code) the authors' run_summarization.py:
 
 | table 17, BigBird-Pegasus | here |
 |---|---|
@@ -23,12 +23,12 @@ run_summarization.py:
 | steps: not given | train.steps=100,000 |
 | Pegasus's weights to start from | initialize; without it random parameters |
 
-From random parameters train the positions too: `--config.optimizer.frozen="()"`. Table 4 has the
-ROUGE scores to expect: 60.64, 42.46 and 50.01 on BigPatent.
+If you start from random parameters, train the positions too: `--config.optimizer.frozen="()"`.
+Table 4 has the ROUGE scores to expect: 60.64, 42.46 and 50.01 on BigPatent.
 
-The demo learns to write the first sentence of a documentation string from the rest, in minutes on
-2 CPU cores, in rows of 16 blocks. Its held-out loss falls from log 4096 = 8.3 to 4.42 nats, where
-the unigram entropy of the targets is 5.73:
+The demo learns to write the first sentence of a documentation string from the rest, in minutes on 2
+CPU cores, in rows of 16 blocks. Its held-out loss falls from log 4096 = 8.3 to 4.42 nats (unigram
+entropy of the targets: 5.73):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 \
         --output=runs/bigbird_pegasus_demo/vocabulary.model
@@ -40,13 +40,13 @@ import ml_collections
 from t5x_like.experiment import recipes
 from t5x_like.systems.bigbird_pegasus import SIZES
 
-# The tokens of a document and of a summary, and the length penalty.
+# Maximum tokens of a document and of a summary, and the length penalty.
 _BENCHMARKS = {"xsum": (1024, 64, 0.7), "cnn_dailymail": (2048, 128, 0.8)}
 _POSITIONS = tuple(f"{tower}/entrance/position" for tower in ("encoder", "decoder"))
 
 
 def get_config(size: str = "large") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     sizes = SIZES | dict.fromkeys(_BENCHMARKS, SIZES["large"])
@@ -66,7 +66,7 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
     config.optimizer = {
         "name": "adafactor",
         "schedule": "warmup_rsqrt",
-        "learning_rate": 1e-2,  # times 1 / sqrt(step): 1e-4 at the end of the warmup
+        "learning_rate": 1e-2,  # times 1 / sqrt(step), which gives 1e-4 at the end of the warmup
         "warmup_steps": 10_000,
         "frozen": _POSITIONS,
     }
@@ -81,7 +81,7 @@ def _demo() -> ml_collections.ConfigDict:
         positions=128,
         block=8,
         random=1,
-        dropout=0.1,  # 8,000 rows, which are read several times
+        dropout=0.1,  # the 8,000 rows are read several times
     )
     config.data.module = "data/pyglue.py"
     config.data.task = "pyglue_summary"

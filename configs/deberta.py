@@ -5,8 +5,8 @@
 
 where FOLDER contains vocab.json and merges.txt of GPT-2's vocabulary.
 
-Sizes: `demo`, `base` and `large`; of version 3 `v3_demo`, `v3_small`, `v3_base` and `v3_large`. The
-first two follow the paper (He et al. 2020, appendix A.2), on C4 in place of its corpora:
+Sizes: `demo`, `base` and `large`; and of version 3 `v3_demo`, `v3_small`, `v3_base` and `v3_large`.
+`base` and `large` follow the paper (He et al. 2020, appendix A.2), on C4 instead of its corpora:
 
 | appendix A.2 | large | base | here |
 |---|---|---|---|
@@ -53,7 +53,7 @@ from t5x_like.systems import deberta, deberta_v2
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size in ("demo", "v3_demo"):
         return _demo(size.replace("demo", "base"))
     recipes.check_size("deberta", size, ("demo", "v3_demo", *deberta.SIZES, *deberta_v2.SIZES))

@@ -4,14 +4,14 @@ r"""DistilBERT, a student with half the layers of its teacher.
         --config.workdir=runs/distilbert_base --config.data.vocabulary=TEACHER/vocab.txt
 
 TEACHER is a run, a checkpoint or a folder in Hugging Face's format; for `base` it has the size of
-BERT base. A teacher of another size or system is given in place of the size, and the student gets
-its vocabulary, its width and half of its layers:
+BERT base. For a teacher of another size or system, give its folder instead of a size; the student
+gets its vocabulary, its width and half of its layers:
 
     python -m t5x_like.train --config=configs/distilbert.py:runs/roberta_base ...
 
 Sizes: `demo`, `base`, or a folder. All but the demo follow the paper (Sanh et al. 2019), and its
-code (examples/distillation of transformers) where the paper gives no number, on C4 in place of
-BERT's text:
+code (examples/distillation of transformers) if the paper gives no number, on C4 instead of BERT's
+text:
 
 | section 2 and 3, code | here |
 |---|---|
@@ -25,9 +25,9 @@ BERT's text:
 | warmup of 5%, then linear decay | optimizer.schedule=linear |
 
 Distillation during fine-tuning, the paper's "DistilBERT (D)" (section 4.1, table 2: 86.9 F1 on
-SQuAD 1.1, 85.8 without). The folder after the colon is a teacher that was fine-tuned under one of
-the heads `classification`, `tagging` and `question_answering` (`configs/fine_tuning.py`), and
-`initialize` the student to fine-tune; the data is read as there, and the labels are those of the
+SQuAD 1.1, 85.8 without). The folder after the colon is a teacher fine-tuned with one of the heads
+`classification`, `tagging` and `question_answering` (`configs/fine_tuning.py`), and `initialize` is
+the student to fine-tune. The data settings come from configs/fine_tuning.py, the labels from the
 teacher's run:
 
     python -m t5x_like.train --config=configs/distilbert.py:runs/bert_squad \
@@ -40,10 +40,10 @@ teacher's run:
 | temperature 2 | loss.temperature |
 | 3e-5, 3 epochs, rows of 384 tokens 128 apart | optimizer, train.steps, data |
 
-The teacher of the demo is BERT's demo, which is trained before it. On 2 free CPU cores that takes
-some three minutes, and the student one or two. The student is initialized with layers of its
-teacher: expect a held-out loss of masked tokens of 5.00 nats after 100 steps and 4.91 at the end,
-and a divergence from the teacher that falls from 0.040 to 0.028:
+The teacher of the demo is BERT's demo, which is trained first. On 2 free CPU cores this takes about
+three minutes, and the student one or two. The student is initialized with layers of its teacher:
+expect a held-out loss of masked tokens of 5.00 nats after 100 steps and 4.91 at the end, and a
+divergence from the teacher that falls from 0.040 to 0.028:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt
@@ -65,7 +65,7 @@ _DEMO_TEACHER = "runs/bert_demo"
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above, or of a student of the teacher in a folder."""
+    """Return the config of one of the sizes above, or of a student of the teacher in a folder."""
     if size == "demo":
         return _demo()
     if size in SIZES:
@@ -97,13 +97,13 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
 
 
 def _fine_tuning(teacher: Source, folder: str) -> ml_collections.ConfigDict:
-    """The config of a student that learns from a teacher fine-tuned on the same data."""
+    """Return the config of a student that learns from a teacher fine-tuned on the same data."""
     config = fine_tuning.get_config(teacher.config["head"])
     config.workdir = f"runs/distilbert_{pathlib.Path(folder).name}"
     config.model.labels = teacher.config["labels"]
     config.model.teacher = {"system": teacher.system, **teacher.config, "folder": folder}
     if "labels" in config.data.settings:
-        # In the order of the teacher's run; a folder of another library has no names.
+        # In the order of the teacher's run; a Hugging Face folder has no names here.
         own = data_settings(teacher).get("settings", {})
         config.data.settings.labels = tuple(own.get("labels", ()))
     config.loss = {"labels": 0.5, "soft_targets": 0.5, "temperature": 2.0}
@@ -114,7 +114,7 @@ def _fine_tuning(teacher: Source, folder: str) -> ml_collections.ConfigDict:
 
 def _demo() -> ml_collections.ConfigDict:
     config = get_config(_DEMO_TEACHER)
-    student = config.model.to_dict()  # as wide as its teacher
+    student = config.model.to_dict()  # it has the teacher's width
     recipes.demo(config, vocabulary=f"{_DEMO_TEACHER}/vocab.txt", **student)
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32

@@ -3,15 +3,15 @@ r"""DPO, direct preference optimization: a policy from comparisons, without a re
     python -m t5x_like.train --config=configs/dpo.py:runs/sft --config.workdir=runs/dpo \
         --config.data.settings.train=comparisons.jsonl
 
-The folder after the colon has the policy to start from, which is the reference, too: a model that
-was fine-tuned on preferred responses, for instance with the same file, by
+The folder after the colon has the initial policy, which is also the reference: a model fine-tuned
+on preferred responses, for instance with the same file:
 
     python -m t5x_like.train --config=configs/instructgpt.py:sft:runs/gpt2_large \
         --config.data.settings.train=comparisons.jsonl --config.workdir=runs/sft
 
-Afterwards runs/dpo is read as the policy alone, by every command and by `from_pretrained`. The
-files are described in data/preference_files.py. The numbers follow the paper (Rafailov et al.
-2023, appendix B):
+Afterwards every command and `from_pretrained` read only the policy from runs/dpo. The files are
+described in data/preference_files.py. The numbers follow the paper (Rafailov et al. 2023, appendix
+B):
 
 | paper | here |
 |---|---|
@@ -20,8 +20,8 @@ files are described in data/preference_files.py. The numbers follow the paper (R
 | RMSprop, 1e-6 after a warmup of 150 steps | optimizer: Adam without its first moment |
 | the reference is the fine-tuned model, frozen | optimizer.frozen |
 
-The number of steps is not given: `train.steps` is an epoch of 64,000 comparisons, about as many as
-the largest of its tasks has.
+The paper does not give the number of steps: `train.steps` is an epoch of 64,000 comparisons, about
+the size of its largest task.
 """
 
 import ml_collections
@@ -31,7 +31,7 @@ from t5x_like.systems.dpo import pair_of
 
 
 def get_config(folder: str = "") -> ml_collections.ConfigDict:
-    """The config of a policy that starts from the model in a folder."""
+    """Return the config of a policy that starts from the model in a folder."""
     if not folder:
         raise ValueError(
             "configs/dpo.py lacks the policy to start from: give its folder, configs/dpo.py:FOLDER"
@@ -39,7 +39,7 @@ def get_config(folder: str = "") -> ml_collections.ConfigDict:
     config, source = instructgpt.start_from(folder)
     config.system = "dpo"
     config.workdir = "runs/dpo"
-    # The two log-probabilities of a response are compared: no dropout, which the reference lacks.
+    # No dropout: a response's log-probability is compared with the reference's, which has none.
     still = instructgpt.without_noise(source.config)
     config.model = pair_of(source.system, {**source.config, **still})
     instructgpt.compare(config, encoder=instructgpt.encodes(source), responses=2)

@@ -4,8 +4,8 @@ r"""ELECTRA, pretrained by detecting the tokens that a generator replaced.
         --config.data.vocabulary=vocab.txt
 
 Sizes: `demo`, `small`, `base`, `large`, and each as `<size>_first_stage` and `<size>_second_stage`
-(below). All but the demo follow the paper (Clark et al. 2020, table
-6), on C4 in place of the text of BERT, and for `large` of XLNet:
+(below). All but the demo follow the paper (Clark et al. 2020, table 6), on C4 instead of the text
+of BERT, and for `large` of XLNet:
 
 | table 6 | small | base | large | here |
 |---|---|---|---|---|
@@ -28,25 +28,24 @@ The steps from BERT to ELECTRA (section 3.5, table 5), each one setting:
     --config.model.objective=all_tokens_mlm   (84.3)
     --config.model.objective=electra          (85.0, the default)
 
-Training in two stages (section 3.2): first the generator alone, of the discriminator's size, then
-the discriminator, which begins with the generator's weights, on the samples of the frozen
-generator. The stages have half of the steps each:
+Training in two stages (section 3.2): first only the generator, of the discriminator's size, then
+the discriminator, initialized with the generator's weights, on samples of the frozen generator.
+Each stage has half of the steps:
 
     python -m t5x_like.train --config=configs/electra.py:small_first_stage ...
     python -m t5x_like.train --config=configs/electra.py:small_second_stage \
         --config.initialize=runs/electra_small_first_stage ...
 
-The demo learns on documentation strings in some five minutes on 2 free CPU cores:
+The demo learns on documentation strings in about five minutes on 2 free CPU cores:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/electra_demo/vocab.txt
     python -m t5x_like.train --config=configs/electra.py:demo
 
 Its generator has half the width of the discriminator, within the quarter to a half that the paper
-finds best (section 3.2). Expect a held-out loss of the generator of 5.52 nats, where the unigram
-entropy of the targets is 5.47, and of the discriminator of 0.372, below the 0.400 of predicting the
-same probability of replacement, 13.7%, for every token. (A generator learns little in so short a
-run.)
+finds best (section 3.2). Expect a held-out loss of the generator of 5.52 nats (unigram entropy of
+the targets: 5.47), and of the discriminator of 0.372, below the 0.400 of predicting the same
+probability of replacement, 13.7%, for every token. (A generator learns little in so short a run.)
 """
 
 import ml_collections
@@ -62,7 +61,7 @@ _TRAINING = {
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above, or of one of its two stages."""
+    """Return the config of one of the sizes above, or of one of its two stages."""
     for ending, change in (("_first_stage", _first_stage), ("_second_stage", _second_stage)):
         if size.endswith(ending):
             config = get_config(size.removesuffix(ending))
@@ -109,6 +108,6 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 2000
-    # At twice the rate the discriminator calls every token original for good.
+    # At twice the rate the discriminator predicts "original" for every token to the end.
     config.optimizer.warmup_steps = 100
     return config

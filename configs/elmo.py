@@ -6,35 +6,35 @@
         --config.data.vocabulary=runs/elmo_original/vocab.txt
 
 Sizes: `demo`, `original`, `medium`, `small`. All but the demo follow the paper (Peters et al. 2018)
-and its code (bilm-tf) where the paper gives no number, on C4 in place of the 1B Word Benchmark. For
-that: --config.data.module=data/text_files.py with the benchmark's files, a sentence a line, and
-the vocabulary file that was released with them.
+and its code (bilm-tf) if the paper gives no number, on C4 instead of the 1B Word Benchmark. For
+that: --config.data.module=data/text_files.py with the benchmark's files, a sentence a line, and the
+vocabulary file that was released with them.
 
 | section 3.4, code | here |
 |---|---|
 | words of up to 50 characters; 2048 filters of 7 widths, 2 highway layers | systems/elmo.py |
 | 2 layers, cells of 4096 numbers, projections to 512, clips at 3, residual | systems/elmo.py |
 | vocabulary of 793,471 words, 8192 sampled in training | model.vocab_size, loss.sampled |
-| 3 times 128 rows of 20 words; states go on from batch to batch | data |
+| 3 times 128 rows of 20 words; states are carried from batch to batch | data |
 | 10 epochs of 768,648,884 words | train.steps |
 | dropout 0.1 | model.dropout |
 | Adagrad, 0.2, accumulators from 1, gradient norm up to 10 | optimizer |
 
-The code multiplies the mean loss by 20, the words of a row, before it takes the gradient; here,
-where it does not, accumulators from 1/400 and a norm up to 0.5 give the same steps.
+The code multiplies the mean loss by 20, the words of a row, before it takes the gradient. Here the
+loss is not multiplied; accumulators from 1/400 and a norm up to 0.5 give the same steps.
 
 The paper reports a perplexity of 39.7, the mean of both directions.
 
-The demo learns on the sentences of documentation strings in some minutes on 2 free CPU cores.
-Expect a held-out loss of 5.48 nats after 500 steps and 4.97 at the end, the mean of both
-directions, where the unigram entropy of the words is 6.04:
+The demo learns on the sentences of documentation strings in a few minutes on 2 free CPU cores.
+Expect a held-out loss of 5.48 nats after 500 steps and 4.97 at the end, the mean of both directions
+(unigram entropy of the words: 6.04):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=words --size=8192 \
         --output=runs/elmo_demo/vocab.txt
     python -m t5x_like.train --config=configs/elmo.py:demo
 
-A task on top of it, with the language model frozen as in the paper; `kind` is word_tagging or
-word_classification (data/labelled_files.py):
+A task on top of the frozen language model, as in the paper, is `word_tagging` or
+`word_classification` (data/labelled_files.py):
 
     python -m t5x_like.train --config=configs/elmo.py:word_tagging \
         --config.initialize=runs/elmo_demo --config.workdir=runs/elmo_tags \
@@ -45,7 +45,7 @@ import ml_collections
 
 from t5x_like.experiment import recipes
 
-UNROLL = 20  # words a row
+UNROLL = 20  # words per row
 _TASKS = {"word_tagging": "tagging", "word_classification": "classification"}
 _FIELDS = {
     "word_tagging": {"words": "words", "tags": "tags", "labels": ()},
@@ -54,7 +54,7 @@ _FIELDS = {
 
 
 def get_config(size: str = "original") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above, or of a task."""
+    """Return the config of one of the sizes above, or of a task."""
     if size == "demo":
         return _demo()
     if size in _TASKS:
@@ -76,7 +76,7 @@ def get_config(size: str = "original") -> ml_collections.ConfigDict:
 
 
 def _task(objective: str) -> ml_collections.ConfigDict:
-    """A biLSTM over a frozen language model (section 3.3): Adam, 0.001, as most tasks there."""
+    """Return a task's config: a biLSTM on a frozen language model (section 3.3), Adam, 0.001."""
     config = recipes.fine_tuning(f"runs/elmo_{objective}", head=_TASKS[objective], labels=0)
     config.model.update({"elmo": "input", "mix": "all", "mix_norm": False})
     recipes.labelled_text(config, objective, converter="encoder", fields=_FIELDS[objective])

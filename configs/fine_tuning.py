@@ -10,9 +10,9 @@ come from there; the head is randomly initialized. data/labelled_files.py descri
 the settings in `data.settings`.
 
 Kinds: `classification` (of texts or pairs), `regression`, `tagging`, `question_answering`,
-`multiple_choice` (a text, maybe a question, and at most `data.objective_settings.choices` choices).
+`multiple_choice` (a text, optionally a question, and at most `data.objective_settings.choices`).
 
-The numbers are those of BERT's paper. `KIND:RECIPE` has those of another, as in
+The numbers come from BERT's paper. `KIND:RECIPE` selects another paper's, as in
 configs/fine_tuning.py:classification:electra_base: `roberta`, `electra_small`, `electra_base`,
 `electra_large`. A recipe can train any encoder.
 
@@ -26,7 +26,7 @@ configs/fine_tuning.py:classification:electra_base: `roberta`, `electra_small`, 
 | epsilon 1e-6, gradient norm up to 1.0 (the authors' code) | optimizer |
 | rows of 128 tokens (GLUE), of 384 in windows 128 apart (SQuAD; the authors' code) | data.lengths |
 
-The paper reports the best of these rates and epochs on held-out data.
+The paper reports the rate and epochs that are best on held-out data.
 
 | Liu et al. 2019, table 10 (large) | `roberta` |
 |---|---|
@@ -44,8 +44,8 @@ The paper reports the best of these rates and epochs on held-out data.
 | 3 epochs (RTE and STS-B 10, SQuAD 2) | train.steps = epochs * rows / batch |
 | no weight decay, epsilon 1e-6, linear decay; warmup of the first tenth | optimizer |
 
-SQuAD 2.0: `--config.predict.no_answer=True`, and the `best_threshold` that evaluate prints as
-`--config.predict.null_threshold`.
+For SQuAD 2.0 set `--config.predict.no_answer=True`, and `--config.predict.null_threshold` to the
+`best_threshold` that evaluate prints.
 
 The approach without fine-tuning (section 5.3, table 7) trains a head on features of the frozen
 encoder: `--config.optimizer.frozen="('embeddings','encoder')"` with `--config.model.layer_features`
@@ -71,7 +71,7 @@ from t5x_like.experiment import recipes
 
 KINDS = ("classification", "regression", "tagging", "question_answering", "multiple_choice")
 
-# The fields of each kind, and their names in the files.
+# {kind: {field: its name in the files}}
 _FIELDS: dict[str, dict[str, object]] = {
     "classification": {"text_a": "text_a", "text_b": "", "label": "label", "labels": ()},
     "regression": {"text_a": "text_a", "text_b": "", "value": "value"},
@@ -88,13 +88,13 @@ _FIELDS: dict[str, dict[str, object]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The numbers of a paper.
+    """The hyperparameters of a paper.
 
     Attributes:
-        rate, batch: of most tasks.
-        warmup: the share of the steps in percent.
-        optimizer: other settings of it.
-        of_kinds: the fields that have other values for a kind.
+        rate, batch: learning rate and batch size of most tasks.
+        warmup: percentage of the steps.
+        optimizer: other settings of the optimizer.
+        of_kinds: {kind: fields with other values}.
     """
 
     rate: float
@@ -104,7 +104,7 @@ class Recipe:
     of_kinds: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def of(self, kind: str) -> "Recipe":
-        """The recipe for one of the kinds."""
+        """Return the recipe for one of the kinds."""
         return dataclasses.replace(self, **self.of_kinds.get(kind, {}))
 
 
@@ -140,7 +140,7 @@ RECIPES = {
 
 
 def get_config(kind: str = "classification") -> ml_collections.ConfigDict:
-    """The config of one of the kinds above, KIND or KIND:RECIPE."""
+    """Return the config of one of the kinds above, KIND or KIND:RECIPE."""
     kind, _, name = kind.partition(":")
     recipes.check_size("fine_tuning", kind, KINDS, kind="kind")
     recipes.check_size("fine_tuning", name or "bert", RECIPES, kind="recipe")
@@ -149,7 +149,7 @@ def get_config(kind: str = "classification") -> ml_collections.ConfigDict:
     converter = "encoder_rows" if kind == "multiple_choice" else "encoder"
     recipes.labelled_text(config, kind, converter=converter, fields=_FIELDS[kind])
     if kind in ("classification", "tagging"):
-        config.model.labels = 0  # as many as the data has
+        config.model.labels = 0  # counted from the data
     if kind == "question_answering":
         config.data.lengths.inputs = 384
         config.data.objective_settings = {"stride": 128, "longest_question": 64}

@@ -28,11 +28,11 @@ Sizes: `demo`, `44m`, `117m`, `417m`, `1.4b`, `7.1b`, `280b`.
 | Wikipedia | 4 billion | 2% | 1.5 |
 
 MassiveText was not released: the corpora are your files, as in configs/gpt3.py. That the batch of
-the 280B grew midway is from Hoffmann et al. 2022 (table 4). The paper does not give Adam's beta:
-here GPT-3's, 0.9 and 0.95.
+280B doubled midway is from Hoffmann et al. 2022 (table 4). The paper does not give Adam's betas:
+here they are GPT-3's, 0.9 and 0.95.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a held-out loss of
-4.02 nats at the end, where the unigram entropy of the targets is 6.43:
+4.02 nats at the end (unigram entropy of the targets: 6.43):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 --byte_fallback \
         --output=runs/gopher_demo/vocabulary.model
@@ -45,7 +45,7 @@ from t5x_like.experiment import recipes
 
 _LENGTH = 2048
 _TOKENS = 300e9
-# Rates, rows per batch (2^18, 2^21 and 3 * 2^20 tokens), and the largest gradient norm.
+# Learning rate, rows per batch (2^18, 2^21 and 3 * 2^20 tokens), and gradient norm limit.
 _TRAINING = {
     "44m": (6e-4, 128, 1.0),
     "117m": (6e-4, 128, 1.0),
@@ -54,7 +54,7 @@ _TRAINING = {
     "7.1b": (1.2e-4, 1024, 0.25),
     "280b": (4e-5, 1536, 0.25),
 }
-# Table 2: the weight, and the tokens of the corpus.
+# Table 2: weight and tokens of each corpus.
 _CORPORA = {
     "massive_web": (48, 506e9),
     "books": (27, 560e9),
@@ -66,7 +66,7 @@ _CORPORA = {
 
 
 def get_config(size: str = "117m") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("gopher", size)
@@ -76,14 +76,14 @@ def get_config(size: str = "117m") -> ml_collections.ConfigDict:
     learning_rate, rows, clip_norm = _TRAINING[size]
     config.data.batch_size = rows
     config.train.steps = round(_TOKENS / (rows * _LENGTH))
-    if size == "280b":  # half of the tokens, and the other half in batches of twice the size
+    if size == "280b":  # the batch doubles after half of the tokens
         first = round(_TOKENS / 2 / (rows * _LENGTH))
         second = {"steps": round(first / 2), "batch_size": 2 * rows}
         recipes.phases(config, first={"steps": first}, second=second)
     config.optimizer = {
         "name": "adamw",
         "b2": 0.95,
-        "weight_decay": 0.0,  # so it is Adam
+        "weight_decay": 0.0,  # which makes it Adam
         "clip_norm": clip_norm,
         **recipes.cosine(config, learning_rate, warmup_steps=1_500),
     }

@@ -3,8 +3,8 @@
     python -m t5x_like.train --config=configs/gpt.py:base --config.workdir=runs/gpt_base \
         --config.data.vocabulary=FOLDER
 
-FOLDER contains vocab.json and merges.txt, from `openai-community/openai-gpt`, or trained by
-`python -m t5x_like.vocabulary --kind=gpt_bpe`. Sizes: `demo`, `base`.
+FOLDER contains vocab.json and merges.txt, from `openai-community/openai-gpt` or trained by `python
+-m t5x_like.vocabulary --kind=gpt_bpe`. Sizes: `demo`, `base`.
 
 | Radford et al. 2018, section 4.1 | here |
 |---|---|
@@ -12,14 +12,14 @@ FOLDER contains vocab.json and merges.txt, from `openai-community/openai-gpt`, o
 | batch of 64 sequences of 512 tokens | data.batch_size, data.lengths.targets |
 | BPE of 40,000 merges | data.vocabulary, 40,478 pieces |
 | BooksCorpus, 100 epochs | C4 (BooksCorpus is not distributed), 2,400,000 steps |
-| Adam, rate 2.5e-4, up over 2,000 steps, then a cosine to 0 | optimizer |
+| Adam, rate 2.5e-4, warmup of 2,000 steps, then a cosine to 0 | optimizer |
 | dropout 0.1, decay 0.01, weights N(0, 0.02) | model.dropout, optimizer, systems/gpt.py |
 
-100 epochs of BooksCorpus are some 2.4 million steps if it has 0.8 billion words or one billion
+100 epochs of BooksCorpus are about 2.4 million steps, if it has 0.8 billion words or one billion
 tokens; the paper gives neither number. The authors' code clips the gradient norm to 1.
 
-The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a
-held-out loss of 3.90 nats at the end, where the unigram entropy of the targets is 5.82:
+The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a held-out loss of
+3.90 nats at the end (unigram entropy of the targets: 5.82):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=gpt_bpe --size=4096 \
         --output=runs/gpt_demo/vocabulary
@@ -61,7 +61,7 @@ KINDS = {
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes or kinds above."""
+    """Return the config of one of the sizes or kinds above."""
     if size in KINDS:
         return _fine_tuning(size)
     if size == "demo":

@@ -3,8 +3,8 @@
     python -m t5x_like.train --config=configs/gpt2.py:small --config.workdir=runs/gpt2_small \
         --config.data.vocabulary=FOLDER
 
-FOLDER contains vocab.json and merges.txt, from `openai-community/gpt2`, or trained
-by `python -m t5x_like.vocabulary --kind=gpt2_bpe`. Sizes: `demo`, `small`, `medium`, `large`, `xl`.
+FOLDER contains vocab.json and merges.txt, from `openai-community/gpt2` or trained by `python -m
+t5x_like.vocabulary --kind=gpt2_bpe`. Sizes: `demo`, `small`, `medium`, `large`, `xl`.
 
 | Radford et al. 2019, sections 2.2 and 2.3 | here |
 |---|---|
@@ -12,13 +12,13 @@ by `python -m t5x_like.vocabulary --kind=gpt2_bpe`. Sizes: `demo`, `small`, `med
 | batch of 512 | data.batch_size |
 | byte-level BPE, 50,257 pieces | data.vocabulary |
 | WebText | C4, since WebText was not released |
-| learning rate "manually tuned" for each size | GPT-3's for it (Brown et al. 2020, table 2.1) |
+| learning rate "manually tuned" for each size | GPT-3's (Brown et al. 2020, table 2.1) |
 
-The paper gives neither the steps nor the optimizer and its schedule: here GPT-3's, Adam (0.9,
-0.95), weight decay 0.1, gradient norm 1.0, a cosine to a tenth.
+The paper gives neither the steps nor the optimizer and its schedule. Here the optimizer is GPT-3's:
+Adam (0.9, 0.95), weight decay 0.1, gradient norm 1.0, a cosine to a tenth.
 
-The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
-held-out loss of 4.05 nats at the end, where the unigram entropy of the targets is 6.35:
+The demo learns on documentation strings in about three minutes on 2 free CPU cores. Expect a
+held-out loss of 4.05 nats at the end (unigram entropy of the targets: 6.35):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=gpt2_bpe --size=4096 \
         --output=runs/gpt2_demo/vocabulary
@@ -33,7 +33,7 @@ _LEARNING_RATES = {"small": 6e-4, "medium": 3e-4, "large": 2.5e-4, "xl": 2e-4}
 
 
 def get_config(size: str = "small") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("gpt2", size)

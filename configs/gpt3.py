@@ -32,8 +32,8 @@ column: 0.43, 3.4, 2.0, 0.43 and 3.0. The paper gives neither dropout nor the wi
 its sparse attention.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores, with GPT-2's demo
-vocabulary and a batch that doubles midway. Expect a held-out loss of 4.33 nats at the end,
-where the unigram entropy of the targets is 6.35:
+vocabulary and a batch that doubles midway. Expect a held-out loss of 4.33 nats at the end (unigram
+entropy of the targets: 6.35):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=gpt2_bpe --size=4096 \
         --output=runs/gpt2_demo/vocabulary
@@ -51,7 +51,7 @@ _TOKENS, _DECAY, _WARMUP = 300e9, 260e9, 375e6
 _FIRST_BATCH = 16  # 32k tokens
 _STAGES = 8
 
-# Learning rate, rows in a full batch (0.5, 1, 2 and 3.2 million tokens), tokens until it is full.
+# Learning rate, rows of a full batch (0.5, 1, 2 and 3.2 million tokens), tokens of the ramp.
 _TRAINING = {
     "small": (6.0e-4, 256, 4e9),
     "medium": (3.0e-4, 256, 4e9),
@@ -62,7 +62,7 @@ _TRAINING = {
     "13b": (1.0e-4, 1024, 8e9),
     "175b": (0.6e-4, 1600, 12e9),
 }
-# Table 2.2: the weight, and the tokens of the corpus.
+# Table 2.2: weight and tokens of each corpus.
 _CORPORA = {
     "common_crawl": (60, 410e9),
     "webtext2": (22, 19e9),
@@ -73,7 +73,7 @@ _CORPORA = {
 
 
 def get_config(size: str = "small") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("gpt3", size)
@@ -100,10 +100,10 @@ def _steps(tokens: float, batch_size: int) -> int:
 
 
 def _ramp(batch_size: int, tokens: float) -> dict[str, dict[str, Any]]:
-    """Batches that grow in equal steps over the first `tokens`, and then the full batch."""
+    """Return phases whose batch grows in equal steps over the first `tokens`, then stays full."""
     stages = {}
     for stage in range(_STAGES):
-        # Multiples of the first, which as many devices can share.
+        # Multiples of the first batch, so that all divide among the same devices.
         growth = (batch_size - _FIRST_BATCH) * stage / _STAGES
         rows = _FIRST_BATCH + _FIRST_BATCH * round(growth / _FIRST_BATCH)
         stages[f"ramp_{stage}"] = {"batch_size": rows, "steps": _steps(tokens / _STAGES, rows)}

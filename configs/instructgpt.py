@@ -9,20 +9,20 @@ Each stage starts from the folder of the one before, a run or a folder in Huggin
     python -m t5x_like.evaluate --config=configs/instructgpt.py:rewards:runs/reward \
         --config.data.settings.validation=demonstrations.jsonl --output=runs/reward/rewards.json
 
-FOLDER after the colon is any decoder or encoder-decoder that generates text: a GPT-2 or GPT-3, a
-LLaMA, a T5. The files are described in data/preference_files.py. The last command writes the mean
-and the deviation of the rewards of demonstrations into the folder of the reward model, from where
-the config of the next stage takes them: demonstrations then have the mean reward 0 (section 3.5).
+The folder after the colon has any decoder or encoder-decoder that generates text: a GPT-2 or GPT-3,
+a LLaMA, a T5. The files are described in data/preference_files.py. The last command writes the mean
+and the deviation of the rewards of demonstrations into the folder of the reward model, from which
+the config of the next stage reads them: demonstrations then have the mean reward 0 (section 3.5).
 
-The numbers are those of the paper (sections 3.4 and 3.5, appendix C), which trains GPT-3 of 1.3,
-6 and 175 billion parameters:
+The numbers come from the paper (sections 3.4 and 3.5, appendix C), which trains GPT-3 of 1.3, 6 and
+175 billion parameters:
 
 | supervised fine-tuning | here |
 |---|---|
 | 13 thousand prompts, 16 epochs, 32 a batch (8 for 175B) | train.steps = 16 * 13,000 / 32 |
 | 9.65e-6 (5.03e-6 for 175B), no warmup, cosine to 10% | optimizer |
 | Adam of 0.9 and 0.95, no weight decay given | optimizer |
-| residual dropout of 0.2 | model.dropout, where the model has it |
+| residual dropout of 0.2 | model.dropout, if the model has it |
 | loss on the response only | data.converter, `encoder_decoder` or `prefix_lm` |
 | prompts and responses of up to 1,000 tokens in 2,000 | data.lengths, half of model.positions |
 | the checkpoint with the best rewards on validation prompts | not chosen: evaluate.measures |
@@ -34,8 +34,9 @@ The numbers are those of the paper (sections 3.4 and 3.5, appendix C), which tra
 | 4 to 9 responses to a prompt | data.objective_settings.responses = 9 |
 | 9e-6, cosine to 10% | optimizer |
 
-Prompts that are too long lose their beginning here; the paper leaves them out. For a conversation
-with the result: `python -m t5x_like.infer --config=configs/run.py:runs/sft --interactive`.
+Here prompts that are too long are truncated on the left; the paper leaves them out. For a
+conversation with the result: `python -m t5x_like.infer --config=configs/run.py:runs/sft
+--interactive`.
 """
 
 import json
@@ -51,12 +52,12 @@ from t5x_like.experiment import recipes
 from t5x_like.pretrained.weight_source import Source, data_settings, open_source
 from t5x_like.systems.reward_model import reward_model_of
 
-_LONGEST = 1024  # tokens of a prompt or a response, of a model without a table of positions
+_LONGEST = 1024  # tokens of a prompt or a response, for a model without a table of positions
 STAGES = ("sft", "reward", "rewards")
 
 
 def get_config(stage: str = "sft") -> ml_collections.ConfigDict:
-    """The config of a stage: STAGE:FOLDER, where FOLDER has the model to start from."""
+    """Return the config of STAGE:FOLDER, where FOLDER has the model to start from."""
     name, _, folder = stage.partition(":")
     recipes.check_size("instructgpt", name, STAGES, kind="stage")
     if not folder:
@@ -68,9 +69,9 @@ def get_config(stage: str = "sft") -> ml_collections.ConfigDict:
 
 
 def start_from(folder: str) -> tuple[ml_collections.ConfigDict, Source]:
-    """A config that reads feedback (data/preference_files.py) with the vocabulary of a folder.
+    """Return a config that reads feedback (data/preference_files.py), and the folder's source.
 
-    Prompts and responses have half of the model's positions each.
+    The vocabulary is the folder's. Prompts and responses have half of the model's positions each.
     """
     path = pathlib.Path(folder).expanduser()
     source = open_source(path)
@@ -91,12 +92,12 @@ def start_from(folder: str) -> tuple[ml_collections.ConfigDict, Source]:
 
 
 def without_noise(model: Mapping[str, Any]) -> dict[str, float]:
-    """The settings of a model that are random in training, dropout and a router's jitter, as 0."""
+    """Return the settings that are random in training (dropout, a router's jitter), set to 0."""
     return {name: 0.0 for name in model if name.endswith("dropout") or name == "jitter"}
 
 
 def encodes(source: Source) -> bool:
-    """Whether an encoder reads the prompt."""
+    """Return whether an encoder reads the prompt."""
     return systems.build(source.system, source.config).sides == ("encoder", "decoder")
 
 
@@ -129,7 +130,7 @@ def _reward(folder: str) -> ml_collections.ConfigDict:
     config, source = start_from(folder)
     config.system = "reward_model"
     config.workdir = "runs/instructgpt_reward"
-    # The rewards of a prompt's responses are compared: no dropout, which differs between them.
+    # No dropout: it would differ between the responses of a prompt, whose rewards are compared.
     still = without_noise(source.config)
     config.model = reward_model_of(source.system, {**source.config, **still})
     compare(config, encoder=encodes(source), responses=9)
@@ -142,7 +143,7 @@ def _reward(folder: str) -> ml_collections.ConfigDict:
 
 
 def _rewards(folder: str) -> ml_collections.ConfigDict:
-    """The config that measures the rewards of demonstrations, whose run is that in FOLDER."""
+    """Return the config that measures the rewards of demonstrations with the model in FOLDER."""
     config, source = start_from(folder)
     if source.system != "reward_model":
         raise ValueError(
@@ -155,7 +156,7 @@ def _rewards(folder: str) -> ml_collections.ConfigDict:
     compare(config, encoder=encodes(source), responses=1)
     config.data.batch_size = 64
     config.evaluate.batches = 0
-    config.optimizer = _adam(config, 9e-6)  # of the run, which is measured and not trained
+    config.optimizer = _adam(config, 9e-6)  # not used: the run is only evaluated
     config.evaluate.measures = {"rewards": {}}
     return config
 
@@ -166,10 +167,10 @@ def _adam(config: ml_collections.ConfigDict, rate: float) -> dict[str, Any]:
 
 
 def normalization(folder: str) -> dict[str, float]:
-    """The `shift` and `scale` of the reward model in a folder, from its rewards.json.
+    """Return the `shift` and `scale` of the reward model in a folder, from its rewards.json.
 
     Raises:
-        ValueError: there is no such file yet.
+        ValueError: the file does not exist yet.
     """
     path = pathlib.Path(folder).expanduser() / "rewards.json"
     if not path.is_file():

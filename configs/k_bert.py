@@ -5,18 +5,18 @@
         --config.data.objective_settings.graph=CnDbpedia.spo \
         --config.data.settings.train=reviews.jsonl --config.train.steps=5000
 
-`initialize` is any folder of a BERT; one of another size also needs its `model.vocab_size` and the
-like. The graph is a file of triples (`t5x_like/batches/knowledge_graph.py`), "" for none, with
-which this is BERT. data/labelled_files.py describes the labelled files.
+`initialize` is any folder of a BERT; for another size also set `model.vocab_size` and the other
+sizes. The graph is a file of triples (`t5x_like/batches/knowledge_graph.py`), or "" for no graph,
+which gives BERT. data/labelled_files.py describes the labelled files.
 
-Sizes: `base`, which classifies texts or pairs (the paper's Q&A too: does a text answer a question);
-`tagging` and `question_answering` are of this size with other heads. `demo` is small.
+Sizes: `base` classifies texts or pairs (also the paper's Q&A: does a text answer a question);
+`tagging` and `question_answering` have the same size and other heads. `demo` is small.
 
 | Liu et al. 2019, "Parameter settings and training details"; released code | here |
 |---|---|
 | Google's Chinese BERT, 12 layers of 768, 12 heads, or any other | initialize |
 | a tree of depth 1, at most 2 branches an entity | data.objective_settings.branches |
-| relation and object in a branch; in tagging the object alone | data.objective_settings.relations |
+| relation and object in a branch; in tagging only the object | data.objective_settings.relations |
 | rows of 256 tokens, branches included | data.lengths |
 | batch 32, in tagging 16 | data.batch_size |
 | Adam, 2e-5, decay 0.01, warmup of the first tenth, then linear decay | optimizer |
@@ -24,12 +24,13 @@ Sizes: `base`, which classifies texts or pairs (the paper's Q&A too: does a text
 | 5 epochs | train.steps = 5 * rows / batch |
 | without soft positions, without visible matrix (the ablation) | model |
 
-Pretraining is BERT's, without the graph. Expect F1 of 84.9 in the paper's questions of finance
-(BERT 83.9), 87.5 of law (86.4), 87.6 in its entities of finance (86.1) and 94.2 of medicine (92.5).
+Pretraining is BERT's, without the graph. Expect an F1 of 84.9 on the paper's finance questions
+(BERT 83.9) and 87.5 on its law questions (86.4), 87.6 on its finance entities (86.1) and 94.2 on
+its medicine entities (92.5).
 
-The demo answers what Python's functions return and raise, from the graph alone (see
+The demo answers what Python's functions return and raise, only from the graph (see
 data/function_graph.py), and starts from random weights. Expect an accuracy of 84% on functions that
-it has not seen, and a held-out loss of 0.59 nats, where the unigram entropy of the labels is 2.42:
+it has not seen, and a held-out loss of 0.59 nats (unigram entropy of the labels: 2.42):
 
     python -m data.function_graph --output=runs/k_bert_demo
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
@@ -43,7 +44,7 @@ import ml_collections
 from t5x_like.experiment import recipes
 from t5x_like.systems.k_bert import SIZES
 
-# The fields of each kind, and their names in the files.
+# {head: {field: its name in the files}}
 _CLASSES: dict[str, object] = {"text_a": "text_a", "text_b": "", "label": "label", "labels": ()}
 _FIELDS: dict[str, dict[str, object]] = {
     "classification": _CLASSES,
@@ -54,7 +55,7 @@ _DEMO = "runs/k_bert_demo"
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     others = ("demo", "tagging", "question_answering")
     if size == "demo":
         return _demo()
@@ -63,7 +64,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     config.workdir = f"runs/k_bert_{size}"
     config.model.head = head
     if head in ("classification", "tagging"):
-        config.model.labels = 0  # as many as the data has
+        config.model.labels = 0  # counted from the data
     recipes.labelled_text(config, f"knowledge_{head}", converter="encoder", fields=_FIELDS[head])
     config.data.objective_settings = {
         "graph": "",

@@ -14,11 +14,11 @@ The vocabulary is trained by `python -m t5x_like.vocabulary --size=31900 --byte_
 | 50% dialogs of public forums, C4, Wikipedia, code, other web documents | C4 |
 | optimizer, schedule, tokens per row: not in the paper | T5's, and 1024 |
 
-3M steps of 256K tokens are some 0.8 trillion of the 2.81 trillion tokens of the corpus. Fine-tuning
-on dialogs, ratings and a toolset (section 6) is in configs/lamda_dialogs.py.
+3M steps of 256K tokens are about 0.8 of the 2.81 trillion tokens of the corpus.
+configs/lamda_dialogs.py fine-tunes on dialogs, ratings and a toolset (section 6).
 
 The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a held-out loss of
-4.03 nats at the end, where the unigram entropy of the targets is 6.43:
+4.03 nats at the end (unigram entropy of the targets: 6.43):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 --byte_fallback \
         --output=runs/lamda_demo/vocabulary.model
@@ -33,7 +33,7 @@ _STEPS = {"2b": 501_000, "8b": 521_000, "137b": 3_000_000}
 
 
 def get_config(size: str = "2b") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("lamda", size)
@@ -53,6 +53,6 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"targets": 128}
     config.data.batch_size = 16
     config.train.steps = 1000
-    # A short run gains by ending at a small rate.
+    # A short run ends with a lower loss if its learning rate decays.
     config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
     return config

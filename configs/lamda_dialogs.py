@@ -23,8 +23,8 @@ data/dialog_files.py describes the files. The system, its sizes and the vocabula
 | at most 4 calls of the toolset for a turn | dialog.calls |
 | optimizer, rate, steps, batch: not in the paper | T5's constant rate of 0.001, 2,000 of 128 rows |
 
-The demo fine-tunes in minutes on 2 free CPU cores a small model that it has pretrained on generated
-dialogs (data/generated_dialogs.py):
+The demo pretrains a small model on generated dialogs (data/generated_dialogs.py) and fine-tunes it,
+in minutes on 2 free CPU cores:
 
     python -m data.generated_dialogs --output=runs/generated_dialogs
     python -m t5x_like.vocabulary --data=data/generated_dialogs.py --size=152 \
@@ -35,7 +35,7 @@ dialogs (data/generated_dialogs.py):
     echo "what does Ada Abel eat ?" | python -m t5x_like.infer --interactive \
         --config=configs/run.py:runs/lamda_dialogs_demo
 
-docs/systems/lamda.md has the commands that filter its pretraining dialogs to train on the rest.
+docs/systems/lamda.md has the commands that filter its pretraining dialogs and train on the rest.
 """
 
 import ml_collections
@@ -47,7 +47,7 @@ _FOLDER = "runs/generated_dialogs"
 
 
 def get_config(kind: str = "files") -> ml_collections.ConfigDict:
-    """The config of one of the kinds above."""
+    """Return the config of one of the kinds above."""
     recipes.check_size("lamda_dialogs", kind, KINDS, kind="kind")
     return {"files": _files, "demo_pretraining": _demo_pretraining, "demo": _demo}[kind]()
 

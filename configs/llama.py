@@ -9,9 +9,9 @@ tokenizer.model is LLaMA's, or one trained by `python -m t5x_like.vocabulary --k
 | Touvron et al. 2023, section 2 | here |
 |---|---|
 | sizes, section 2.2 and table 2 | systems/llama.py: SIZES |
-| learning rate 3e-4, from 33B on 1.5e-4 (table 2) | optimizer.learning_rate |
+| learning rate 3e-4, 1.5e-4 for 33B and 65B (table 2) | optimizer.learning_rate |
 | batches of 4M tokens | data.lengths.targets=2048, data.batch_size=2048 |
-| 1.0T tokens, from 33B on 1.4T | train.steps |
+| 1.0T tokens, 1.4T for 33B and 65B | train.steps |
 | AdamW, beta 0.9 and 0.95, weight decay 0.1, gradient norm up to 1.0 | optimizer |
 | warmup of 2,000 steps, a cosine to 10% | optimizer.schedule, end_learning_rate |
 | SentencePiece BPE, single digits, byte fallback, 32,000 pieces | data.vocabulary |
@@ -27,14 +27,14 @@ tokenizer.model is LLaMA's, or one trained by `python -m t5x_like.vocabulary --k
 | ArXiv | 2.5% | 1.06 |
 | StackExchange | 2.0% | 1.03 |
 
-The corpora are your files, as in configs/gpt3.py. The paper does not give the initial weights: here
-a standard deviation of 0.02, as in GPT-2.
+The corpora are your files, as in configs/gpt3.py. The paper does not give the initialization: here
+the standard deviation is 0.02, as in GPT-2.
 
 LLaMA 2, LLaMA 3 and Mistral are read from folders in Hugging Face's format
 (configs/pretrained.py).
 
-The demo learns on documentation strings in some four minutes on 2 free CPU cores. Expect a
-held-out loss of 3.54 nats at the end, where the unigram entropy of the targets is 6.21:
+The demo learns on documentation strings in about four minutes on 2 free CPU cores. Expect a
+held-out loss of 3.54 nats at the end (unigram entropy of the targets: 6.21):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=llama --size=4096 \
         --output=runs/llama_demo/tokenizer.model
@@ -46,14 +46,14 @@ import ml_collections
 from t5x_like.experiment import recipes
 from t5x_like.systems.llama import SIZES
 
-# Table 2: the learning rate, and the tokens that are read.
+# Table 2: learning rate and training tokens.
 _TRAINING = {
     "7b": (3e-4, 1.0e12),
     "13b": (3e-4, 1.0e12),
     "33b": (1.5e-4, 1.4e12),
     "65b": (1.5e-4, 1.4e12),
 }
-# Table 1: the weight, and the tokens of the corpus by the epochs read in 1.4 trillion tokens.
+# Table 1: weight of each corpus, and its tokens, derived from its epochs in 1.4 trillion tokens.
 _CORPORA = {
     "common_crawl": (67.0, 0.670 * 1.4e12 / 1.10),
     "c4": (15.0, 0.150 * 1.4e12 / 1.06),
@@ -66,7 +66,7 @@ _CORPORA = {
 
 
 def get_config(size: str = "7b") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("llama", size, sizes={name: SIZES[name] for name in _TRAINING})

@@ -17,9 +17,9 @@ preprocessors.py:
 | principle sentences, 20% of all (code: chosen by ROUGE-1 F) | span corruption: see below |
 
 The paper predicts the principle sentences of a document, as PEGASUS does (Zhang et al. 2020), and
-compares that with T5's span corruption of the same lengths, 910 tokens being what it makes of 4,096
-(section 5). This file has the latter, because there is no objective of principle sentences here
-yet: a run from it is that comparison's row, not the released models.
+compares that with T5's span corruption at the same lengths: 4,096 tokens give 910 target tokens
+(section 5). This file has span corruption, because there is no objective of principle sentences
+here yet: a run corresponds to that row of the comparison, not to the released models.
 
 `fine_tuning` starts from a run or a folder in Hugging Face's format and reads pairs of texts:
 
@@ -39,7 +39,7 @@ With 16,384 tokens the transient-global large size has a ROUGE-1 of 48.28 on arX
 PubMed (the authors' README).
 
 The demo trains a small transient-global network on documentation strings in rows of 15 blocks of 16
-tokens. Nothing was trained with this file, so there is no figure to expect.
+tokens. It has not been run, so there is no figure to expect.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 \
         --output=runs/longt5_demo/vocabulary.model
@@ -52,7 +52,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "tglobal_base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     if size == "fine_tuning":
@@ -90,7 +90,7 @@ def _demo() -> ml_collections.ConfigDict:
         d_kv=32,
         local_radius=15,
         global_block=8,
-        tied_head=True,  # as T5's demo: a word is seen and predicted with the same numbers
+        tied_head=True,  # as in T5's demo: a word is read and predicted with the same embedding
     )
     config.data.lengths = {"inputs": 240, "targets": 56}
     config.data.batch_size = 16

@@ -10,7 +10,7 @@ The vocabulary needs a mask token (`python -m t5x_like.vocabulary --kind=wordpie
 |---|---|
 | 6 + 6 layers of 1024, feed-forward layers of 4096, 8 heads, GELU | model |
 | k = 50% of a sentence's tokens, one fragment | data.objective_settings.rate |
-| in its place: 80% [MASK], 10% random tokens, 10% unchanged | data.objective_settings |
+| replaced by: 80% [MASK], 10% random tokens, 10% unchanged | data.objective_settings |
 | batches of 3,000 tokens on each of 8 GPUs | data.batch_size=96 packed rows of 256 tokens |
 | sentences one by one | data.pack |
 | Adam, 1e-4, beta 0.9 and 0.98 | optimizer |
@@ -19,11 +19,11 @@ The vocabulary needs a mask token (`python -m t5x_like.vocabulary --kind=wordpie
 | 200,000 sentences an epoch, 100 epochs at most | train.steps |
 | News Crawl in English, French, German, Romanian | C4, in English |
 
-The limits of section 3.2, from the same file:
+The limiting cases of section 3.2, from the same file:
 
     --config.data.objective_settings.tokens=1     one token: a masked language model
     --config.data.objective_settings.rate=1.0     all tokens: a language model
-        (with random_rate=0.0 and kept_rate=0.0 the encoder then reads [MASK] alone)
+        (with random_rate=0.0 and kept_rate=0.0 the encoder then reads only [MASK])
 
 Fine-tuning, on pairs of texts:
 
@@ -34,8 +34,8 @@ Fine-tuning, on pairs of texts:
         --config.data.settings.targets=title --config.data.objective=text_to_text \
         --config.data.converter=encoder_decoder
 
-The demo learns on documentation strings in minutes on 2 CPU cores. Its held-out loss falls from
-log 4096 = 8.3 to 4.56 nats, where the unigram entropy of the targets is 5.51:
+The demo learns on documentation strings in minutes on 2 CPU cores. Its held-out loss falls from log
+4096 = 8.3 to 4.56 nats (unigram entropy of the targets: 5.51):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/mass_demo/vocab.txt
@@ -48,7 +48,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "big") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("mass", size)
@@ -71,7 +71,7 @@ def get_config(size: str = "big") -> ml_collections.ConfigDict:
         "b2": 0.98,
         "clip_norm": 5.0,
         "schedule": "warmup_rsqrt",
-        # Times 1 / sqrt(step): 1e-4 at the end of the warmup.
+        # Times 1 / sqrt(step), which gives 1e-4 at the end of the warmup.
         "learning_rate": warmup_steps.to_float() ** 0.5 * 1e-4,
         "warmup_steps": warmup_steps,
     }
@@ -83,7 +83,7 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 64, "targets": 32}
     config.data.batch_size = 16
     config.train.steps = 800
-    # A short run gains by ending at a small rate.
+    # A short run ends with a lower loss if its learning rate decays.
     config.optimizer = {
         "name": "adamw",
         "b2": 0.98,

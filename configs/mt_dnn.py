@@ -1,29 +1,29 @@
-"""MT-DNN: one encoder fine-tuned on many tasks at once, each batch of one of them.
+"""MT-DNN: one encoder fine-tuned on many tasks at once, each batch from one task.
 
     python -m t5x_like.train --config=configs/mt_dnn.py:glue --config.initialize=bert-base-uncased \
         --config.data.settings.folder=glue --config.workdir=runs/mt_dnn
 
 `initialize` is a BERT: a folder of Hugging Face's, a run, or a checkpoint. Sizes and vocabulary
-come from there, and so do the encoder and the pooler, which the tasks share; the heads are new.
-`folder` has GLUE as data/glue.py reads it.
+come from there, as do the encoder and the pooler, which the tasks share; the heads are randomly
+initialized. `folder` has GLUE's files (data/glue.py).
 
 | Liu et al. 2019, section 4.2 | here |
 |---|---|
 | Adamax, 5e-5, batches of 32 | optimizer, data.batch_size |
 | linear decay, warmup over 0.1 of the steps, gradients clipped to 1 | optimizer |
 | 5 epochs | train.steps: 5 times the 29,663 batches of all eight tasks |
-| each batch of one task, those of an epoch shuffled (algorithm 1) | tasks.NAME.batches |
+| each batch from one task, shuffled within an epoch (algorithm 1) | tasks.NAME.batches |
 | texts of 512 word pieces | data.lengths (128 is enough for most of GLUE) |
 | dropout 0.1 in the heads, of MNLI 0.3, of CoLA 0.05 | model.dropout, tasks.NAME.model.dropout |
 | stochastic answer network, 5 steps (section 3) | head pair_classification, model.answer_steps |
-| QNLI as ranking, of the first release of GLUE | today's has no candidates: a pair |
+| QNLI as ranking, in the first release of GLUE | as a pair: the present QNLI has no candidates |
 
-Then a single task from the shared encoder: `--config.initialize=runs/mt_dnn` with
+To fine-tune on a single task from the shared encoder: `--config.initialize=runs/mt_dnn` with
 configs/fine_tuning.py, configs/pyglue.py, or this config with one entry in `tasks`.
 
-The demo has four tasks of PyGLUE, of the four kinds: topic (one text), similarity (a number, with
+The demo has four tasks of PyGLUE, one of each kind: topic (one text), similarity (a number, with
 300 rows), paraphrase (a pair) and ranking. It starts from any BERT, such as the demo of
-configs/bert.py, here a narrower one:
+configs/bert.py, here a narrower network:
 
     python -m t5x_like.train --config=configs/bert.py:demo --config.workdir=runs/small_bert \
         --config.model.layers=4 --config.model.d_model=64 --config.model.d_ff=256
@@ -39,7 +39,7 @@ from ml_collections.config_dict import placeholder
 from t5x_like.experiment import recipes
 from t5x_like.systems.mt_dnn import SIZES
 
-# The settings of the network that the folder in `initialize` decides.
+# The settings of the network that come from the folder `initialize`.
 _OPEN: dict[type, tuple[str, ...]] = {
     int: ("vocab_size", "positions", "token_types", "layers", "d_model", "d_ff", "heads"),
     float: ("dropout",),
@@ -59,7 +59,7 @@ _GLUE: dict[str, dict[str, Any]] = {
 
 
 def get_config(kind: str = "glue") -> ml_collections.ConfigDict:
-    """The config of one of the sets of tasks above."""
+    """Return the config of one of the sets of tasks above."""
     recipes.check_size("mt_dnn", kind, ("glue", "demo"), kind="set of tasks")
     config = recipes.fine_tuning(f"runs/mt_dnn_{kind}")
     config.system = "mt_dnn"
@@ -87,17 +87,17 @@ def get_config(kind: str = "glue") -> ml_collections.ConfigDict:
 
 
 def task(name: str, head: str, *, batches: int | str = "auto", **more: Any) -> dict[str, Any]:
-    """A task of `config.tasks`.
+    """Return a task of `config.tasks`.
 
     Args:
-        name: of the task in the data module.
-        head: of the network.
-        batches: of an epoch.
+        name: its name in the data module.
+        head: its head of the network.
+        batches: batches per epoch.
         more: settings of `data`, and `dropout` of the head.
     """
     model: dict[str, Any] = {"head": head}
     if head in ("classification", "pair_classification"):
-        model["labels"] = 0  # as many as the data has
+        model["labels"] = 0  # counted from the data
     if "dropout" in more:
         model["dropout"] = more.pop("dropout")
     data = {"task": name, "objective": head, **more}
@@ -120,7 +120,7 @@ def _of_glue(config: ml_collections.ConfigDict) -> None:
 
 
 def pyglue() -> dict[str, Any]:
-    """The four tasks of the demo, on a part of their rows."""
+    """Return the four tasks of the demo, on a part of their rows."""
 
     def of(name: str, head: str, *, share: float = 1.0, **more: Any) -> dict[str, Any]:
         return task(f"pyglue_{name}", head, settings={"share": share}, **more)

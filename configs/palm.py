@@ -3,8 +3,8 @@
     python -m t5x_like.train --config=configs/palm.py:8b --config.workdir=runs/palm_8b \
         --config.data.vocabulary=palm.model
 
-palm.model is trained by `python -m t5x_like.vocabulary --kind=palm --size=256000`; Google's was not
-released. Sizes: `demo`, `8b`, `62b`, `540b`.
+palm.model is trained by `python -m t5x_like.vocabulary --kind=palm --size=256000`; Google's file
+was not released. Sizes: `demo`, `8b`, `62b`, `540b`.
 
 | Chowdhery et al. 2022, section 5 | here |
 |---|---|
@@ -31,11 +31,11 @@ released. Sizes: `demo`, `8b`, `62b`, `540b`.
 | news | 1% |
 
 The data was not released: the corpora are your files, as in configs/gpt3.py. Each is read once. The
-paper gives the steps of 540B alone, and "similar schedules" for the smaller models: here their
+paper gives the steps only for 540B, and "similar schedules" for the smaller models: here their
 batch also doubles after 50,000 steps, and they are trained on 780 billion tokens.
 
-The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a
-held-out cross-entropy of 3.77 nats at the end, where the unigram entropy of the targets is 5.99:
+The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a held-out
+cross-entropy of 3.77 nats at the end (unigram entropy of the targets: 5.99):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=palm --size=4096 \
         --output=runs/palm_demo/palm.model
@@ -46,13 +46,13 @@ import ml_collections
 
 from t5x_like.experiment import recipes
 
-# Table 1: the batches; the steps of the smaller models are ours, see above.
+# Batches from table 1; the steps of the smaller models are not in the paper, see above.
 _PHASES = {
     "8b": {"first": (256, 50_000), "doubled": (512, 718_881)},
     "62b": {"first": (512, 50_000), "doubled": (1024, 346_940)},
     "540b": {"first": (512, 50_000), "doubled": (1024, 65_000), "quadrupled": (2048, 140_000)},
 }
-# Table 2: the weight, and the tokens of the corpus, which is read once.
+# Table 2: weight of each corpus, and its tokens, which are read once.
 _CORPORA = {
     "social_media": (50, 0.50 * 780e9),
     "webpages": (27, 0.27 * 780e9),
@@ -64,7 +64,7 @@ _CORPORA = {
 
 
 def get_config(size: str = "8b") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("palm", size)
@@ -75,7 +75,7 @@ def get_config(size: str = "8b") -> ml_collections.ConfigDict:
     recipes.phases(config, **{name: {"batch_size": rows, "steps": n} for name, (rows, n) in phases})
     config.optimizer = {
         "name": "adafactor",
-        "min_dim_size_to_factor": 1 << 30,  # more than any matrix has
+        "min_dim_size_to_factor": 1 << 30,  # larger than any dimension
         "decay_exponent": 0.8,
         "momentum": 0.9,
         "clip_norm": 1.0,

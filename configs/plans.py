@@ -28,7 +28,7 @@ TOPOLOGIES = {
 
 
 def get_config(name: str = "t5_11b_v4") -> ml_collections.ConfigDict:
-    """The config of one of the plans above."""
+    """Return the config of one of the plans above."""
     recipes.check_size("plans", name, _PLANS, kind="plan")
     config, changes = _PLANS[name]
     made = config()
@@ -45,7 +45,7 @@ def _mesh(**axes: int) -> dict[str, int]:
 
 _LONG_T5 = {"data.batch_size": 2048, "train.steps": 1_000_000}
 _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
-    # 2^11 rows for a million steps, as the paper trains its models in the end (section 3.7).
+    # 2^11 rows for a million steps, as for the paper's final models (section 3.7).
     "t5_11b_v4": (
         lambda: t5.get_config("v1_0_11b"),
         _mesh(fsdp=128, model=4) | _LONG_T5,
@@ -58,8 +58,8 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
         lambda: bert.get_config("large"),
         _mesh(fsdp=32),
     ),
-    # 1,536 rows, 3.1 million tokens, which divide among 768 groups of 4 chips, instead of 1,600.
-    # A vocabulary of 50,257 is odd: the embedding table has 47 unused rows at its end.
+    # 1,536 rows (3.1 million tokens) instead of 1,600, to divide among 768 groups of 4 chips.
+    # 50,257 is odd and cannot be sharded: the embedding table gets 47 unused rows.
     "gpt3_175b_v4": (
         lambda: _one_batch(gpt3.get_config("175b"), rows=1536),
         _mesh(fsdp=768, model=4)
@@ -68,8 +68,8 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "train.microbatches": 2,
         },
     ),
-    # Half of the 2,048 rows of its last phase, since the paper has two such slices. 256,000 is not
-    # a multiple of 12.
+    # Half of the 2,048 rows of the last phase, since the paper has two such slices. The vocabulary
+    # is padded, since 256,000 is not a multiple of 12.
     "palm_540b_v4": (
         lambda: _one_batch(palm.get_config("540b"), rows=1024),
         _mesh(fsdp=256, model=12)
@@ -78,7 +78,8 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "train.microbatches": 4,
         },
     ),
-    # Over 512 chips, the compiler would exchange slices of 16 by all-reducing whole matrices.
+    # With fsdp over all 512 chips, the compiler would all-reduce whole matrices to exchange slices
+    # of 16.
     "llama_65b_v5p": (
         lambda: llama.get_config("65b"),
         _mesh(fsdp=128, model=4) | {"train.microbatches": 4},
@@ -91,15 +92,15 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
         lambda: switch.get_config("c_2048"),
         _mesh(expert=512, model=2),
     ),
-    # Layer inputs of nine rows a chip, with more of each layer, would not fit.
+    # Keeping more of each layer than its input, for nine rows per chip, would not fit.
     "ppo_175b_v5p": (lambda: ppo.get_config("175b"), {"model.remat": "attention"}),
 }
 
 
 def _one_batch(config: ml_collections.ConfigDict, *, rows: int) -> ml_collections.ConfigDict:
-    """The config with one batch size in place of its phases, and as many examples in total.
+    """Return the config with a single batch size instead of phases, and as many examples in total.
 
-    Learning rate and warmup stay as for the batches of the paper.
+    Learning rate and warmup stay as for the paper's batches.
     """
     sizes = [(phase["batch_size"], phase["steps"]) for phase in config.phases.values()]
     config.train.phases = ()

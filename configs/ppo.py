@@ -5,16 +5,16 @@ r"""PPO and PPO-ptx: a language model trained with a reward model (Ouyang et al.
         --config.data.settings.pretraining=texts.jsonl --config.workdir=runs/ppo
     python -m t5x_like.infer --config=configs/run.py:runs/ppo --interactive
 
-The first folder has the policy to start from, a model fine-tuned on demonstrations: any decoder or
-encoder-decoder. The second has the reward model and its rewards.json, from which demonstrations get
-the mean reward 0 and the deviation 1 (configs/instructgpt.py:rewards). The files are described in
-data/prompt_files.py. The pretraining rows of an encoder-decoder have inputs and targets: spans of a
-text where the vocabulary has sentinels, otherwise its end after its beginning. PPO without
-pretraining gradients:
---config.loss.gamma_ptx=0.0 --config.data.objective_settings.pretraining_rows=0
+The first folder has the initial policy, a model fine-tuned on demonstrations: any decoder or
+encoder-decoder. The second has the reward model and its rewards.json, by which the rewards of
+demonstrations are normalized to mean 0 and deviation 1 (configs/instructgpt.py:rewards). The files
+are described in data/prompt_files.py. The pretraining rows of an encoder-decoder have inputs and
+targets: spans of a text if the vocabulary has sentinels, otherwise the beginning and the end of a
+text. PPO without pretraining gradients: --config.loss.gamma_ptx=0.0
+--config.data.objective_settings.pretraining_rows=0
 
-Without folders, 1_3b, 6b and 175b are the paper's models, to be planned; 175b has a layout for 512
-chips (docs/plans.md):
+Instead of folders, 1_3b, 6b and 175b select the paper's models, for planning; 175b has a layout for
+512 chips (docs/plans.md):
 
     python -m t5x_like.plan --config=configs/ppo.py:175b --topology=v5p:8x8x8
 
@@ -43,17 +43,17 @@ from t5x_like.config import defaults
 from t5x_like.pretrained.weight_source import data_settings, open_source
 from t5x_like.systems.instructgpt import SIZES, instructgpt_of
 
-_LONGEST = 1024  # tokens of a prompt or a response, of a model without a table of positions
-_LONGEST_TEXT = 512  # tokens of a pretraining row of an encoder, as T5's
+_LONGEST = 1024  # tokens of a prompt or a response, for a model without a table of positions
+_LONGEST_TEXT = 512  # tokens of an encoder's pretraining row, as in T5
 
 
 def get_config(folders: str = "175b") -> ml_collections.ConfigDict:
-    """The config of POLICY:REWARD, the folders of both, or of one of the paper's sizes."""
+    """Return the config of POLICY:REWARD, the folders of both, or of one of the paper's sizes."""
     config = _ppo(rate=5e-6 if folders == "175b" else 9e-6)
     if folders in SIZES:
         config.model = dict(SIZES[folders])
         config.initialize, config.model.reward.folder = "runs/sft", "runs/reward"
-        # A vocabulary of 50,257 is odd: the embedding tables have 47 unused rows at their end.
+        # 50,257 is odd and cannot be sharded: the embedding tables get 47 unused rows.
         for model in (config.model, config.model.policy, config.model.reward):
             model.vocab_size = 50304
         config.model.reward.trunk.vocab_size = 50304
@@ -103,9 +103,9 @@ def _ppo(*, rate: float) -> ml_collections.ConfigDict:
 def _lay_out(config: ml_collections.ConfigDict) -> None:
     """Lay the largest model out over 512 chips of 95 GiB.
 
-    A token is sampled by reading all weights, which `fsdp` gathers anew for each: more of `model`
-    makes that cheaper, and the sums over `model` in the updates dearer. In two microbatches a group
-    of 16 chips has one episode and its eight pretraining rows at a time.
+    Sampling a token reads all weights, which `fsdp` gathers anew for each token: a larger `model`
+    makes this cheaper, but the sums over `model` in the updates more expensive. With two
+    microbatches a group of 16 chips has one episode and its eight pretraining rows at a time.
     """
     config.model.dtype, config.model.remat = "bfloat16", "attention"
     config.mesh.update({"data": 1, "fsdp": 32, "model": 16})
@@ -125,7 +125,7 @@ def _of_folders(
     data = data_settings(policy)
     config.data.vocabulary = data.get("vocabulary", folder)
     end = vocabularies.load(config.data.vocabulary).required_id("eos_id")
-    # The policy that samples has no dropout, nor has the one that is trained.
+    # No dropout: the policy that samples and the policy that is trained must be the same.
     still = instructgpt.without_noise(policy.config)
     config.model = instructgpt_of(
         policy.system,
@@ -150,7 +150,7 @@ def _of_folders(
 
 
 def _set_pairs(config: ml_collections.ConfigDict, *, longest: int) -> None:
-    """Set how pretraining texts become inputs and targets: by spans if there are sentinels."""
+    """Set the objective of pretraining pairs: span corruption if there are enough sentinels."""
     sizes = noise_counts.span_sizes(
         rate=0.15, mean_span=3.0, final_sentinel=False, random_roll=False
     )

@@ -1,4 +1,4 @@
-r"""A pretrained model, to evaluate it or to generate text, without training.
+r"""A pretrained model, for evaluation or generation without training.
 
     python -m t5x_like.evaluate --config=configs/pretrained.py:last_word \
         --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
@@ -6,7 +6,7 @@ r"""A pretrained model, to evaluate it or to generate text, without training.
 
 `initialize` is a folder in Hugging Face's format (`hf download openai-community/gpt2
 --local-dir=gpt2`), a run, or a checkpoint. The system, its settings, the vocabulary and the lengths
-come from there. Kinds, with the figures of the papers:
+come from there. Kinds, with the papers' figures:
 
 | kind | fields of a row | source | expect |
 |---|---|---|---|
@@ -18,7 +18,7 @@ come from there. Kinds, with the figures of the papers:
 | `translation` | inputs, targets | the same, section 3.7 | BLEU 5 (1.5B, English to French) |
 
 data/text_files.py reads texts, data/prompted_files.py rows with several fields. Evaluation uses the
-first `evaluate.batches` batches of the validation split, or with 0 all of them.
+first `evaluate.batches` batches of the validation split, or all of it with 0.
 """
 
 from typing import Any
@@ -68,11 +68,11 @@ _OF_TEXTS = ("documents", "last_word")
 
 
 def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
-    """The config of one of the kinds above."""
+    """Return the config of one of the kinds above."""
     if kind not in KINDS:
         raise ValueError(f"configs/pretrained.py has no {kind!r}: choose {', '.join(KINDS)}")
     config = defaults()
-    config.system = ""  # the folder `initialize` decides, as for all that is not set here
+    config.system = ""  # from the folder `initialize`, like all settings left open here
     config.data.converter = ""
     config.data.lengths = {"inputs": 0, "targets": 0}
     config.data.batch_size = 8

@@ -6,11 +6,11 @@
         --config.workdir=runs/pyglue
 
 `initialize` is a run, a checkpoint or a folder in Hugging Face's format. A task's name fine-tunes
-an encoder with a head on it: `acceptability`, `topic`, `similarity`, `paraphrase`, `entailment`,
-`span`, `continuation` or `ranking`. `gpt_topic` and so on, all but `span`, fine-tune a GPT on the
+an encoder with a head: `acceptability`, `topic`, `similarity`, `paraphrase`, `entailment`, `span`,
+`continuation` or `ranking`. `gpt_topic` and so on, for all tasks but `span`, fine-tune a GPT on the
 same rows, with the head and the auxiliary loss of configs/gpt.py. `text` fine-tunes a T5, or
-another model that generates, on all of these and `summary` as text, mixed in proportion to their
-rows. The test rows:
+another model that generates, on all of these tasks and `summary` as text, mixed in proportion to
+their rows. To evaluate on the test rows:
 
     python -m t5x_like.evaluate --config=configs/run.py:runs/topic --config.evaluate.batches=0 \
         --config.evaluate.tasks="('pyglue_topic_test',)"
@@ -21,8 +21,8 @@ rows. The test rows:
 | rate: a demo is small | 1e-4 with a linear decay | Adafactor, 0.02 with a linear decay |
 | steps | 750: 3 epochs of 8,000 rows | 2,000 |
 
-With text, `pyglue/average` is the mean over all but `similarity`. docs/pyglue.md has what a
-constant, a bag of words and a rule reach.
+With `text`, `pyglue/average` is the mean over all tasks but `similarity`. docs/pyglue.md has the
+results of a constant, a bag of words and a rule.
 """
 
 import ml_collections
@@ -39,12 +39,12 @@ KINDS = {
     "continuation": "multiple_choice",
     "ranking": "multiple_choice",
 }
-# Pairs of texts that fill one row.
+# Pairs of texts that together fill a row.
 _LONG = ("similarity", "paraphrase", "entailment", "continuation", "ranking")
-# No head of GPT's marks a span.
+# GPT has no head that marks a span.
 GPT_KINDS = {f"gpt_{task}": kind for task, kind in KINDS.items() if kind != "question_answering"}
-# What the average of tasks as text is made of; each counts once. Not `similarity`: a correlation is
-# not defined where a small model always predicts one number.
+# The metrics in the average over tasks as text; each task counts once. `similarity` is left out,
+# since a correlation is undefined if a small model always predicts one number.
 _MEASURED = {
     "acceptability": ("matthews",),
     "topic": ("accuracy",),
@@ -58,7 +58,7 @@ _MEASURED = {
 
 
 def get_config(task: str = "text") -> ml_collections.ConfigDict:
-    """The config of one of the tasks above, or of all as text."""
+    """Return the config of one of the tasks above, or of all tasks as text."""
     recipes.check_size("pyglue", task, ("text", *KINDS, *GPT_KINDS), kind="task")
     if task in GPT_KINDS:
         config = _gpt_head(task.removeprefix("gpt_"), GPT_KINDS[task])
@@ -84,7 +84,7 @@ def _head(task: str, kind: str) -> ml_collections.ConfigDict:
     if has_choices:
         config.data.objective_settings = {"choices": 4}
     if kind == "classification":
-        config.model.labels = 0  # as many as the data has
+        config.model.labels = 0  # counted from the data
     if kind == "question_answering":
         config.data.objective_settings = {"stride": 64, "longest_question": 32}
         config.predict = {"no_answer": False, "longest_answer": 30}
@@ -99,7 +99,7 @@ def _head(task: str, kind: str) -> ml_collections.ConfigDict:
 
 
 def _gpt_head(task: str, kind: str) -> ml_collections.ConfigDict:
-    """The task of an encoder, as GPT reads it (Radford et al. 2018, section 3.3)."""
+    """Return the config of an encoder's task in GPT's format (Radford et al. 2018, section 3.3)."""
     config = _head(task, kind)
     config.workdir = f"runs/pyglue_gpt_{task}"
     with config.ignore_type():
@@ -119,7 +119,7 @@ def _text() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 128, "targets": 32}
     config.data.batch_size = 32
     config.train.steps = 2000
-    # The paper's constant 1e-3 leaves a network of two layers near chance after as many steps.
+    # With the paper's constant 1e-3 a network of two layers is near chance after these steps.
     config.optimizer = {
         "name": "adafactor",
         **recipes.linear(config, 0.02, warmup_steps=recipes.steps(config) // 20),

@@ -6,7 +6,7 @@
 where FOLDER contains vocab.json and merges.txt, as published or trained by t5x_like.vocabulary.
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Liu et al. 2019, table 9), on C4
-in place of its five corpora:
+instead of its five corpora:
 
 | table 9 | large | base | here |
 |---|---|---|---|
@@ -30,8 +30,8 @@ The comparisons of the paper, from the same file:
     --config.data.objective_settings.format=segment_pair --config.model.head=pretraining
     --config.data.objective_settings.format=sentence_pair --config.model.head=pretraining
 
-The demo learns on documentation strings in minutes on 2 CPU cores. Its held-out loss falls from
-log 4096 = 8.3 to 5.74 nats, where the unigram entropy of the targets is 6.37:
+The demo learns on documentation strings in minutes on 2 CPU cores. Its held-out loss falls from log
+4096 = 8.3 to 5.74 nats (unigram entropy of the targets: 6.37):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
         --output=runs/roberta_demo/vocabulary
@@ -42,11 +42,11 @@ import ml_collections
 
 from t5x_like.experiment import recipes
 
-_RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}  # peak, and steps up to it
+_RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}  # peak rate, and warmup steps
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("roberta", size)

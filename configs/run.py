@@ -1,10 +1,10 @@
-"""The config of an earlier run, read from its folder, to evaluate, resume or change the run.
+"""The config of an existing run, read from its folder, to evaluate, resume or change the run.
 
     python -m t5x_like.evaluate --config=configs/run.py:runs/small
     python -m t5x_like.train --config=configs/run.py:runs/small --config.train.steps=20000
 
-Every other setting can be changed in the same way. A schedule that ended with the run follows
-`train.steps`.
+Every other setting can be changed in the same way. If the learning rate decayed to the end of the
+run, it still does when `train.steps` changes.
 """
 
 import ml_collections
@@ -14,10 +14,10 @@ from t5x_like.experiment import recipes
 
 
 def get_config(folder: str) -> ml_collections.ConfigDict:
-    """The config.json of a run's folder, with this folder as `workdir`.
+    """Return the config.json of a run's folder, with this folder as `workdir`.
 
     Raises:
-        ValueError: the folder has no config.json, or it is not JSON.
+        ValueError: the folder has no config.json, or the file is not JSON.
     """
     path = paths.path(folder) / "config.json"
     if not path.is_file():

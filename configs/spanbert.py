@@ -4,7 +4,7 @@
         --config.workdir=runs/spanbert_large --config.data.vocabulary=vocab.txt
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Joshi et al. 2020, section 4.2),
-on C4 in place of the BooksCorpus and Wikipedia:
+on C4 instead of the BooksCorpus and Wikipedia:
 
 | section 4.2 | here |
 |---|---|
@@ -21,13 +21,13 @@ on C4 in place of the BooksCorpus and Wikipedia:
 
 The comparisons of section 6, from the same file:
 
-    --config.model.head=masked_lm                            span masking alone
+    --config.model.head=masked_lm                            only span masking
     --config.data.objective=roberta --config.model.head=masked_lm \
         --config.data.objective_settings="{'format': 'doc_sentences'}"    (BERT, one sequence)
 
 The demo learns on documentation strings in minutes on 2 CPU cores. The held-out loss of masked
-tokens falls from log 4096 = 8.3 to 5.07 nats, and from the boundaries to 5.04, where the
-unigram entropy of the targets is 5.59:
+tokens falls from log 4096 = 8.3 to 5.07 nats, and from the boundaries to 5.04 (unigram entropy of
+the targets: 5.59):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 --keep_case \
         --output=runs/spanbert_demo/vocab.txt
@@ -40,7 +40,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "large") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("spanbert", size)

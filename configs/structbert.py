@@ -4,7 +4,7 @@
         --config.workdir=runs/structbert_base --config.data.vocabulary=vocab.txt
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Wang et al. 2019, sections 2.2
-and 3.1), on C4 in place of the BooksCorpus and Wikipedia:
+and 3.1), on C4 instead of the BooksCorpus and Wikipedia:
 
 | sections 2.2 and 3.1 | here |
 |---|---|
@@ -17,12 +17,12 @@ and 3.1), on C4 in place of the BooksCorpus and Wikipedia:
 | 15% of the tokens masked; 5% of the others in shuffled trigrams | data.objective_settings |
 | a third of the pairs next, previous, random | data.objective=structbert |
 
-Its ablations (section 4.3): --config.data.objective_settings.shuffle_rate=0.0 leaves the word
-structure out, --config.model.head=masked_lm the sentence structure.
+The paper's ablations (section 4.3): --config.data.objective_settings.shuffle_rate=0.0 removes the
+word objective, --config.model.head=masked_lm the sentence objective.
 
 The demo learns on the sentences of documentation strings in minutes on 2 CPU cores. The held-out
-loss of pairs (320 of them) falls from log 3 = 1.10 to 0.865 nats, an accuracy of 56%, after it
-stayed at chance for the first 750 steps. The loss of masked tokens ends at 5.76, that of shuffled
+loss of sentence pairs (320 pairs) falls from log 3 = 1.10 to 0.865 nats, an accuracy of 56%, after
+staying at chance for the first 750 steps. The loss of masked tokens ends at 5.76, of shuffled
 tokens at 5.14:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=wordpiece \
@@ -36,7 +36,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("structbert", size)
@@ -59,7 +59,7 @@ def _demo() -> ml_collections.ConfigDict:
         get_config("base"), vocabulary="runs/structbert_demo/vocab.txt", positions=64
     )
     config.model.loop = "unroll"  # a sixth faster than a scan on a CPU
-    config.data.settings.prose = True  # sentences, whose order can be seen
+    config.data.settings.prose = True  # plain sentences, whose order can be predicted
     config.data.lengths = {"inputs": 48}
     config.data.batch_size = 16
     config.train.steps = 3000

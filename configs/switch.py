@@ -15,11 +15,11 @@ experts in every layer. All but the demo follow the paper (Fedus, Zoph and Shaze
 | xxl and c: to 500,000 steps (table 9) | train.steps |
 | alpha = 0.01 (section 2.2) | loss.load_balance |
 | initial scale 0.1 (section 2.4) | model.init_scale |
-| routers in float32, all else in bfloat16 (section 2.4) | model.dtype |
+| routers in float32, everything else in bfloat16 (section 2.4) | model.dtype |
 | multiplicative noise on the router's inputs (appendix C, without its size) | model.jitter |
 
-Where the paper gives no number, it is T5's (Adafactor, 1/sqrt(step) after 10,000 steps, 512 tokens
-per row) or from the configs of the released models (Flaxformer's `switch_classic_*.gin`): capacity
+If the paper gives no number, it is T5's (Adafactor, 1/sqrt(step) after 10,000 steps, 512 tokens per
+row) or from the configs of the released models (Flaxformer's `switch_classic_*.gin`): capacity
 factors of 1.25 in training and 2.0 in evaluation (xxl 4.0; c 2.0 in both, equal to its 1.0 with at
 least two slots); the number of tokens that share slots (model.group_size); no dropout. The noise of
 1% is from their Hugging Face folders.
@@ -39,20 +39,20 @@ and the routers `random` and `hash`, which do not learn, and `expert_choice`, wh
 tokens, which is only for encoders, since it compares a token with later ones.
 
 To fine-tune (section 2.4: 0.1 of all layers, but 0.4 within the experts; section 4.1: 16,000 steps
-of 2^20 tokens, evaluated every 200):
+of 2^20 tokens, evaluated every 200 steps):
 
     --config.initialize=FOLDER --config.model.dropout=0.1 --config.model.expert_dropout=0.4 \
         --config.train.steps=16000 --config.evaluate.every=200
 
 where FOLDER may be in Hugging Face's format, such as google/switch-base-8 as safetensors. A step of
 generation drops no token, but the encoder's tokens share slots in groups: for outputs that do not
-depend on the rest of the batch set --config.model.group_size=0. Where the experts are not sharded,
+depend on the rest of the batch set --config.model.group_size=0. If the experts are not sharded,
 --config.model.dispatch=dropless needs no slots at all.
 
 The demo has 8 experts in one layer of the encoder and one of the decoder. Its held-out loss is 4.26
-nats, where the unigram entropy of the targets is 5.76, after 8 minutes of one CPU core: in so few
-steps no better than the 4.21 of a T5 with the same settings (system=t5). Training drops some 8% of
-the tokens, because the tokens of a row (32 or 128) share slots; evaluation drops 1%.
+nats (unigram entropy of the targets: 5.76), after 8 minutes of one CPU core: in so few steps no
+better than the 4.21 of a T5 with the same settings (system=t5). Training drops some 8% of the
+tokens, because the tokens of a row (32 or 128) share slots; evaluation drops 1%.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 \
         --output=runs/switch_demo/vocabulary.model
@@ -67,7 +67,7 @@ _LARGEST = ("xxl_128", "c_2048")
 
 
 def get_config(size: str = "base_8") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("switch", size)

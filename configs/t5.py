@@ -40,25 +40,25 @@ The comparisons of the paper, from the same file:
 | the checkpoint that is best on validation data | checkpoint.best, kept beside the others |
 | greedy decoding (section 3.7: 4 beams, length penalty 0.6 for long outputs) | decode |
 
-The best checkpoint is that with the largest F1 of words on validation data, decoded greedily every
-5,000 steps; for summaries choose `--config.checkpoint.best=text_files/generation/rouge_2` and
+The best checkpoint has the largest word F1 on validation data, decoded greedily every 5,000 steps;
+for summaries set `--config.checkpoint.best=text_files/generation/rouge_2` and
 `--config.evaluate.measures.generation.metrics="('rouge_2',)"`. Afterwards:
 
     python -m t5x_like.evaluate --config=configs/run.py:runs/summaries --checkpoint=best
 
-`adapters` and `gradual_unfreezing` train a part of the parameters (section 3.5.1), with the other
-settings of `fine_tuning`:
+`adapters` and `gradual_unfreezing` train only a part of the parameters (section 3.5.1), and
+otherwise equal `fine_tuning`:
 
 | section 3.5.1, table 10 | here |
 |---|---|
 | adapter layers, d = 32, 128, 512 or 2048 | model.d_adapter |
 | only adapters and layer norms are updated | optimizer.trained=("adapter", "*norm") |
-| 12 episodes of 2^18 / 12 steps, one more layer each | optimizer.unfreeze_steps, all the steps |
+| 12 episodes of 2^18 / 12 steps, one more layer each | optimizer.unfreeze_steps = train.steps |
 
-`multi_task` pretrains the base size on C4 and GLUE at once, each batch of one of them (section
+`multi_task` pretrains the base size on C4 and GLUE at once, each batch from one of the two (section
 3.5.3); `fine_tuning` or `glue` then starts from that run. Tasks named in
 `--config.tasks.glue.data.settings.leave_out="('glue_rte',)"` are left out, to be fine-tuned on
-alone (leave-one-out), and the share of the others follows.
+afterwards (leave-one-out), and GLUE's share is reduced accordingly.
 
 | section 3.5.3, table 12 | here |
 |---|---|
@@ -73,11 +73,11 @@ docs/tasks.md), and keep the checkpoint with the best average of its validation 
 
 The paper's baseline has 83.28 on GLUE and 71.36 on SuperGLUE (table 1).
 
-The demo, `make demo`, learns in minutes on 2 CPU cores on those sentences of documentation strings
-that are made of 2,000 common words, in two phases: rows of which half is masked, in spans of three
-tokens, then rows with two blanks of one or two tokens. Expect a held-out loss near 1.7 nats on the
-second, where the unigram entropy of the targets is 3.76 (sentinels included). About one blank in
-four is filled exactly; most of the others fit their sentence.
+The demo, `make demo`, learns in minutes on 2 CPU cores from the sentences in documentation strings
+that use only 2,000 common words, in two phases: first rows with half of the tokens masked in spans
+of three, then rows with two blanks of one or two tokens. Expect a held-out loss near 1.7 nats on
+the second (unigram entropy of the targets, sentinels included: 3.76). About one blank in four is
+filled exactly; most of the others fit their sentence.
 """
 
 import ml_collections
@@ -89,7 +89,7 @@ def _numbers(task: str, *metrics: str) -> tuple[str, ...]:
     return tuple(f"{task}/benchmark/{metric}" for metric in metrics)
 
 
-# What the averages of the benchmarks are made of: each task counts once (table 16).
+# The numbers in the averages of the benchmarks: each task counts once (table 16).
 _AVERAGES = {
     "glue": {
         "cola": _numbers("glue_cola", "matthews"),
@@ -117,7 +117,7 @@ _AVERAGES = {
 }
 
 
-# The training examples of the tasks in GLUE's mixture, none above 2^19.
+# The number of training examples of the tasks in GLUE's mixture, all below 2^19.
 _GLUE_EXAMPLES = {
     "glue_cola": 8_551,
     "glue_sst2": 67_349,
@@ -131,7 +131,7 @@ _GLUE_EXAMPLES = {
 
 
 def get_config(size: str = "small") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     if size == "multi_task":
@@ -234,7 +234,7 @@ def _multi_task() -> ml_collections.ConfigDict:
 
 
 def _examples(left_out: tuple[str, ...]) -> float:
-    """The training examples of the tasks that the mixture has."""
+    """Return the number of training examples of the tasks in the mixture."""
     return float(sum(size for task, size in _GLUE_EXAMPLES.items() if task not in left_out))
 
 
@@ -243,14 +243,14 @@ def _demo() -> ml_collections.ConfigDict:
         get_config("small"), vocabulary="runs/demo/vocabulary.model", d_ff=384, d_kv=32
     )
     config.workdir = "runs/demo"
-    config.model.tied_head = True  # as v1.0: a word is seen and predicted with the same numbers
+    config.model.tied_head = True  # as in v1.0: the same embedding reads and predicts a word
     config.model.loop = "unroll"  # a sixth faster than a scan on a CPU
-    # Plain sentences, of which a small model learns enough in minutes. The vocabulary is of all
-    # prose: one made from 2,000 words alone has no piece for some of the commonest.
+    # Plain sentences, from which a small model learns enough in minutes. The vocabulary is trained
+    # on all prose: trained on only 2,000 words, it lacks pieces for some very common ones.
     config.data.settings.update({"prose": True, "common_words": 2000})
     config.data.batch_size = 16
     # A small model learns words by predicting many: first half of all tokens, the paper's highest
-    # rate (section 3.3.3), and then the blanks in nearly whole sentences that it is to fill.
+    # rate (section 3.3.3), and then blanks in nearly whole sentences, as in use.
     recipes.phases(
         config,
         words={
@@ -264,7 +264,7 @@ def _demo() -> ml_collections.ConfigDict:
             "lengths": {"inputs": 31, "targets": 8},
         },
     )
-    # A short run gains by ending at a small rate.
+    # A short run ends with a lower loss if its learning rate decays.
     config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
     config.evaluate.every = 1000
     config.evaluate.batches = 60

@@ -4,7 +4,7 @@ r"""TinyBERT, a small student of BERT: general distillation, then task distillat
         --config.workdir=runs/tinybert_4l --config.data.vocabulary=bert-base-uncased/vocab.txt
 
 Sizes: `demo`, `4l`, `6l`. All but the demo follow the paper (Jiao et al. 2019, section 4.2), and
-its code (huawei-noah/Pretrained-Language-Model) where the paper gives no number, on C4 in place of
+its code (huawei-noah/Pretrained-Language-Model) if the paper gives no number, on C4 instead of
 Wikipedia:
 
 | general distillation, section 4.2 | here |
@@ -15,10 +15,11 @@ Wikipedia:
 | attention, hidden states, embeddings, of weight 1; no predictions | loss |
 | plain text in rows of 128 tokens | data.objective=unmasked |
 | 3 epochs of 2.5 billion words | train.steps, approximately |
-| else as BERT: 256 rows, 1e-4, warmup of 10,000 steps, decay 0.01 | optimizer |
+| otherwise as BERT: 256 rows, 1e-4, warmup of 10,000 steps, decay 0.01 | optimizer |
 
-Task distillation: TEACHER is a BERT that was fine-tuned on the task (configs/fine_tuning.py,
-configs/pyglue.py), `initialize` the student. The data are those of the teacher's run.
+For task distillation, TEACHER is a BERT fine-tuned on the task (configs/fine_tuning.py,
+configs/pyglue.py) and `initialize` the student. The data settings are copied from the teacher's
+run.
 
     python -m t5x_like.train --config=configs/tinybert.py:intermediate:TEACHER \
         --config.initialize=runs/tinybert_4l --config.workdir=runs/step_1
@@ -35,8 +36,8 @@ configs/pyglue.py), `initialize` the student. The data are those of the teacher'
 | rows of 64 tokens for single sentences, of 128 for pairs | data.lengths |
 | numbers (STS-B): the labels, not the teacher's (the code) | loss.labels |
 
-Tables 2 and 3 from the same file: `loss.attention=0`, `loss.hidden=0` and `loss.embedding=0` of the
-first step, `loss.prediction=0` with `loss.labels=1` of the second; `model.start=random` without
+The ablations of tables 2 and 3: `loss.attention=0`, `loss.hidden=0` or `loss.embedding=0` in the
+first step, `loss.prediction=0` with `loss.labels=1` in the second; `model.start=random` without
 general distillation. configs/studies/tinybert.py has them as arms.
 
 The demo is a student of 2 layers and width 32, whose teacher has 4 layers and width 64. Expect a
@@ -62,7 +63,7 @@ STEPS = ("intermediate", "prediction")
 
 
 def get_config(size: str = "4l") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above, or STEP:FOLDER of task distillation."""
+    """Return the config of one of the sizes above, or STEP:FOLDER of task distillation."""
     step, _, folder = size.partition(":")
     if step in STEPS:
         return _task(step, folder)
@@ -87,7 +88,7 @@ def get_config(size: str = "4l") -> ml_collections.ConfigDict:
 
 
 def _task(step: str, folder: str) -> ml_collections.ConfigDict:
-    """A step of task distillation; the student is in `initialize`."""
+    """Return the config of a step of task distillation; the student is in `initialize`."""
     if not folder:
         raise ValueError(
             f"configs/tinybert.py:{step} lacks its teacher: give the folder of a fine-tuned "
@@ -120,7 +121,7 @@ def _task(step: str, folder: str) -> ml_collections.ConfigDict:
 
 
 def _read_as(config: ml_collections.ConfigDict, teacher: Source) -> None:
-    """Take the data of the teacher's run, if its folder has a run."""
+    """Copy the data settings of the teacher's run, if its folder is a run."""
     data = data_settings(teacher)
     for name in ("module", "settings", "task", "objective_settings", "lengths", "batch_size"):
         if name in data:

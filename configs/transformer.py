@@ -11,7 +11,7 @@ Sizes: `demo`, `base`, `big`, and the rows of table 3, named by their letter and
 `a_heads_1`, `a_heads_4`, `a_heads_16`, `a_heads_32`, `b_keys_16`, `b_keys_32`, `c_layers_2`,
 `c_layers_4`, `c_layers_8`, `c_model_256`, `c_model_1024`, `c_ff_1024`, `c_ff_4096`,
 `d_dropout_0.0`, `d_dropout_0.2`, `d_smoothing_0.0`, `d_smoothing_0.2`, `e_learned_positions`.
-Your own sentences: data/parallel_text.py.
+data/parallel_text.py reads your own sentence pairs.
 
 | Vaswani et al. 2017 | base | big | here |
 |---|---|---|---|
@@ -30,10 +30,10 @@ Your own sentences: data/parallel_text.py.
 A step took 0.4 s for base and 1.0 s for big, so that 10 minutes are 1,500 and 600 steps. The paper
 does not describe its tokenization for BLEU; sacreBLEU's tokenization differs.
 
-The demo translates sentences from a small grammar (data/tiny_german.py) after some minutes on
-2 free CPU cores. Expect BLEU 100 on held-out sentences and a loss without smoothing of 0.05 nats
-from the mean of 5 checkpoints (0.08 from the last alone), where the unigram entropy of the targets
-is 4.19; --examples shows some translations:
+The demo translates sentences from a small grammar (data/tiny_german.py) after a few minutes on 2
+free CPU cores. Expect BLEU 100 on held-out sentences and a loss without smoothing of 0.05 nats with
+the mean of 5 checkpoints, or 0.08 with only the last; the unigram entropy of the targets is 4.19.
+--examples shows some translations:
 
     python -m t5x_like.vocabulary --data=data/tiny_german.py --size=190 \
         --limit_chars=500000 --output=runs/transformer_demo/vocabulary.model
@@ -51,7 +51,7 @@ _SMOOTHING = {"d_smoothing_0.0": 0.0, "d_smoothing_0.2": 0.2}
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     sizes = SIZES | dict.fromkeys(_SMOOTHING, SIZES["base"])

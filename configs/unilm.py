@@ -4,7 +4,7 @@ r"""UniLM, pretrained by masked tokens under four attention masks, and fine-tune
         --config.data.vocabulary=bert-large-cased/vocab.txt --config.initialize=bert-large-cased
 
 Sizes: `demo`, `base`, `large`, and `generation`, which fine-tunes `large`. `base` and `large`
-follow the paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia and the BooksCorpus:
+follow the paper (Dong et al. 2019, section 2.4), on C4 instead of Wikipedia and the BooksCorpus:
 
 | section 2.4 | here |
 |---|---|
@@ -28,7 +28,7 @@ follow the paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia an
 
 | sections 2.5 and 3.1 | here |
 |---|---|
-| the sequence-to-sequence attention mask alone | data.objective=masked_targets |
+| only the sequence-to-sequence attention mask | data.objective=masked_targets |
 | 70% of the target masked, its end-of-sequence token too | data.objective_settings |
 | 64 pairs of 256 tokens, of the source 192 | data.batch_size, data.lengths, target_length |
 | 30 epochs of 3.8M pairs, 3e-5 | train.steps, optimizer |
@@ -36,8 +36,8 @@ follow the paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia an
 | 5 beams, no trigram twice | decode |
 
 The demo learns on documentation strings in minutes on 2 CPU cores. Expect a held-out loss of masked
-tokens of 4.93 nats, where the unigram entropy of the targets is 5.49, and an accuracy of 61% in
-next-sentence prediction. It does not yet generate readable text.
+tokens of 4.93 nats (unigram entropy of the targets: 5.49), and an accuracy of 61% in next-sentence
+prediction. It does not yet generate readable text.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/unilm_demo/vocab.txt
@@ -50,7 +50,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "large") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     if size == "generation":
@@ -79,7 +79,7 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
 def _generation() -> ml_collections.ConfigDict:
     config = get_config("large")
     config.workdir = "runs/unilm_generation"
-    config.model.head = "masked_lm"  # a pair has no label to predict
+    config.model.head = "masked_lm"  # a pair has no next-sentence label
     config.loss.label_smoothing = 0.1
     recipes.text_pairs(config)
     config.data.objective = "masked_targets"
@@ -97,7 +97,7 @@ def _demo() -> ml_collections.ConfigDict:
         get_config("base"),
         vocabulary="runs/unilm_demo/vocab.txt",
         positions=64,
-        sep_id=3,  # where t5x_like.vocabulary puts the special tokens
+        sep_id=3,  # the ids that t5x_like.vocabulary gives the special tokens
         mask_id=4,
     )
     config.data.lengths = {"inputs": 64}

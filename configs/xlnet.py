@@ -1,12 +1,12 @@
-"""XLNet, pretrained on tokens in a random order, with a memory of the text before.
+"""XLNet, pretrained by permutation language modeling, with a memory of the preceding text.
 
     python -m t5x_like.train --config=configs/xlnet.py:base --config.workdir=runs/xlnet_base \
         --config.data.vocabulary=FILE
 
-where FILE is a vocabulary with [CLS], [SEP] and [MASK], of 32,000 pieces as XLNet's.
+where FILE is a vocabulary with [CLS], [SEP] and [MASK]; XLNet's has 32,000 pieces.
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Yang et al. 2019, section 3.1 and
-appendix A.4.1) and the released code (github.com/zihangdai/xlnet), on C4 in place of its corpora:
+appendix A.4.1) and the released code (github.com/zihangdai/xlnet), on C4 instead of its corpora:
 
 | appendix A.4.1 | large | here |
 |---|---|---|
@@ -21,7 +21,7 @@ appendix A.4.1) and the released code (github.com/zihangdai/xlnet), on C4 in pla
 | memory, reused tokens (the code) | 384, 256 | model.memory, data.objective_settings.reuse |
 
 Each row of a batch is a shard of the data, read in order (`data.continue_rows`), so that the data
-need as many documents as a batch has rows.
+needs at least as many documents as a batch has rows.
 
 The ablation of the paper (table 6), from the same file:
 
@@ -29,8 +29,8 @@ The ablation of the paper (table 6), from the same file:
     --config.data.objective_settings.form=tail
     --config.data.objective_settings.backward=0.0
 
-The demo learns on documentation strings in minutes on 2 CPU cores. Expect a held-out loss of
-3.87 nats at the end, where the unigram entropy of the targets is 5.56:
+The demo learns on documentation strings in minutes on 2 CPU cores. Expect a held-out loss of 3.87
+nats at the end (unigram entropy of the targets: 5.56):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/xlnet_demo/vocab.txt
@@ -44,7 +44,7 @@ from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("xlnet", size)

@@ -1,1 +1,1 @@
-"""Where a run takes place: what starts it on rented or shared machines."""
+"""Scripts that start runs on rented or shared machines, and serve models."""

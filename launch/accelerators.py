@@ -5,8 +5,8 @@
 Sources: https://cloud.google.com/tpu/docs/runtimes (software versions),
 https://cloud.google.com/tpu/docs/v5e and its sisters v4, v5p, v6e (types and topologies),
 https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (GKE's names),
-https://github.com/AI-Hypercomputer/xpk, core/system_characteristics.py (all of these together).
-`gcloud compute tpus accelerator-types list --zone=ZONE` lists what a zone has.
+https://github.com/AI-Hypercomputer/xpk, core/system_characteristics.py (all of this together).
+`gcloud compute tpus accelerator-types list --zone=ZONE` lists the types in a zone.
 """
 
 import dataclasses
@@ -17,14 +17,14 @@ import sys
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """Chips joined by their own network, and the machines that hold them.
+    """Chips joined by a dedicated network, and the machines that hold them.
 
     Attributes:
         type: Cloud TPU's accelerator type, such as `v5litepod-16`.
         runtime_version: the software that Cloud TPU puts on its machines.
         topology: how the chips are joined, such as `4x4`.
-        chips: how many there are.
-        chips_per_host: how many of them a machine holds; each machine runs one process.
+        chips: the number of chips.
+        chips_per_host: chips per machine; each machine runs one process.
         gke_accelerator: GKE's label of the nodes.
         machine_type: Compute Engine's name of the machines.
     """
@@ -48,11 +48,11 @@ class _Generation:
     """The properties that all slices of a generation of chips share."""
 
     name: str
-    named_by: int  # what the number in a type counts, per chip: TensorCores on v4 and v5p
+    named_by: int  # the number in a type's name per chip: it counts TensorCores on v4 and v5p
     runtime_version: str
     gke_accelerator: str
     machine: str
-    one_host: int  # the most chips that one machine holds; several machines hold four each
+    one_host: int  # maximum chips of a single machine; if there are several, each holds four
     topologies: str
 
     def slices(self) -> list[Slice]:
@@ -90,15 +90,15 @@ SLICES = {one.type: one for generation in _GENERATIONS for one in generation.sli
 
 
 def choose(accelerator_type: str) -> Slice:
-    """The slice of that type.
+    """Return the slice of an accelerator type.
 
     Raises:
-        ValueError: there is none; the message has the nearest and all of that generation.
+        ValueError: the type does not exist; the message lists the nearest type and its generation.
     """
     if accelerator_type in SLICES:
         return SLICES[accelerator_type]
-    # Not t5x_like.names: a machine that only launches needs Python and nothing installed.
-    spelled = accelerator_type.replace("v5e", "v5litepod")  # what the documentation calls it
+    # Without t5x_like.names: a machine that only launches runs needs nothing but Python.
+    spelled = accelerator_type.replace("v5e", "v5litepod")  # the documentation's name
     near = difflib.get_close_matches(spelled, SLICES, n=1, cutoff=0.0)[0]
     generation = near.split("-")[0]
     allowed = [name for name in SLICES if name.split("-")[0] == generation]

@@ -1,14 +1,14 @@
-r"""Prints the manifest of a run on GKE's TPUs, a JobSet: one pod on each host of a slice.
+r"""Print the manifest of a run on GKE's TPUs, a JobSet with one pod on each host of a slice.
 
     python -m launch.gke t5-base --type=v5litepod-16 --spot \
         --image=us-west4-docker.pkg.dev/PROJECT/t5x-like/t5x-like:1 --service-account=t5x-like \
         -- python -m t5x_like.train --config=configs/t5.py:base \
         --config.workdir=/gcs/BUCKET/runs/t5_base  | kubectl apply -f -
 
-It runs nothing. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts; a
-path gs://... needs no mount. When a pod fails or its host is preempted all pods start again, and
-the same command resumes from its checkpoint; preemptions do not count as failures. A loss that is
-not finite (exit status 3) fails the JobSet at once. docs/launching.md explains it step by step.
+It only prints. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts; a
+path gs://... needs no mount. If a pod fails or its host is preempted, all pods start again, and the
+same command resumes from its checkpoint; preemptions do not count as failures. A loss that is not
+finite (exit status 3) fails the JobSet at once. docs/launching.md explains each step.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus (node labels, google.com/tpu),
 https://jobset.sigs.k8s.io/docs/tasks/failure_policy (JobSet, and its rules for failed jobs; their
@@ -28,15 +28,15 @@ import yaml
 from launch import accelerators
 from launch.accelerators import Slice
 
-NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # the pods' names add to it, to 63 at most
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # pods' names add to it, up to 63
 BUCKET = re.compile(r"/gcs/([a-z0-9][a-z0-9._-]*)")
-PLACE = re.compile(r"(/gcs/|gs://)[^/]+")  # where a workdir outlives its pods
-NONFINITE = 3  # train's exit status for a loss that is not finite, as it would be again
-STOPPED = 143  # that of launch/worker.sh for a command that a signal has stopped
+PLACE = re.compile(r"(/gcs/|gs://)[^/]+")  # folders in which a workdir outlives its pods
+NONFINITE = 3  # train's exit status for a loss that is not finite; a restart would not help
+STOPPED = 143  # exit status of launch/worker.sh for a command stopped by a signal
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, with status 2."""
+    """An argument parser whose errors print one line and exit with status 2."""
 
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"error: {message}\n")
@@ -53,22 +53,22 @@ def manifest(
     spot: bool = False,
     restarts: int = 20,
 ) -> dict[str, Any]:
-    """The JobSet that runs the command on every host of a slice.
+    """Return the JobSet that runs the command on every host of a slice.
 
     Args:
         name: the JobSet's name.
         slice_: the TPU slice.
-        image: of the container, which launch/Dockerfile builds.
-        command: what each host runs.
+        image: the container's image, which launch/Dockerfile builds.
+        command: the command that each host runs.
         service_account: Kubernetes' name of the account that may use the buckets.
         spot: whether the hosts may be preempted.
-        restarts: how often all pods start again after one has failed; preemptions do not count.
+        restarts: how often all pods start again after a failure; preemptions do not count.
     """
     job = {
         "parallelism": slice_.hosts,
         "completions": slice_.hosts,
         "completionMode": "Indexed",
-        "backoffLimit": 0,  # a pod alone cannot come back to its slice: the JobSet restarts all
+        "backoffLimit": 0,  # a single pod cannot rejoin its slice: the JobSet restarts all pods
         "podFailurePolicy": {"rules": _job_rules()},
         "template": _pod(
             slice_, image=image, command=command, service_account=service_account, spot=spot
@@ -79,7 +79,7 @@ def manifest(
         "kind": "JobSet",
         "metadata": {
             "name": name,
-            # A node pool is a slice: all pods of a job on the same.
+            # A node pool is a slice: all pods of a job must be on the same node pool.
             "annotations": {
                 "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
             },
@@ -87,7 +87,7 @@ def manifest(
         "spec": {
             "failurePolicy": {
                 "maxRestarts": restarts,
-                # The pods that are left hold their chips until they are deleted.
+                # Remaining pods hold their chips until they are deleted.
                 "restartStrategy": "BlockingRecreate",
                 "rules": _jobset_rules(),
             },
@@ -97,18 +97,18 @@ def manifest(
 
 
 def _job_rules() -> list[dict[str, Any]]:
-    """What lets the job fail with the reason PodFailurePolicy, for which the JobSet has rules."""
+    """Return rules that fail the job with the reason PodFailurePolicy, for the JobSet's rules."""
     return [
         {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [NONFINITE]}},
-        # A pod whose host is preempted, drained or repaired. Kubernetes marks it, and its command
-        # gets a signal before; either may be all that the job's controller sees.
+        # A pod whose host is preempted, drained or repaired gets a condition from Kubernetes, and
+        # before it its command gets a signal; the job's controller may see only one of the two.
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [STOPPED]}},
     ]
 
 
 def _jobset_rules() -> list[dict[str, Any]]:
-    """What follows from a failed job, by the first rule that fits; else a restart that counts."""
+    """Return the rules for a failed job; if none fits, all pods restart, which counts."""
     reasons = ["PodFailurePolicy"]
     return [
         {
@@ -137,7 +137,7 @@ def _pod(
     container = {
         "name": "t5x-like",
         "image": image,
-        # It hands SIGTERM on to the command, which saves, and then does not end in success.
+        # It forwards SIGTERM to the command, which saves, and then exits with a failure status.
         "command": ["bash", "launch/worker.sh", "run", *command],
         "env": [{"name": "JAX_NUM_PROCESSES", "value": "auto"}],
         "resources": {"limits": {"google.com/tpu": slice_.chips_per_host}},
@@ -151,7 +151,7 @@ def _pod(
             "restartPolicy": "Never",
             "serviceAccountName": service_account,
             "nodeSelector": selector | ({"cloud.google.com/gke-spot": "true"} if spot else {}),
-            "terminationGracePeriodSeconds": 300,  # to save in; a spot host gives far less
+            "terminationGracePeriodSeconds": 300,  # time to save; a spot host gives far less
             "containers": [container],
             "volumes": [_volume(name, bucket=bucket) for name, bucket in buckets.items()],
         },
@@ -159,7 +159,7 @@ def _pod(
 
 
 def _volume(name: str, *, bucket: str) -> dict[str, Any]:
-    # All hosts write parts of one checkpoint, so none may remember what a folder held.
+    # All hosts write parts of one checkpoint, so that no host may cache a folder's contents.
     fresh = "implicit-dirs,metadata-cache:ttl-secs:0,metadata-cache:negative-ttl-secs:0"
     attributes = {"bucketName": bucket, "mountOptions": fresh}
     return {
@@ -169,7 +169,7 @@ def _volume(name: str, *, bucket: str) -> dict[str, Any]:
 
 
 def node_pool(name: str, *, slice_: Slice, spot: bool) -> str:
-    """The command that makes a node pool on which the manifest's pods find a place."""
+    """Return the command that makes a node pool on which the manifest's pods can be scheduled."""
     words = [
         f"gcloud container node-pools create {name} --cluster=CLUSTER --location=LOCATION",
         f"--node-locations=ZONE --machine-type={slice_.machine_type} --num-nodes={slice_.hosts}",
@@ -199,7 +199,7 @@ def _check(name: str, *, command: Sequence[str], restarts: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints the manifest, below the commands that go before it and after it."""
+    """Print the manifest, after comments with its cost and the command for its node pool."""
     words = list(arguments)
     cut = words.index("--") if "--" in words else len(words)
     command = words[cut + 1 :]

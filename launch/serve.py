@@ -1,14 +1,14 @@
-"""Serve an exported model over HTTP: an example that needs JAX and safetensors alone.
+"""Serve an exported model over HTTP: an example that needs only JAX and safetensors.
 
     python -m t5x_like.convert --from=FOLDER --to=exported --format=stablehlo
     python launch/serve.py exported 8000
     curl -d '{"tokens": [[15496, 11]], "new": 20}' localhost:8000
 
-It decodes greedily after prompts of token ids; copy it and the folder to any machine. Prompts are
-padded to a multiple of 64 tokens where the positions have room, so that few shapes compile. Of the
-generation settings it applies start, end and padding; when it starts it lists the others that the
-folder has. It listens on 127.0.0.1, and refuses what a page of another site asks for: a browser
-sends the names of that site (Host, Origin).
+It decodes greedily after prompts of token ids. Copy it and the folder to any machine. Prompts are
+padded to a multiple of 64 tokens if there are enough positions, so that few shapes are compiled. Of
+the generation settings it applies only start, end and padding; at the start it lists the others
+that the folder has. It listens on 127.0.0.1, and refuses requests of pages of other sites, which it
+recognizes by the headers Host and Origin.
 """
 
 import json
@@ -24,7 +24,7 @@ import jax.export
 import numpy as np
 from safetensors.flax import load_file
 
-# What the generation settings are where greedy decoding changes nothing.
+# Values of generation settings with which greedy decoding is unaffected.
 PLAIN = {
     **{"num_beams": 1, "do_sample": False, "num_return_sequences": 1},
     **{"min_length": 0, "min_new_tokens": None, "no_repeat_ngram_size": 0},
@@ -33,13 +33,13 @@ PLAIN = {
 
 
 ADDRESS = "127.0.0.1"
-MOST_BYTES = 1_000_000  # of a request
+MOST_BYTES = 1_000_000  # maximum size of a request
 MOST_ROWS, MOST_NEW = 64, 1024
-SECONDS = 10.0  # for the whole body of a request, and for each wait
+SECONDS = 10.0  # limit for the body of a request, and for each read
 
 
 class RefusedError(Exception):
-    """A request that is not answered: the status of HTTP, and the reason in a line."""
+    """A request is refused, with an HTTP status and a reason in one line."""
 
     def __init__(self, status: int, reason: str):
         super().__init__(reason)
@@ -47,12 +47,12 @@ class RefusedError(Exception):
 
 
 def not_applied(generation: dict[str, Any]) -> list[str]:
-    """The settings that would change the tokens, and that this example does not apply."""
+    """Return the settings that would change the tokens, but that this example does not apply."""
     return [f"{name}={generation[name]}" for name in PLAIN if generation[name] != PLAIN[name]]
 
 
 class Model:
-    """The programs of a folder and their parameters."""
+    """The exported programs of a folder and their parameters."""
 
     def __init__(self, folder: pathlib.Path):
         self.about = json.loads((folder / "program.json").read_text())
@@ -63,16 +63,16 @@ class Model:
             self.run[name] = jax.jit(jax.export.deserialize(program).call)
 
     def generate(self, prompts: list[list[int]], *, new: int) -> list[list[int]]:
-        """Continue each prompt by at most `new` tokens; the end token is the last one.
+        """Continue each prompt by at most `new` tokens, ending with the end token.
 
         Raises:
-            ValueError: a prompt and its new tokens are more than the model has positions.
+            ValueError: a prompt and its new tokens exceed the model's positions.
         """
         settings, encodes = self.about["generation"], self._encodes
         length = self._padded(max(map(len, prompts)), new=new)
         ids = np.full((len(prompts), length), settings["pad_token_id"], np.int32)
         mask = np.zeros_like(ids)
-        for row, prompt in enumerate(prompts):  # the last token of a decoder's prompt comes last
+        for row, prompt in enumerate(prompts):  # a decoder's prompts are padded on the left
             place = slice(len(prompt)) if encodes else slice(length - len(prompt), length)
             ids[row, place], mask[row, place] = prompt, 1
         given: dict[str, np.ndarray] = {"input_ids": ids, "attention_mask": mask}
@@ -89,9 +89,9 @@ class Model:
         return [self._until_end(row) for row in np.stack(tokens, axis=1).tolist()]
 
     def _padded(self, longest: int, *, new: int) -> int:
-        """The length of the rows: padding may not take the positions of tokens."""
+        """Return the length of the rows, whose padding may not take up positions of tokens."""
         most = self.about["positions"] or sys.maxsize
-        prompt = 1 if self._encodes else longest  # of the decoder
+        prompt = 1 if self._encodes else longest  # tokens of the decoder's prompt
         if max(longest, prompt + new) > most:
             raise ValueError(
                 f"a prompt of {longest} tokens and {new} new ones: the model has {most} positions"
@@ -110,10 +110,10 @@ class Model:
 
 
 class Server(ThreadingHTTPServer):
-    """A thread for each connection; a client that leaves prints nothing."""
+    """Serves each connection in a thread; a client that disconnects prints no traceback."""
 
     def handle_error(self, *connection: Any) -> None:
-        """Print an error that is not the connection's."""
+        """Print an error unless the connection caused it."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(*connection)
 
@@ -122,11 +122,11 @@ class Handler(BaseHTTPRequestHandler):
     """Answers {"tokens": [[...], ...], "new": N} with {"tokens": [[...], ...]}."""
 
     model: Model
-    lock = threading.Lock()  # one request computes at a time
-    timeout = SECONDS  # of a connection that sends nothing
+    lock = threading.Lock()  # requests are computed one at a time
+    timeout = SECONDS  # for a connection that sends nothing
 
     def do_POST(self) -> None:
-        """Generate, or explain in one line what is wrong with the request."""
+        """Generate, or answer with a one-line error message."""
         answer: dict[str, Any]
         try:
             self._check_sender()
@@ -171,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
         return found
 
     def _read(self, asked: Any) -> tuple[list[list[int]], int]:
-        """The prompts and the number of new tokens."""
+        """Return the prompts and the number of new tokens of a request."""
         asked = asked if isinstance(asked, dict) else {}
         prompts, new = asked.get("tokens"), asked.get("new", 20)
         if type(new) is not int or not 1 <= new <= MOST_NEW:
@@ -186,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
         return prompts, new
 
     def _send(self, status: int, content: bytes) -> None:
-        self.close_connection = status != 200  # a refused body may not have been read
+        self.close_connection = status != 200  # a refused request's body may not have been read
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Run the command that the first argument names; an unknown one gives one line and status 2."""
+    """Run the command named by the first argument; an unknown name exits with status 2."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, COMMANDS))
@@ -34,7 +34,7 @@ def main() -> None:
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
-    # As `python -m`: configs and data modules import their neighbors from the working folder.
+    # As `python -m` does: configs and data modules import from the working directory.
     sys.path.insert(0, os.getcwd())
     sys.argv = sys.argv[1:]
     runpy.run_module(f"t5x_like.{arguments[0]}", run_name="__main__", alter_sys=True)

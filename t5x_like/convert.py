@@ -1,24 +1,25 @@
-"""Convert weights between Hugging Face folders, our checkpoints and T5X's, or to StableHLO.
+"""Convert weights between Hugging Face folders, t5x_like and T5X checkpoints, or to StableHLO.
 
     python -m t5x_like.convert --from=FOLDER --to=FOLDER
         [--format=hf|t5x_like|t5x|t5x_training|stablehlo] [--dtype=float32] [--system=NAME]
         [--average=5] [--sizes=batch=8,length=128] [--gin=FILE --gin.NAME=VALUE]
 
---from names a Hugging Face folder with config.json and model.safetensors or its shards, one of our
-checkpoints, a run (then its newest checkpoint), or a checkpoint of T5X's T5 (docs/checkpoints.md),
-which may be written t5x:FOLDER. The output contains the parameters and the
-model's settings, but no optimizer state. --system names the system to read a Hugging Face folder
-as, where several systems share its model_type: `unilm` for a folder of `bert`. --average=N averages
-the newest N checkpoints of a run.
+--from names a Hugging Face folder (config.json and model.safetensors or its shards), one of our
+checkpoints, a run (its newest checkpoint is read), or a checkpoint of T5X's T5
+(docs/checkpoints.md), which may be written t5x:FOLDER. The output contains the parameters and the
+model's settings, but no optimizer state. --system names the system that a Hugging Face folder is
+read as, if several share its model_type: `unilm` for a folder of `bert`. --average=N averages the
+newest N checkpoints of a run.
 
---gin=FILE names the gin file of a T5X checkpoint's network: the settings that are not in the
-checkpoint (the dropout) are taken from it, and all others must be those of the checkpoint.
+--gin=FILE names the gin file of a T5X checkpoint's network. Settings that the checkpoint lacks (the
+dropout rate) are read from it, and all others must equal the checkpoint's.
 
---format=t5x_training writes the newest checkpoint of a run with adamw for T5X to go on with: the
-parameters, the step and Adam's moments (docs/checkpoints.md).
+--format=t5x_training writes the newest checkpoint of a run with adamw, so that T5X can continue the
+training: the parameters, the step and Adam's moments (docs/checkpoints.md).
 
 --format=stablehlo writes programs that JAX runs without this package (docs/serving.md). Their batch
-and lengths are open; --sizes fixes those of a network that cannot run with open ones.
+size and lengths are symbolic; --sizes fixes them, for a network that cannot run with symbolic
+sizes.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class _Weights:
-    """A train state with only the fields that a checkpoint needs."""
+    """The part of a train state that a checkpoint of weights needs."""
 
     params: Any
     step: Any
@@ -60,17 +61,17 @@ def convert(
     """Read a model in any of the formats and write it to an empty or new folder.
 
     Args:
-        form: the format to write: `hf`, `t5x_like` or `t5x` for a checkpoint of step 0,
-            `t5x_training` for one with the step and the optimizer's state, or `stablehlo` for
-            programs.
+        form: the format to write: `hf`; `t5x_like` or `t5x`, a checkpoint of step 0;
+            `t5x_training`, one with the step and the optimizer state; or `stablehlo`, programs.
         dtype: the dtype of the written parameters, `float32` or `bfloat16`.
         system, average: see `from_pretrained`.
-        sizes: of programs, such as "batch=8,length=128"; those that are not named stay open.
-        described: gin files of the network.
+        sizes: fixed sizes of programs, such as "batch=8,length=128"; the others stay symbolic.
+        described: bindings of the network's gin files.
 
     Raises:
-        ValueError: a flag is wrong, the source contains no model or another one than the gin files
-            describe, the target is not empty, or the format has no such network or optimizer.
+        ValueError: a flag is wrong, the source contains no model or not the one that the gin files
+            describe, the target is not empty, or the format does not support the network or
+            optimizer.
     """
     write = choose("--format", form, {**FORMATS, _TRAINING: _write_t5x})
     if sizes:
@@ -96,10 +97,10 @@ def convert(
 
 
 def _described_settings(bindings: "Bindings", source: pathlib.Path) -> dict[str, Any]:
-    """The settings in gin files that the folder of a model does not have.
+    """Return the settings of the gin files that the weights do not determine (the dropout rate).
 
     Raises:
-        ValueError: the other settings differ.
+        ValueError: another setting differs from the folder's.
     """
     from t5x_like.experiment import t5x_runs
     from t5x_like.pretrained.weight_source import open_source
@@ -140,7 +141,7 @@ def _write_t5x(model: "Pretrained", target: pathlib.Path) -> None:
 
 
 def _convert_training(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Write the newest checkpoint of a run as one of T5X, with its step and optimizer state."""
+    """Write the newest checkpoint of a run in T5X's format, with step and optimizer state."""
     from t5x_like import checkpoints, config, paths
     from t5x_like.config.run_settings import MeshSettings
     from t5x_like.experiment import model_side, optimizer_state
@@ -151,7 +152,7 @@ def _convert_training(source: pathlib.Path, target: pathlib.Path) -> None:
     if "data_shards" not in stored:
         raise ValueError(f"--format={_TRAINING}: {source} has converted weights, and no run")
     of_run = Run(config.of_stored(stored["config"]))
-    model = model_side.build(of_run.replace(mesh=MeshSettings()))  # of this machine
+    model = model_side.build(of_run.replace(mesh=MeshSettings()))  # the mesh of this machine
     optimizer_state.check_written(model.shapes, settings=of_run.settings)
     newest = checkpoints.newest_intact(folder)
     state, _ = checkpoints.restore_state(newest, model.abstract_state)
@@ -167,7 +168,7 @@ def _write_programs(
 
 
 def _parsed(sizes: str) -> dict[str, int]:
-    """The sizes in "batch=8,length=128"."""
+    """Parse sizes written "batch=8,length=128"."""
     found = re.fullmatch(r"\w+=[1-9]\d*(,\w+=[1-9]\d*)*", sizes)
     if not found:
         raise ValueError(f"--sizes={sizes!r} must be written batch=8,length=128")
@@ -181,11 +182,11 @@ FORMATS: dict[str, Callable[["Pretrained", pathlib.Path], None]] = {
     "t5x": _write_t5x,
     "stablehlo": _write_programs,
 }
-_TRAINING = "t5x_training"  # of the whole state of a run, and not of a model
-# Settings that no array shows. The dtype of the computation is no property of the weights.
+_TRAINING = "t5x_training"  # writes the whole state of a run, not a model
+# Settings that cannot be read off the weights.
 _NOT_IN_WEIGHTS = ("dropout", "dtype")
-# The sizes of programs that may be fixed; slots are those of the key-value cache, for a prompt and
-# its continuation.
+# The sizes of programs that may be fixed; `slots`: positions in the key-value cache, for a prompt
+# and its continuation.
 _SIZES = {name: name for name in ("batch", "length", "target_length", "slots")}
 
 

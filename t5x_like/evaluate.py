@@ -3,31 +3,32 @@ r"""Evaluate a checkpoint on all evaluation tasks of a config.
     python -m t5x_like.evaluate --config=configs/t5.py:small --config.workdir=runs/small \
         --config.evaluate.batches=0 --checkpoint=runs/small/checkpoints/5000
 
-Without --checkpoint it is the newest of the workdir; with --average=N the parameters are the mean
-of the newest N checkpoints. The numbers go to the terminal and as JSON to --output (by default
-WORKDIR/evaluation.json), those of a measure under its name: `documents/bits_per_byte`, with the 95%
-bootstrap interval over examples.
+Without --checkpoint the newest checkpoint of the workdir is evaluated; with --average=N the mean of
+the parameters of the newest N. The numbers are printed and written as JSON to --output (by default
+WORKDIR/evaluation.json). Each is named after its measure, such as `documents/bits_per_byte`, and
+has the 95% bootstrap interval over examples.
 
-Every run has its held-out loss, with the unigram entropy of the targets beside it; a head for
-labelled text also has metrics of its predictions (`predictions`: accuracy, Matthews correlation,
+Every run reports its held-out loss beside the unigram entropy of the targets. A head for labelled
+text also reports metrics of its predictions (`predictions`: accuracy, Matthews correlation,
 Pearson, entity F1, ...), question answering exact match and F1 (`squad`), a language model bits per
-byte of whole documents (`documents`), translation BLEU (`translation`), and text to text exact
-match and F1 of words (`generation`). All but the loss read as many rows as `evaluate.batches`
-batches have (docs/metrics.md).
+byte of whole documents (`documents`), translation BLEU (`translation`), and text-to-text tasks
+exact match and word F1 (`generation`). All but the loss read as many rows as there are in
+`evaluate.batches` batches (docs/metrics.md).
 
-`evaluate.measures` in the config replaces these: the last word of texts, one of several choices,
-prompts with examples (docs/evaluation.md). It evaluates runs, checkpoints and Hugging Face folders:
+`evaluate.measures` in the config replaces these defaults: predicting the last word of texts,
+choosing among several answers, prompts with examples (docs/evaluation.md). Runs, checkpoints and
+Hugging Face folders can be evaluated:
 
     python -m t5x_like.evaluate --config=configs/pretrained.py:last_word \
         --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
 
-With --ensemble=runs/a,runs/b the logits of several models that generate are averaged, and the
-probabilities of several with heads.
+--ensemble=runs/a,runs/b averages the logits of several generating models, or the probabilities of
+several models with heads.
 
-With --submission=FOLDER the predictions for the hidden test rows of GLUE's or SuperGLUE's tasks are
-written as the files that their servers take.
+--submission=FOLDER writes the predictions for the hidden test rows of GLUE's or SuperGLUE's tasks
+as the files that their servers accept.
 
-With --harness the tasks of the package lm-eval are run in place of the config's measures:
+--harness runs tasks of the package lm-eval instead of the config's measures:
 
     python -m t5x_like.evaluate --config=configs/pretrained.py --config.initialize=FOLDER \
         --harness=hellaswag,piqa
@@ -78,7 +79,7 @@ from t5x_like.pretrained.weight_source import open_source
 
 @processes.ending_together()
 def main(settings: RunSettings) -> None:
-    """Run the command; a mistake is one line and exit status 2."""
+    """Run the command; a mistake prints one line and exits with status 2."""
     partitioning.connect_processes()
     if flags.FLAGS.harness:
         _run_harness(settings)
@@ -123,7 +124,7 @@ def evaluate(run: Run) -> None:
 
 
 def _submit(run: Run) -> None:
-    """Write the predictions for hidden test rows."""
+    """Write the predictions for the hidden test rows of benchmarks."""
     folder = pathlib.Path(flags.FLAGS.submission)
     with one_line_errors():
         command_line.check_folder("--submission", folder)
@@ -141,11 +142,11 @@ def _submit(run: Run) -> None:
 
 
 def _run_harness(settings: RunSettings) -> None:
-    """Run tasks of lm-eval on the model, and write their numbers."""
+    """Run tasks of lm-eval on the model and write their metrics."""
     given = flags.FLAGS
     tasks = [task for task in given.harness.split(",") if task]
     with one_line_errors():
-        manager = harness.check_tasks(tasks, folder=given.harness_folder)  # which is quick
+        manager = harness.check_tasks(tasks, folder=given.harness_folder)  # before loading
         run = completion.complete(Run(settings))
         output = _output(run.settings.workdir)
         command_line.check_file("--output", output)
@@ -164,10 +165,7 @@ def _run_harness(settings: RunSettings) -> None:
 
 
 def _model(settings: RunSettings) -> tuple[Pretrained, dict[str, Any]]:
-    """The model, and the metadata of its run (`Source.run`).
-
-    In a run of several tasks it has all heads.
-    """
+    """Load the model, with the heads of all tasks, and the metadata of its run (`Source.run`)."""
     given = flags.FLAGS
     mesh = partitioning.make_mesh(dataclasses.asdict(settings.mesh))
     partitioning.check_batch(settings.data.batch_size, mesh.shape)
@@ -184,7 +182,7 @@ def _model(settings: RunSettings) -> tuple[Pretrained, dict[str, Any]]:
 
 
 def _check_vocabulary(run: Mapping[str, Any], name: str) -> None:
-    """Check that the run was trained with this vocabulary, if it is known."""
+    """Check that the run was trained with this vocabulary, if its fingerprint is known."""
     if before := run.get("fingerprints"):
         digest = vocabularies.load(name).digest
         fingerprints.check_vocabulary(before, digest, vocabulary=name)
@@ -200,7 +198,7 @@ def _measures(part: Part, task: str) -> dict[str, Measure]:
 def _measure(
     chosen: Mapping[str, Measure], resources: Resources, task: str
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """The numbers of all measures, and what the model predicts for the rows."""
+    """Return the numbers of all measures, and the model's predictions for the rows."""
     results: dict[str, float] = {}
     predictions: list[dict[str, Any]] = []
     for name, measure in chosen.items():
@@ -221,12 +219,12 @@ def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.
 
 
 def _output(workdir: str) -> pathlib.Path:
-    """The file for the numbers."""
+    """Return the path of the JSON file for the numbers."""
     return paths.path(flags.FLAGS.output or paths.path(workdir) / "evaluation.json")
 
 
 def _write_predictions(predictions: Sequence[Mapping[str, Any]], name: str) -> None:
-    """Write a line of JSON for each row, where `evaluate.predictions` names a file."""
+    """Write a line of JSON for each row, if `evaluate.predictions` names a file."""
     if not name:
         return
     path = paths.path(name)

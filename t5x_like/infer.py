@@ -7,26 +7,28 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
     python -m t5x_like.infer --config=configs/run.py:runs/gpt2_demo --interactive
     python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --input=-
 
-Input is a text file or .jsonl (field `inputs`, or `text`), or - for standard input; output lines
-have `inputs` and `prediction`, and with --log_probs the generated `tokens` and the natural log p of
-each. A language model continues its input, and reads as many of its last tokens as
-`decode.max_new_tokens` leaves room for; how many were cut, and by how much, is a line at the end on
-standard error. With --stream the answers appear on the terminal token by
-token, and not as JSON. --interactive reads prompts from the terminal, and shows the five likeliest
-next tokens under each text (interactive.py); a model whose data has a chat template
-(`data.settings.template`, data/preference_files.py) keeps a conversation there. Both are greedy, or
-sample with `decode.do_sample`, where the config asks for beam search. With settings in `dialog`
---interactive talks with a dialog model, which ranks candidates (configs/lamda_dialogs.py).
+Input is a text file, a .jsonl file (field `inputs` or `text`), or - for standard input. Output
+lines have `inputs` and `prediction`, and with --log_probs the generated `tokens` and the natural
+log probability of each. A language model continues its input. It reads only as many of the last
+tokens as `decode.max_new_tokens` leaves room for; a line on standard error at the end reports how
+many inputs were truncated, and by how much. --stream prints the answers on the terminal token by
+token, instead of JSON. --interactive reads prompts from the terminal, and shows the five most
+likely next tokens under each text (interactive.py); a model whose data has a chat template
+(`data.settings.template`, data/preference_files.py) holds a conversation instead. Both decode
+greedily even if the config asks for beam search, or sample with `decode.do_sample`. With settings
+in `dialog`, --interactive talks with a dialog model, which ranks candidate responses
+(configs/lamda_dialogs.py).
 
-With --examples=N instead, N held-out examples of the config's task are shown with what the model
-predicts beside the original: the spans of a text with blanks, each right or wrong, or of a language
-model's rows the second half. The share of spans filled exactly is that of at least 64 examples.
+--examples=N instead shows N held-out examples of the config's task, with the model's prediction
+beside the original: the spans of a text with blanks, each marked right or wrong, or the second half
+of a language model's rows. The share of spans filled exactly is computed over at least 64 examples.
 
-In a run of several tasks --task=NAME chooses the task, with its head, its data and its `decode`.
+In a run with several tasks --task=NAME chooses the task, with its head, data and `decode` settings.
 
-An encoder predicts what its head is for (predictions.py): the tokens [MASK] of a text, a class, a
-number, a tag for each word or an answer. Its .jsonl has the fields of data/labelled_files.py
-without the label; a line of text is `text_a`, or the `words` of a tagger.
+An encoder predicts what its head was trained for (predictions.py): the [MASK] tokens of a text, a
+class, a number, a tag for each word, or an answer. Its .jsonl input has the fields described in
+data/labelled_files.py, except the label; a line of plain text is read as `text_a`, or as `words`
+for a tagger.
 
     echo "The [MASK] sat on the mat." | python -m t5x_like.infer --config=configs/run.py:runs/bert \
         --input=-
@@ -90,12 +92,12 @@ T = TypeVar("T")
 
 Line = str | Mapping[str, Any]  # a text, or the fields of a .jsonl
 
-# The least number of examples over which the share of spans filled exactly is counted.
+# The share of spans filled exactly is computed over at least this many examples.
 _COUNTED = 64
 
 _ENDINGS = reading.with_endings((".txt", ".jsonl"))
 
-# Settings of beam search, which has no text to show before its end.
+# Settings of beam search, which has no text to show before it ends.
 _OF_BEAMS = (
     *("num_beams", "num_return_sequences"),
     *("length_penalty", "length_penalty_kind", "early_stopping"),
@@ -103,22 +105,22 @@ _OF_BEAMS = (
 
 
 def main(settings: RunSettings) -> None:
-    """Generate or predict for each input; a mistake is one line and exit status 2."""
+    """Generate or predict for each input; a mistake prints one line and exits with status 2."""
     with one_line_errors():
         _check_flags()
         infer(completion.complete(Run(settings)))
 
 
 def infer(run: Run) -> None:
-    """Do the job that the flags choose, with the model of a checkpoint.
+    """Run the mode that the flags select with the model of a checkpoint.
 
     Raises:
-        ValueError: the checkpoint, the task or a setting does not exist, or the model does
-            something else than the job needs.
+        ValueError: the checkpoint, the task or a setting does not exist, or the mode needs another
+            kind of model.
     """
     given = flags.FLAGS
     path = completion.model_folder(run.settings, checkpoint=given.checkpoint)
-    dialog = dialog_settings.read(run.settings.dialog)  # a mistake there is one before work
+    dialog = dialog_settings.read(run.settings.dialog)  # before loading: mistakes show early
     part = choose_part(run.phases[-1].parts, name=given.task)
     source = open_source(path, average=given.average)
     before = source.run.get("fingerprints", {})
@@ -158,7 +160,7 @@ def infer(run: Run) -> None:
 
 
 def _check_flags() -> None:
-    """Check the flags beside the config.
+    """Check the flags other than --config.
 
     Raises:
         ValueError: they contradict each other, or a file cannot be read or written.
@@ -184,7 +186,7 @@ def _check_flags() -> None:
 
 
 def without_beams(part: Part) -> Part:
-    """The task without beam search, unless the command line asks for it: then it is an error."""
+    """Remove beam search from the task, unless the command line sets it, an error raised later."""
     if any(word.startswith("--config.decode.num_beams=") for word in sys.argv):
         return part
     kept = {name: value for name, value in part.decode.items() if name not in _OF_BEAMS}
@@ -197,7 +199,7 @@ def talk(model: TextModel, settings: DialogSettings) -> None:
 
 
 def converse(model: TextModel, *, template: str) -> None:
-    """Read prompts from the terminal, or the turns of a conversation in a chat template."""
+    """Answer prompts from the terminal, or hold a conversation if the data has a chat template."""
     if template:
         interactive.chat(model, find_template(template), lines=sys.stdin, out=sys.stdout)
     else:
@@ -206,7 +208,7 @@ def converse(model: TextModel, *, template: str) -> None:
 
 def stream_answers(model: TextModel, file: str) -> None:
     """Type the answer to each prompt of a file, token by token."""
-    with contextlib.suppress(KeyboardInterrupt):  # what was typed stays
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C keeps the text typed so far
         for prompt in _prompts(model, file):
             interactive.type_out(model, prompt, out=sys.stdout)
 
@@ -226,7 +228,7 @@ def answer_lines(model: TextModel, file: str, output: str) -> None:
 
 
 def answer_lines_with_log_probs(model: TextModel, file: str, output: str) -> None:
-    """Write the answers with their tokens, and the natural log p of each."""
+    """Write the answers with their tokens, and the natural log probability of each token."""
     lines = _prompts(model, file)
 
     def answers() -> Iterator[dict[str, Any]]:
@@ -250,7 +252,7 @@ def _prompts(model: TextModel, file: str) -> Iterator[str]:
 
 
 def _counted(model: TextModel, texts: Iterable[str]) -> Iterator[str]:
-    """Pass texts on, and write a line at their end if some were too long as prompts."""
+    """Yield the texts, and at the end report on standard error how many prompts were truncated."""
     lost = []
     for text in texts:
         lost.append(model.cut(model.prompt(text)))
@@ -274,7 +276,7 @@ def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
 
 
 def show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> None:
-    """Show examples; of spans also how many are filled exactly, over enough examples to compare."""
+    """Show examples; for spans also the share filled exactly, over at least `_COUNTED` examples."""
     rows = data_side.rows(data.eval_batches(data.eval_tasks[0]))
     pairs = [_prompt_of(row, model) for row in itertools.islice(rows, max(count, _COUNTED))]
     texts = [model.vocabulary.decode(model.until_end(prompt)) for prompt, _ in pairs]
@@ -301,7 +303,7 @@ def show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> No
 
 
 def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[list[int], list[int]]:
-    """The prompt of an example, and the tokens after it there."""
+    """Return the prompt tokens of an example, and the original tokens that follow them."""
     written = example["decoder_loss_weights"] > 0
     targets = example["decoder_target_tokens"]
     if model.encodes:
@@ -313,7 +315,7 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
         prompt = targets[~written & (example["decoder_segment_ids"] > 0)]
     else:
         written = written & (np.cumsum(written) > np.sum(written) // 2)
-        # A row has several documents: the one in which its first half ends.
+        # A row holds several documents: keep the document in which the first half ends.
         prompt = targets[: np.argmax(written)]
         ends = [n + 1 for n, token in enumerate(prompt) if model.is_end(int(token))]
         prompt = prompt[max(ends, default=0) :]
@@ -334,7 +336,7 @@ def predict_lines(predictor: Predictor, file: str, output: str) -> None:
 
 
 def show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: int) -> None:
-    """Show held-out examples with what the model predicts for them."""
+    """Show held-out examples with the model's predictions."""
     prediction, task = predictor.prediction, data.eval_tasks[0]
     rows: Iterable[Mapping[str, Any]] = data.held_out_rows(task)
     if prediction.from_batches:
@@ -349,10 +351,10 @@ def show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: int
 
 
 def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
-    """The lines of a file, or of standard input for "-".
+    """Read the lines of a file, or of standard input for "-".
 
     Args:
-        with_objects: JSON objects stay whole, where else only their text is read.
+        with_objects: whether to return JSON objects whole instead of only their text.
     """
     if name == "-":
         where = "a line of standard input"
@@ -378,7 +380,7 @@ def _some(name: str, lines: list[T]) -> list[T]:
 
 
 def _prompt(row: Mapping[str, Any], *, where: str) -> str:
-    """The text of a row of `--input`."""
+    """Return the text of a row of `--input`."""
     field = "inputs" if "inputs" in row else "text"
     if field not in row:
         raise ValueError(f"{where} has neither 'inputs' nor 'text', but {list(row)}")

@@ -1,12 +1,13 @@
-"""Look at one model or at two side by side, on a page in the browser.
+"""Inspect one model, or two side by side, on a page in the browser.
 
     python -m t5x_like.page --from=FOLDER [--and=FOLDER] [--port=8765]
 
-A folder is a run, a checkpoint or a Hugging Face folder, with its tokenizer. A decoder shows the
-probabilities of the next token and how surprising each token was, T5 the spans that it fills, an
-encoder its mask tokens, ELECTRA which tokens were replaced; all show attention by layer and head,
-and where the output layer can read them the layers' own predictions (docs/page.md). The server
-listens on 127.0.0.1 alone, and the page requests nothing elsewhere. Ctrl-C ends it.
+FOLDER is a run, a checkpoint or a Hugging Face folder with its tokenizer. For a decoder the page
+shows the probabilities of the next token and the surprisal of each token; for T5 the spans that it
+fills in; for an encoder the predictions for its mask tokens; for ELECTRA the tokens that it
+considers replaced. It shows the attention of each layer and head, and each layer's own predictions
+if the output layer can read its states (docs/page.md). The server listens only on 127.0.0.1, and
+the page sends requests only to it. Ctrl-C stops it.
 """
 
 import pathlib

@@ -1,16 +1,16 @@
-r"""Plan a run: parameters, FLOPs, and memory and time of its step on TPUs that are not attached.
+r"""Plan a run: parameters, FLOPs, and the memory and time of a step on TPUs that need not exist.
 
     python -m t5x_like.plan --config=configs/t5.py:v1_0_11b
     python -m t5x_like.plan --config=configs/plans.py:t5_11b_v4 --topology=v4:8x8x8 --json=plan.json
     python -m t5x_like.plan --config=configs/t5.py:base --config.data.batch_size=512 \
         --topology=v5e:4x4 --search
 
-Without --topology it counts parameters and FLOPs, and compiles nothing. With one, v4:12x16x16,
-v5e:4x4, ... or cpu:8 for simulated devices, it compiles the training step of the config and prints
-its memory, its collectives and a lower bound of its time; --search tries other meshes, microbatches
-and remat policies for the same batch. No accelerator, data or vocabulary is needed; TPUs need
-libtpu: pip install -e '.[plan]'. The exit status is 1 where the step does not fit.
-docs/plans.md explains the output, and has plans of the largest models.
+Without --topology it only counts parameters and FLOPs. With one (v4:12x16x16, v5e:4x4, ... or cpu:8
+for simulated devices) it compiles the training step of the config and prints its memory, its
+collectives and a lower bound on its time; --search tries other meshes, microbatches and remat
+policies for the same batch. No accelerator, data or vocabulary is needed; TPUs need libtpu: pip
+install -e '.[plan]'. The exit status is 1 if the step does not fit. docs/plans.md explains the
+output and shows plans of the largest models.
 """
 
 if __name__ == "__main__":
@@ -42,7 +42,7 @@ from t5x_like.planning.report import Plan
 
 
 def main(settings: RunSettings) -> None:
-    """Print the plan of a run, and write it to the file that --json names."""
+    """Print the plan of a run, and write it to the file given by --json."""
     # Devices are described, not used: an attached accelerator stays free.
     jax.config.update("jax_platforms", "cpu")
     given = flags.FLAGS
@@ -57,7 +57,7 @@ def main(settings: RunSettings) -> None:
         topology = chips.topology(given.topology) if given.topology else None
         if topology is not None:
             with contextlib.suppress(NoCompilerError):  # the counts need no compiler
-                topology.devices()  # simulated ones before JAX starts with one
+                topology.devices()  # simulated devices, before JAX starts with one
             if not given.search:
                 report.check_layout(run, topology)
         found = report.arithmetic(run, task=given.task or "")

@@ -1,4 +1,4 @@
-r"""Scaling laws: fit them to runs, train the runs for a fit, and plan a run by them.
+r"""Scaling laws: train the runs for a fit, fit the laws, and plan a run with them.
 
     python -m t5x_like.scaling ladder --system=chinchilla --flops=1e12,4e12,1.6e13 \
         --sizes=2x64,3x96,4x128,6x192 --output=runs/ladder --run
@@ -6,19 +6,20 @@ r"""Scaling laws: fit them to runs, train the runs for a fit, and plan a run by 
     python -m t5x_like.scaling fit RUNS.csv --json=fit.json
     python -m t5x_like.scaling plan --flops=1e21 --system=chinchilla --topology=v4:4x4x4
 
-`ladder` writes the configs of runs of several sizes at equal counted FLOPs, each with a warmup and
-a cosine as long as the run; --run trains those that are not finished, one after the other, and
-goes on from where it was stopped. --config=FILE:SIZE is the config that they vary (default:
-configs/SYSTEM.py:demo), --config.key=value changes it for all.
+`ladder` writes the configs of runs of several sizes with equal FLOPs, each with a warmup and a
+cosine decay as long as the run. --run trains the unfinished runs one after the other; after an
+interruption the same command continues. --config=FILE:SIZE is the config that the runs vary
+(default: configs/SYSTEM.py:demo), --config.key=value changes it for all runs.
 
 `fit` reads a CSV file with the columns N (parameters), D (tokens), C (FLOPs) and loss (nats), or a
 folder of finished runs, and fits the three approaches of Hoffmann et al. 2022 (Chinchilla), with
-bootstrap intervals and warnings where a fit should not be trusted.
+bootstrap intervals, and warnings if a fit should not be trusted.
 
-`plan` prints the best number of parameters and tokens for a budget by a law (--law: a published
-one, or the JSON file of a fit), the nearest size of a system, its chip hours, and the command that
-trains it; with --topology also the least hours there, by compiling the step. --config.key=value
-changes the config of that size. docs/scaling.md explains it all.
+`plan` prints the best numbers of parameters and tokens for a budget according to a law (--law: a
+published one, or the JSON file of a fit), the nearest size of a system, its chip hours, and the
+command that trains it; with --topology also a lower bound on the hours there, from the compiled
+step. --config.key=value changes the config of that size. docs/scaling.md explains the three
+actions.
 """
 
 import math
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def fit(arguments: Sequence[str]) -> None:
-    """Fit laws to runs, print them, and write JSON and figures."""
+    """Fit scaling laws to runs, print them, and write JSON and figures."""
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.scaling fit")
     parser.add_argument("source", metavar="RUNS", help="a CSV file, or a folder of runs")
     parser.add_argument("--json", metavar="FILE", help="JSON file for the fits")
@@ -58,7 +59,7 @@ def fit(arguments: Sequence[str]) -> None:
         command_line.check_file("--json", given.json)
     if given.figures:
         command_line.check_folder("--figures", given.figures)
-    # After the arguments, and not for --help: these take a second to import.
+    # They take a second to import: after the arguments are checked, and not for --help.
     from t5x_like.scaling_laws import analysis, figures, runs
 
     path = runs.find_runs(given.source)
@@ -79,7 +80,7 @@ def fit(arguments: Sequence[str]) -> None:
 
 
 def _read(path: pathlib.Path, *, count: str) -> "tuple[list[Run], list[str]]":
-    """The runs of a CSV file or of a folder, and a sentence about each one left out."""
+    """Return the runs of a CSV file or a folder, and a sentence about each run left out."""
     choose("--count", count, dict.fromkeys(("counted", "6nd")))
     if not path.is_dir():
         from t5x_like.scaling_laws import runs
@@ -92,14 +93,14 @@ def _read(path: pathlib.Path, *, count: str) -> "tuple[list[Run], list[str]]":
 
 
 def _count_on_cpu() -> None:
-    """Start JAX on the CPU: shapes are counted, and an accelerator stays free."""
+    """Start JAX on the CPU: only shapes are counted, so that an accelerator stays free."""
     import jax
 
     jax.config.update("jax_platforms", "cpu")
 
 
 def write_ladder(arguments: Sequence[str]) -> None:
-    """Write the configs of a ladder of runs, and train them with --run."""
+    """Write the configs of a ladder of runs, and with --run train them."""
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.scaling ladder")
     parser.add_argument("--system", metavar="NAME", help="for --config=configs/NAME.py:demo")
     parser.add_argument("--flops", required=True, help="budgets: 1e12,4e12,1.6e13")
@@ -138,7 +139,7 @@ def write_ladder(arguments: Sequence[str]) -> None:
 
 
 def plan(arguments: Sequence[str]) -> None:
-    """Print the best size and tokens for a budget, and a config of the nearest size."""
+    """Print the best size and tokens for a budget, and the command for the nearest size."""
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.scaling plan")
     parser.add_argument("--flops", type=float, required=True, help="the budget")
     parser.add_argument("--system", default="chinchilla", help="its sizes (%(default)s)")
@@ -171,13 +172,13 @@ def plan(arguments: Sequence[str]) -> None:
 
 
 def _divide(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The flags of a command, and those of its config."""
+    """Split the arguments into the flags of a command and the --config flags."""
     of_config = [one for one in arguments if one.startswith("--config")]
     return [one for one in arguments if one not in of_config], of_config
 
 
 def _base_settings(arguments: Sequence[str], *, system: str | None) -> RunSettings:
-    """The settings that the runs of a ladder vary."""
+    """Return the settings that the runs of a ladder vary."""
     if not any(one.startswith("--config=") for one in arguments):
         if not system:
             raise ValueError("--system is not set: name a system, or give --config=FILE:SIZE")
@@ -196,7 +197,7 @@ _ACTIONS = {"ladder": write_ladder, "fit": fit, "plan": plan}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run one of the actions; a bad argument gives one line and exit status 2."""
+    """Run one of the actions; a bad argument prints one line and exits with status 2."""
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(__doc__ or "")
         return

@@ -1,20 +1,19 @@
-r"""Run a study: arms with several seeds, a table with the paper's numbers, a verdict on each claim.
+r"""Run a study: train arms with several seeds, tabulate them beside the paper, judge its claims.
 
     python -m t5x_like.study t5_grid --plan
     python -m t5x_like.study t5_grid --processes=2 --write=docs/studies
     python -m t5x_like.study t5_grid --arms=baseline,prefix_lm --seeds=0 --config.train.steps=20
 
-The study is a name in configs/studies/, or a file, and for some an argument after a colon
-(`fine_tuning_grid:topic`). Each cell, an arm with a seed, is one training
-run or several, such as pretraining and fine-tuning; a run that several cells have in common is
-trained once. Runs are in OUTPUT/ARM/SEED/RUN, each a process of its own with its output in
-output.txt. Ctrl-C, SIGTERM or a kill lose nothing but the steps since the last checkpoints: the
-same command goes on from there, and trains no finished run again. A run whose settings have changed
-since is refused, or trained anew with --rerun=ARM.
+The study is a name in configs/studies/ or a file, for some studies with an argument after a colon
+(`fine_tuning_grid:topic`). Each cell, an arm with a seed, is one training run or several, such as
+pretraining and fine-tuning; a run that several cells share is trained once. Runs are in
+OUTPUT/ARM/SEED/RUN; each is a process whose output goes to output.txt. Ctrl-C, SIGTERM or a kill
+lose only the steps since the last checkpoints: the same command continues, and trains no finished
+run again. A run whose settings have changed is refused, or trained anew with --rerun=ARM.
 
---plan prints what is to be trained, its FLOPs and its hours, and trains nothing; the rate is that
-of finished runs, or of some steps of the first run, or --rate. --report writes the table of what is
-finished. docs/studies.md explains it all.
+--plan prints the runs to train, their FLOPs and hours, and trains nothing; the FLOP/s are measured
+on finished runs or a few steps of the first run, or given by --rate. --report writes the table of
+the finished runs. docs/studies.md explains studies.
 """
 
 import argparse
@@ -50,7 +49,7 @@ def _parser() -> command_line.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command; a bad argument gives one line and exit status 2."""
+    """Run the command; a bad argument prints one line and exits with status 2."""
     of_config = [one for one in arguments if one.startswith("--config.")]
     given = _parser().parse_args([one for one in arguments if one not in of_config])
     with one_line_errors():
@@ -60,14 +59,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
-    # Here, and not for --help: these take seconds to import.
+    # They take seconds to import: not for --help.
     import jax
 
     from t5x_like import vocabularies
     from t5x_like.studies import cells, definition, estimate, results
 
     if not given.plan:
-        jax.config.update("jax_platforms", "cpu")  # the runs have the accelerator
+        jax.config.update("jax_platforms", "cpu")  # the runs use the accelerator
     name, study = definition.load(given.study)
     study = _restricted(study, given)
     again = _names("--rerun", given.rerun, study.arms)
@@ -76,10 +75,10 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     command_line.check_folder("--write", given.write or folder)
     found = cells.cells(study, folder, changes=changes)
     runs = cells.runs_of(found)
-    for run in runs:  # what is wrong with a network or a vocabulary is an error now
+    for run in runs:  # find a wrong network or vocabulary before training
         estimate.of_run(run)
     for vocabulary in dict.fromkeys(run.settings.data.vocabulary for run in runs):
-        if vocabulary:  # else that of the folder in `initialize`
+        if vocabulary:  # otherwise the `initialize` folder's
             vocabularies.load(vocabulary)
     if given.plan:
         rate, source = (given.rate, "--rate") if given.rate else estimate.measured_rate(runs)
@@ -97,7 +96,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
 
 
 def _restricted(study: "Study", given: argparse.Namespace) -> "Study":
-    """The study with the arms and seeds of the command line, and the claims about these arms."""
+    """Restrict the study to the arms and seeds of the command line, and the claims about them."""
     arms = _names("--arms", given.arms, study.arms) if given.arms else list(study.arms)
     seeds = study.seeds
     if given.seeds:
@@ -140,7 +139,7 @@ def _names(flag: str, text: str, known: Iterable[str]) -> list[str]:
 
 
 def _change(flag: str) -> tuple[str, Any]:
-    """A setting of all runs and its value: a Python literal, or else the text itself."""
+    """Parse --config.key=value into key and value, a Python literal if it is one, or else text."""
     name, equals, text = flag.partition("=")
     if not equals:
         raise ValueError(f"{flag!r} has no value: settings are written --config.key=value")

@@ -1,15 +1,16 @@
-r"""Tokenize the documents of a config once, into a folder that trainings read in place of the text.
+r"""Tokenize the documents of a config once, into a folder that later runs read instead of text.
 
     python -m t5x_like.tokenize --config=configs/t5.py:small --output=runs/tokens \
         --config.data.module=data/grain_files.py --config.data.task=grain_files \
         --config.data.settings.files="corpus/*.jsonl" --config.data.vocabulary=vocabulary.model
 
 Then train with the same flags and --config.data.tokenized=runs/tokens. Documents that grain reads
-become ArrayRecord files, and their batches are the same, byte for byte. Tasks of seqio, as in
-data/c4.py, become seqio's offline cache. data.task and evaluate.tasks are cleaned and tokenized in
-all their splits. Lengths, seed, batch size and, where it tokenizes alike, the objective may differ
-from run to run: these come after it. A command that was killed goes on with the files that are
-missing. docs/data.md has what is kept, and when a folder no longer fits.
+become ArrayRecord files, and the training batches are identical to those without the folder. seqio
+tasks, as in data/c4.py, become seqio's offline cache. data.task and evaluate.tasks are cleaned and
+tokenized in all their splits. Lengths, seed, batch size and, if it tokenizes alike, the objective
+may change from run to run, since they apply after tokenization. After an interruption the same
+command writes the missing files. docs/data.md explains what the folder contains, and when it no
+longer fits a config.
 """
 
 if __name__ == "__main__":
@@ -35,7 +36,7 @@ from t5x_like.grain_pipeline import tokenized_writing
 
 
 def tokenize(settings: RunSettings) -> None:
-    """Write the folder that --output names; a mistake gives one line and exit status 2."""
+    """Write the folder given by --output; a mistake prints one line and exits with status 2."""
     with one_line_errors(ValueError, OSError):
         output, processes = flags.FLAGS.output, flags.FLAGS.processes
         if not output or "://" in output:
@@ -55,7 +56,7 @@ def tokenize(settings: RunSettings) -> None:
 
 
 def _text(settings: RunSettings) -> tokenized_parts.Text:
-    """The text of a run; the data module decides who reads it."""
+    """Return the text of a run, to be read by grain or seqio, depending on the data module."""
     data = settings.data
     text: dict[str, Any] = {
         "module": data.module,

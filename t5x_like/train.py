@@ -64,16 +64,16 @@ from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches, task_at, task_of_epoch
 from t5x_like.training.watchdog import Watchdog
 
-# What ends a run that has begun with one line.
+# Errors that end a started run with one line instead of a traceback.
 _ENDING_A_RUN = (CheckpointWriteError, WriteError, LockedError, NoExampleError, FileError)
 
-# Returns to a checkpoint for data that are left out, in one process of a run.
+# How often one process returns to a checkpoint to leave out data (`train.on_nonfinite`).
 _MOST_REWINDS = 10
 
 
 @processes.ending_together()
 def main(settings: RunSettings) -> None:
-    """Fill in what the settings leave open, and train; a mistake is one line and exit status 2."""
+    """Complete the settings and train; a mistake prints one line and exits with status 2."""
     partitioning.connect_processes()
     with one_line_errors():
         run = completion.complete(Run(settings))
@@ -149,7 +149,7 @@ def _fingerprints(
     phases: Sequence[tuple[Phase, Data, Any]],
     stored: run_folder.Stored | None,
 ) -> dict[str, Any]:
-    """The fingerprints of a run, compared with those of its checkpoint."""
+    """Return the fingerprints of a run, after comparing them with its checkpoint's."""
     found = fingerprints.of_run([(phase, data) for phase, data, _ in phases])
     if stored is not None:
         for line in fingerprints.compare(
@@ -163,7 +163,7 @@ def _fingerprints(
 
 
 def open_writer(workdir: pathlib.Path) -> Writers:
-    """The writers of a run; none except on the first process."""
+    """Return the metric writers of a run; processes other than the first have none."""
     if jax.process_index() != 0:
         return Writers([], workdir)
     writers: list[reporting.ClosingWriter] = [
@@ -175,7 +175,7 @@ def open_writer(workdir: pathlib.Path) -> Writers:
 
 
 def _data(phase: Phase, mesh: Mesh, stored: run_folder.Stored | None) -> dict[str, Inputs]:
-    """The data of the tasks in a phase."""
+    """Build the data of each task in a phase."""
     shards = None if stored is None else stored.shards
     for part in phase.parts:
         partitioning.check_batch(part.data.batch_size, mesh.shape)
@@ -188,12 +188,12 @@ def _data(phase: Phase, mesh: Mesh, stored: run_folder.Stored | None) -> dict[st
 def _traced(
     models: Models, phases: Sequence[Phase], data: Sequence[Data]
 ) -> tuple[list[dict[str, Work]], Any]:
-    """The work of a step by phase and task, and the shapes of the memory.
+    """Return the work of a step, for each phase and task, and the shapes of the memory.
 
-    Of all phases now: tracing the model shows what does not fit in a later one.
+    All phases are traced before training, so that a shape error in a later one is found now.
 
     Raises:
-        ValueError: as `memories.check` and `memories.check_data`.
+        ValueError: see `memories.check` and `memories.check_data`.
     """
     works = [{name: _work(model, own[name]) for name, model in models.items()} for own in data]
     carries = [memories.abstract(models, own) for own in data]
@@ -205,10 +205,10 @@ def _traced(
 def _check_best(
     best: BestCheckpoint | None, schedule: Schedule, models: Models, data: Data
 ) -> None:
-    """Check that the number that chooses the best checkpoint is one of the losses' metrics.
+    """Check that the metric that selects the best checkpoint is one that the losses report.
 
     Raises:
-        ValueError: as `Schedule.check_loss`.
+        ValueError: see `Schedule.check_loss`.
     """
     if best is not None:
         names = {name: one.metric_names(data[name].batch_shapes()) for name, one in models.items()}
@@ -218,9 +218,9 @@ def _check_best(
 def _restore(
     model: Experiment, carry: Any, saver: Checkpoints
 ) -> tuple[TrainState, DataState | None]:
-    """The state at which the run starts or resumes, and the position in the data; None at a start.
+    """Return the train state to start or resume from, and the data position (None at a start).
 
-    A run that goes on from the step of a T5X checkpoint starts.
+    A run that continues from the step of a T5X checkpoint counts as a start.
     """
     restored = saver.restore_latest(model.abstract_state.replace(carry=carry))
     if restored is None:
@@ -240,7 +240,7 @@ def _begin(
     stored: run_folder.Stored | None,
     step: int,
 ) -> None:
-    """Write the config of a run that begins or goes on, and print what has changed in it."""
+    """Write the config of a run that starts or resumes, and print the settings that changed."""
     if jax.process_index() != 0:
         return
     if library := allocator.in_use():
@@ -253,14 +253,14 @@ def _begin(
 
 @dataclasses.dataclass
 class _Training:
-    """The training of a run that is checked and opened.
+    """The training loop of a run, after its settings, data and checkpoints have been checked.
 
     Attributes:
-        settings: of the run.
-        models: by task.
-        phases: each with its data and the work of a step, by task.
-        restore: the newest checkpoint's state and position in the data, or the first ones.
-        begin: gets the step at which the run starts or resumes, once its data are there.
+        settings: the run's settings.
+        models: the model of each task.
+        phases: (phase, its data, the work of a step), the last two as {task: ...}.
+        restore: returns the state and data position of the newest checkpoint, or the initial ones.
+        begin: called once with the step at which the run starts or resumes, when the data is open.
     """
 
     settings: RunSettings
@@ -274,12 +274,13 @@ class _Training:
     begun: bool = False
 
     def all_phases(self, state: TrainState, position: DataState | None) -> Outcome:
-        """Take the remaining steps of all phases, from a position in the data.
+        """Train through the remaining steps of all phases, from a position in the data.
 
         Raises:
-            NonFiniteError: a step is not finite, and may not be left out, or too many are not.
+            NonFiniteError: a loss or gradient is not finite, and `train.on_nonfinite` does not
+                allow leaving out its data, or data was left out too often.
         """
-        skipped: dict[int, int] = {}  # from the checkpoint of a step: batches that are left out
+        skipped: dict[int, int] = {}  # {step of a checkpoint: batches left out after it}
         for attempt in range(_MOST_REWINDS + 1):
             start = int(state.step)
             try:
@@ -289,7 +290,7 @@ class _Training:
                 if not skips or attempt == _MOST_REWINDS:
                     raise
                 problem, bad = str(error), error.step
-            del state  # after the handler, whose error held the state of the failed step
+            del state  # not in the handler: its error keeps the failed step's state alive
             for _, data, _ in self.phases:
                 for inputs in data.values():
                     inputs.stop_reading()
@@ -309,7 +310,7 @@ class _Training:
                 batches.skip(skip)
                 skip = 0
                 outcome = self._fit(state, phase, data, works, batches)
-                if phase.last < self.settings.train.steps:  # another phase may read on
+                if phase.last < self.settings.train.steps:  # a later phase may continue from here
                     position = dict(batches.state() or {})
                     for inputs in data.values():
                         inputs.stop_reading()
@@ -318,7 +319,7 @@ class _Training:
     def _open(
         self, state: TrainState, phase: Phase, data: Data, position: DataState | None
     ) -> tuple[TrainState, TaskBatches]:
-        """The state and the batches of the next step of a phase."""
+        """Return the train state and the batches with which a phase starts or resumes."""
         with one_line_errors():
             batches = _batches(
                 phase.parts, data, step=int(state.step), seed=self.settings.train.seed
@@ -326,7 +327,7 @@ class _Training:
             begins = state.step == phase.first and phase.reading == phase.name
             if position is not None and not begins:
                 batches.restore(position)
-            else:  # the data begin anew, whatever was read before, and so does the memory
+            else:  # the data restarts, and with it the memory
                 state = state.replace(carry=memories.initial(self.models, data))
             if not self.begun:
                 self.begun = True
@@ -341,7 +342,7 @@ class _Training:
         works: dict[str, Work],
         batches: TaskBatches,
     ) -> Outcome:
-        """Take the remaining steps of a phase, on batches of its own shapes."""
+        """Train through the remaining steps of a phase, which may have batches of other shapes."""
         first, settings = next(iter(self.models.values())), self.settings
         if phase.name and jax.process_index() == 0:
             print(
@@ -372,7 +373,7 @@ class _Training:
 
 
 def _batches(parts: Sequence[Part], data: Data, *, step: int, seed: int) -> TaskBatches:
-    """The batches of all tasks, from a step on."""
+    """Return the iterator over the batches of all tasks, starting at `step`."""
     return TaskBatches(
         {name: inputs.train_batches for name, inputs in data.items()},
         choose=choose_by_step(parts, seed=seed),
@@ -381,7 +382,7 @@ def _batches(parts: Sequence[Part], data: Data, *, step: int, seed: int) -> Task
 
 
 def choose_by_step(parts: Sequence[Part], *, seed: int) -> Callable[[int], str]:
-    """The function from a step to the task of its batch: by the share, or by epochs of batches."""
+    """Return the function from a step to its task, drawn by share or in shuffled epochs."""
     batches = {part.name: part.batches for part in parts if isinstance(part.batches, int)}
     if batches:
         return functools.partial(task_of_epoch, batches=batches, seed=seed)
@@ -390,7 +391,7 @@ def choose_by_step(parts: Sequence[Part], *, seed: int) -> Callable[[int], str]:
 
 
 def _log(train: TrainSettings, phase: str, work: dict[str, Work], writer: Writers) -> Log:
-    """The log of a phase."""
+    """Return the log of a phase."""
     return Log(
         writer,
         every=train.log_every,
@@ -400,7 +401,7 @@ def _log(train: TrainSettings, phase: str, work: dict[str, Work], writer: Writer
 
 
 def _work(model: Experiment, data: Inputs) -> Work:
-    """The work of a step, counted on the shapes of a batch."""
+    """Count tokens, examples and FLOPs of a step from the shapes of a batch."""
     shapes = data.batch_shapes()
     peak = flops.peak_flops(jax.devices()[0], model.part.model.get("dtype", "float32"))
     examples = data.part.data.batch_size

@@ -17,9 +17,9 @@ r"""Train a vocabulary on the text of a data module.
     llama, palm    a SentencePiece .model that splits digits, keeps all blanks and falls back to
                    bytes
 
-It is trained on the module's train split, cleaned as for training, up to --limit_chars: the corpora
-here are in random order, so that their beginnings are samples. The same text and flags give the
-same file. Its path is the config's `data.vocabulary`.
+It is trained on the module's train split, cleaned as for training, up to --limit_chars characters;
+the corpora in data/ are in random order, so that their beginning is a sample. The same text and
+flags give the same file. Set the config's `data.vocabulary` to its path.
 """
 
 import argparse
@@ -47,7 +47,7 @@ KINDS = (
     "llama",
     "palm",
 )
-# Not every kind has each of these, so only what differs from the default is passed on.
+# No kind accepts all of these, so only flags that differ from their default are passed.
 _TRAINING = (
     "byte_fallback",
     "character_coverage",
@@ -98,12 +98,12 @@ _FLAGS: dict[str, dict[str, Any]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; a bad argument gives one line on standard error and exit status 2."""
+    """Run the command; a bad argument prints one line on standard error and exits with status 2."""
     with one_line_errors():
         flags = _parse(arguments)
         of_this_call = ("overwrite", command_line.TRUST)
         settings = {name: value for name, value in vars(flags).items() if name not in of_this_call}
-        # With JSON's types (lists for tuples), so that they equal the settings in a record.
+        # Round-trip through JSON (tuples become lists), to compare with the recorded settings.
         settings = json.loads(json.dumps(settings))
         if not flags.overwrite and _is_made(flags.output, settings):
             print(f"{flags.output} was made with the same settings: nothing to do.")
@@ -121,7 +121,7 @@ def _train(flags: argparse.Namespace) -> None:
     start = time.monotonic()
     texts = training_texts(flags.data, flags.set)
     print(f"reading {flags.data}", flush=True)
-    _record(flags.output).unlink(missing_ok=True)  # it would describe another model
+    _record(flags.output).unlink(missing_ok=True)  # it describes the old vocabulary
     trainers.train(
         _limited(texts, limit=flags.limit_chars),
         vocab_size=flags.size,
@@ -141,10 +141,10 @@ def _train(flags: argparse.Namespace) -> None:
 
 
 def training_texts(path: str, settings: Mapping[str, Any]) -> Iterator[str]:
-    """The cleaned documents of the training split of a data module.
+    """Yield the cleaned documents of the training split of a data module.
 
     Raises:
-        ValueError: a module, a setting or a file does not exist.
+        ValueError: the module, a setting or a file does not exist.
     """
     quiet_tensorflow.silence()
     from t5x_like.batches import data_modules
@@ -163,7 +163,7 @@ def training_texts(path: str, settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _limited(texts: Iterator[str], *, limit: int) -> Iterator[str]:
-    """Pass texts on up to `limit` characters, and print the progress."""
+    """Yield texts until `limit` characters have been read, and print the progress."""
     start, characters, number, reported = time.monotonic(), 0, 0, 0
     for text in texts:
         if characters >= limit:
@@ -179,17 +179,17 @@ def _limited(texts: Iterator[str], *, limit: int) -> Iterator[str]:
 
 
 def _default(name: str) -> Any:
-    """The default value of a flag."""
+    """Return the default value of a flag."""
     return _FLAGS[f"--{name}"].get("default", False)
 
 
 def _record(output: str) -> Path:
-    """The path of the record of the settings that a model was trained with."""
+    """Return the path of the JSON file that records the settings of a vocabulary."""
     return Path(output + ".json")
 
 
 def _is_made(output: str, settings: dict[str, Any]) -> bool:
-    """Whether the model exists.
+    """Return whether the vocabulary exists already.
 
     Raises:
         ValueError: it was trained with other settings.

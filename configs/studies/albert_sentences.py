@@ -1,22 +1,22 @@
-"""The objectives about sentences that the ALBERT paper compares, under the same n-gram masks.
+"""The ALBERT paper's comparison of sentence objectives, with the same n-gram masks.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=albert \
         --size=4096 --output=runs/albert_demo/vocabulary.model
     python -m t5x_like.study albert_sentences
 
 Lan et al. 2019, section 4.6, the intrinsic tasks of table 5: the accuracy of masked tokens, of next
-sentences and of the order of sentences, after pretraining with neither, with one or with the other.
-The downstream tasks of the table are not here.
+sentences and of the order of sentences, after pretraining with neither objective, with one, or with
+the other. The downstream tasks of the table are left out.
 
 | the paper | here |
 |---|---|
 | 12 million parameters, 12 layers | 2 layers with one set of parameters, 128 wide |
 | 4,096 rows of 512 tokens, 125,000 batches | 16 rows of 48 tokens, 3,000 batches |
 | books and Wikipedia, 30,000 pieces | sentences of documentation, 4,096 pieces |
-| how an arm's pairs are measured is not given | new heads are trained, on a frozen network |
+| not given: how an arm is measured on pairs | new heads are trained, on a frozen network |
 
-Masked tokens are predicted in the rows of the pretraining, which are pairs or single segments. Of
-the held-out pairs of next sentences 68% are random: short documents have no sentence to follow.
+Masked tokens are predicted in the rows of the pretraining, which are pairs or single segments. 68%
+of the held-out next-sentence pairs are random, since short documents have no next sentence.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def _measure(run: str, number: str, in_paper: str) -> Measure:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     pairs = {
         sentences: {
             "model": {"head": "pretraining"},

@@ -5,9 +5,9 @@
     python -m t5x_like.study bigbird_parts --plan
     python -m t5x_like.study bigbird_parts
 
-Zaheer et al. 2020, section 2, table 1: random blocks and a window are better together than each
-alone, and still worse than dense attention, which is why global blocks come on top. The paper
-compares accuracies at rows of 512 tokens; here rows have 16 blocks of 4 tokens.
+Zaheer et al. 2020, section 2, table 1: random blocks and a window are better together than
+separately, but worse than dense attention, which is why global blocks are added. The paper compares
+accuracies on rows of 512 tokens; here rows have 16 blocks of 4 tokens.
 """
 
 from t5x_like.studies import Arm, Claim, Measure, Run, Study
@@ -26,7 +26,7 @@ def _better(text: str, arm: str, than: str) -> Claim:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     return Study(
         title="BigBird's building blocks",
         source="Zaheer et al. 2020, table 1",

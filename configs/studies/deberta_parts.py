@@ -5,8 +5,8 @@
     python -m t5x_like.study deberta_parts --plan
     python -m t5x_like.study deberta_parts
 
-He et al. 2020, section 5.2, table 4: each part helps, and the more the more of them are there. The
-paper compares fine-tuned models; here it is the held-out loss of masked tokens.
+He et al. 2020, section 5.2, table 4: each part helps, and several help more. The paper compares
+fine-tuned models; here the held-out loss of masked tokens is compared.
 """
 
 from t5x_like.studies import Arm, Claim, Measure, Run, Study
@@ -32,7 +32,7 @@ def _better(text: str, arm: str, than: str) -> Claim:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     return Study(
         title="DeBERTa without its parts",
         source="He et al. 2020, table 4",

@@ -5,10 +5,11 @@
     python -m t5x_like.study deberta_sharing --plan
     python -m t5x_like.study deberta_sharing
 
-He et al. 2021, section 3, table 2: shared without the discriminator's gradient (GDES) is better
-than shared with both (ES, as in ELECTRA) and than none (NES). The paper compares fine-tuned models;
-here it is the held-out loss of replaced tokens, beside the generator's of masked ones (figure 1
-there): a generator that predicts better makes the discriminator's task harder.
+He et al. 2021, section 3, table 2: sharing embeddings without the discriminator's gradient (GDES)
+is better than sharing them with both gradients (ES, as in ELECTRA) or not at all (NES). The paper
+compares fine-tuned models; here the discriminator's held-out loss of replaced tokens is compared,
+and the generator's loss of masked tokens (figure 1 there): a better generator makes the
+discriminator's task harder.
 """
 
 from t5x_like.studies import Arm, Claim, Measure, Run, Study
@@ -28,7 +29,7 @@ def _better(text: str, measure: str, arm: str, than: str) -> Claim:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     number = "pydocs/{}cross_entropy"
     return Study(
         title="DeBERTa v3: embeddings of generator and discriminator",

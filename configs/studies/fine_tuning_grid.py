@@ -1,10 +1,10 @@
-"""Learning rate x batch x seed of fine-tuning, on a task of PyGLUE from any folder of an encoder.
+"""A grid of learning rates, batches and seeds for fine-tuning any encoder on a task of PyGLUE.
 
     python -m t5x_like.study fine_tuning_grid:topic --config.initialize=runs/bert_demo --plan
     python -m t5x_like.study fine_tuning_grid:topic --config.initialize=runs/bert_demo
 
-The argument is a task of configs/pyglue.py. The best rate and batch are those with the largest
-median of the validation rows over five seeds; its median of the test rows is reported.
+The argument is a task of configs/pyglue.py. The best rate and batch have the largest median over
+five seeds on the validation rows; their median on the test rows is reported.
 
 | Liu et al. 2019, section 5.1 and table 10 | here |
 |---|---|
@@ -13,15 +13,15 @@ median of the validation rows over five seeds; its median of the test rows is re
 | 10 epochs, early stop | 3 epochs of 8,000 rows, as configs/pyglue.py |
 | median over five seeds, of the development set | of validation rows, and of test rows |
 
-Settings of all runs are given as `--config.train.steps=300`; a grid of another config is a file
-with a few lines like this one (docs/studies.md).
+Flags such as `--config.train.steps=300` change settings of all runs. For a grid of another config,
+write a short file like this (docs/studies.md).
 """
 
 from configs.pyglue import KINDS
 from t5x_like.names import choose
 from t5x_like.studies import Arm, Measure, Run, Study, grid
 
-# The number of each task's measure by which arms are compared.
+# The metric of each task by which arms are compared.
 _NUMBERS = {
     "acceptability": "matthews",
     "topic": "accuracy",
@@ -36,7 +36,7 @@ _EVERY = 2**20  # evaluated once, at the last step
 
 
 def _arms() -> dict[str, Arm]:
-    """Three rates for each batch, whose steps are 3 epochs."""
+    """Return the arms: three rates for each batch, each trained for 3 epochs."""
     arms: dict[str, Arm] = {}
     for batch in (16, 32):
         settings = {
@@ -49,7 +49,7 @@ def _arms() -> dict[str, Arm]:
 
 
 def get_study(task: str = "topic") -> Study:
-    """The study of one task."""
+    """Return the study of one task."""
     choose("the task after the colon", task, KINDS)
     data = f"pyglue_{task}"
     changes = {

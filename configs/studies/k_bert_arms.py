@@ -6,13 +6,13 @@
     python -m t5x_like.study k_bert_arms --plan
     python -m t5x_like.study k_bert_arms
 
-Liu et al. 2019, section "Ablation studies". Without a graph a K-BERT is a BERT, bit for bit.
+Liu et al. 2019, section "Ablation studies". Without a graph K-BERT is bit-identical to BERT.
 
 | the paper | here |
 |---|---|
 | Google's Chinese BERT | random weights: 2 layers, 64 wide |
 | questions of law, with CN-DBpedia and HowNet | what Python's functions return and raise |
-| triples help a text that can be read without | the answer is in a triple alone |
+| triples add to a text that can be understood without them | the answer is only in a triple |
 """
 
 from t5x_like.studies import Arm, Claim, Measure, Run, Study
@@ -38,7 +38,7 @@ def _better(text: str, arm: str, than: str) -> Claim:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     return Study(
         title="K-BERT without its parts",
         source="Liu et al. 2019, figure 5",

@@ -1,4 +1,4 @@
-"""LaMDA's comparison at a small scale: pretrained, fine-tuned, fine-tuned with ranking; two sizes.
+"""LaMDA's comparison at demo size: pretrained, fine-tuned, with ranking, with tools; two sizes.
 
     python -m data.generated_dialogs --output=runs/generated_dialogs
     python -m t5x_like.vocabulary --data=data/generated_dialogs.py --size=152 \
@@ -7,18 +7,18 @@
     python -m t5x_like.study lamda_dialogs --plan
     python -m t5x_like.study lamda_dialogs
 
-Thoppilan et al. 2022, figures 4 and 5: size alone raises quality, and neither safety nor
-groundedness; fine-tuning and ranking raise all at every size; facts that a model has not seen come
-from tools. The dialogs and the labels are those of data/generated_dialogs.py; what the held-out
-questions ask for is in no dialog of training.
+Thoppilan et al. 2022, figures 4 and 5: a larger size without fine-tuning raises quality, but
+neither safety nor groundedness; fine-tuning and ranking raise all three at every size; facts that a
+model has not seen come from tools. Dialogs and labels are generated (data/generated_dialogs.py); no
+training dialog has the answers to the held-out questions.
 
 | the paper | here |
 |---|---|
 | 2B, 8B and 137B parameters | 64 wide with 2 layers, 128 wide with 3 layers |
 | dialogs and web text | 20,000 generated dialogs, a fifth of whose responses is unsafe |
 | dialogs annotated by people | 3,000 with labels by rules, and 1,500 with research |
-| pretrained: as it is | trained on dialogs without annotations for as many steps |
-| replies rated by people | 200 held-out questions, and 200 about persons of the store alone |
+| pretrained, without further training | trained on dialogs without annotations for as many steps |
+| replies rated by people | 200 held-out questions, and 200 about persons only in the store |
 
 The replies of `pretrained` and `fine_tuned` are single samples; `ranked` has the best of 16, and
 `tools` does research, too. The last three arms share their training.
@@ -37,13 +37,13 @@ _ONE = {"candidates": 1, "unsafe_above": 1.0}
 _RANKED = {"candidates": 16}
 _TOOLS = {**_RANKED, "retrieval": "runs/generated_dialogs/facts.jsonl"}
 
-# One step at this rate changes no parameter: the run measures the replies of the one before.
+# One step at this rate changes no parameter: the run only measures the model's replies.
 _REPLIES = {
     "train.steps": 1,
     "evaluate.every": 1,
     "optimizer": {"name": "adafactor", "schedule": "constant", "learning_rate": 1e-20},
 }
-# The pretrained model goes on for as many steps, on responses of all kinds without ratings.
+# The pretrained model continues for as many steps, on responses of all kinds without ratings.
 _UNRATED = {"data.settings": {"parts": ("generation",), "responses": "all"}}
 
 
@@ -80,7 +80,7 @@ def _claims() -> Iterator[Claim]:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     measures = {
         name: _number("questions", name)
         for name in ("sensibleness", "specificity", "interestingness", "safety")

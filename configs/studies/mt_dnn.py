@@ -1,4 +1,4 @@
-"""MT-DNN at demo size: four tasks of PyGLUE together or each alone, and then a fifth one.
+"""MT-DNN at demo size: four tasks of PyGLUE together or separately, and then a fifth task.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt
@@ -6,20 +6,20 @@
         --config.model.layers=4 --config.model.d_model=64 --config.model.d_ff=256
     python -m t5x_like.study mt_dnn
 
-Liu et al. 2019, section 4. All runs begin with the same BERT. In the arm `mt_dnn` it is fine-tuned
-on four tasks in one run, in `bert` on each in a run of its own, as many epochs or more, with the
-same heads. In `mt_dnn_fine_tuned`, the paper's main setting, the shared run is followed by a run of
-each task, equal to that of `bert` but for its start, encoder and head of the shared run: it has
-seen the task's rows twice as often. The fifth task, entailment, is learned from 0.1%, 1% and 10% of
-its training rows with a linear head, from the shared encoder or from BERT. All numbers are of test
-rows.
+Liu et al. 2019, section 4. All runs start from the same BERT. In the arm `mt_dnn` it is fine-tuned
+on four tasks in one run; in `bert`, on each task in a separate run, for as many epochs or more,
+with the same heads. In `mt_dnn_fine_tuned`, the paper's main setting, the shared run is followed by
+a run for each task, which equals the run of `bert` but starts from the encoder and head of the
+shared run, so that it has seen the task's rows twice as often. The fifth task, entailment, is
+learned from 0.1%, 1% and 10% of its training rows with a linear head, from the shared encoder or
+from BERT. All numbers are measured on test rows.
 
 | the paper | here |
 |---|---|
 | BERT large | 4 layers, 64 wide, 4,096 pieces; pretrained on documentation strings, 1,500 steps |
 | nine tasks of GLUE | topic, similarity (300 rows), paraphrase, ranking |
 | 5 epochs of all batches, Adamax, 5e-5 | 3 epochs, Adamax, 2e-3 |
-| the domains SNLI and SciTail, after tasks that are like them | entailment |
+| the domains SNLI and SciTail, after similar tasks | entailment |
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ _NETWORK = {
     "model.dtype": "float32",
 }
 _LENGTH = {"data.lengths": {"inputs": 48}}
-# The number of each task's measure, and the steps of a run of its own: 3 epochs, or at least 150.
+# Metric of each task, and steps of a separate run: 3 epochs, but at least 150.
 _MEASURES = {
     "topic": ("accuracy", 225),
     "similarity": ("pearson", 150),
@@ -54,7 +54,7 @@ _TUNED = "mt_dnn_fine_tuned"
 
 
 def _tasks() -> dict[str, Any]:
-    """The tasks of the demo, measured on test rows."""
+    """Return the tasks of the demo, evaluated on test rows."""
     return {
         name: task | {"evaluate": {"tasks": (f"pyglue_{name}_test",)}}
         for name, task in pyglue().items()
@@ -62,7 +62,7 @@ def _tasks() -> dict[str, Any]:
 
 
 def _steps(steps: int) -> dict[str, Any]:
-    """A run that is measured once, at its end."""
+    """Return settings of a run that is measured once, at its end."""
     return {
         "train.steps": steps,
         "evaluate.every": steps,
@@ -88,7 +88,7 @@ def _few(share: float) -> Run:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     tasks = _tasks()
     together = Run(
         config="configs/mt_dnn.py:demo",
@@ -114,7 +114,7 @@ def get_study() -> Study:
         title="MT-DNN at demo size",
         source="Liu et al. 2019, section 4",
         runs={
-            # Equal in the arm `mt_dnn`, where they are one run.
+            # All equal, so that they are a single run in the arm `mt_dnn`.
             **dict.fromkeys(("shared", *_MEASURES), together),
             **{name: _few(share) for name, share in _FEW.items()},
         },

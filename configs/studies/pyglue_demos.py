@@ -1,4 +1,4 @@
-"""What the demos of BERT, GPT and T5 reach on the test rows of PyGLUE, after fine-tuning.
+"""The results of the demos of BERT, GPT and T5 on the test rows of PyGLUE, after fine-tuning.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt
@@ -6,9 +6,9 @@
     python -m t5x_like.study pyglue_demos:bert --processes=2
 
 The argument is `bert`, `gpt` or `t5`, whose demo is in runs/bert_demo, runs/gpt_demo or runs/demo
-(`make demo`). An encoder and a GPT are fine-tuned on each task in a run of its own, with a head; a
-T5 on all tasks in one run, as text (configs/pyglue.py). The study has three seeds, docs/pyglue.md
-those of one of them (`--seeds=0`), beside a constant, a bag of words and a rule.
+(`make demo`). BERT and GPT are fine-tuned on each task in a separate run, with a head; T5 on all
+tasks in one run, as text (configs/pyglue.py). The study has three seeds; docs/pyglue.md has the
+results of one seed (`--seeds=0`), beside a constant, a bag of words and a rule.
 """
 
 from configs.pyglue import GPT_KINDS, KINDS
@@ -31,7 +31,7 @@ _EVERY = 2**20  # measured once, at the last step
 
 
 def _run(config: str, folder: str, tasks: tuple[str, ...]) -> Run:
-    """Fine-tuning of the folder, measured on all test rows of the tasks."""
+    """Return a run that fine-tunes the folder and is measured on all test rows of the tasks."""
     changes = {
         "initialize": folder,
         "evaluate.tasks": tuple(f"pyglue_{task}_test" for task in tasks),
@@ -44,7 +44,7 @@ def _run(config: str, folder: str, tasks: tuple[str, ...]) -> Run:
 
 
 def get_study(system: str = "bert") -> Study:
-    """The study of one demo."""
+    """Return the study of one demo."""
     choose("the demo after the colon", system, _FOLDERS)
     folder = _FOLDERS[system]
     if system == "t5":

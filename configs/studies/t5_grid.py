@@ -7,9 +7,9 @@
 
 Raffel et al. 2020, sections 3.2 to 3.4: architecture x objective (table 2), no pretraining
 (table 1), objectives (tables 4 and 5), corruption rates (table 6), lengths of spans (table 7), data
-repeated up to 4,096 times (table 9), and of section 3.5 fine-tuning of a part of the parameters
+repeated up to 4,096 times (table 9), and from section 3.5 fine-tuning a part of the parameters
 (table 10) and multi-task training (table 12). The arms of table 10 share the baseline's
-pretraining. `--arms=baseline,decoder` runs some of the arms.
+pretraining. `--arms=baseline,decoder` runs only these arms.
 
 | the paper | here |
 |---|---|
@@ -19,24 +19,25 @@ pretraining. `--arms=baseline,decoder` runs some of the arms.
 | all rows of a benchmark | a quarter, 2,000 of each task |
 | Adafactor, constant rate 1e-3 | the same to 0.02, then linear decay: a demo is small |
 | the best checkpoint of each task | the last one |
-| adapters of d = 32, 128, 512 in a network of width 768 | of 8, 32, 128 in one of 128 |
-| one task left out in turn, and fine-tuned on alone | `span` left out, then the mixture of all |
+| adapters of d = 32, 128, 512 in a network of width 768 | d = 8, 32, 128 in width 128 |
+| one task left out in turn, then fine-tuning on it | `span` left out, then the mixture of all |
 | GLUE, SQuAD, CNN/Daily Mail | the average of the three tasks, `span` and `summary` |
 
-Claims are judged by the average score, and once more by the average loss, nats a token: networks
-that are still far from solving the tasks differ there first.
+Claims are judged by the average score, and again by the average loss in nats per token, in which
+networks that are still far from solving the tasks differ first.
 
-With all 8,000 rows of a task so small a network reaches the same without pretraining, and the other
-six tasks of PyGLUE, pairs of texts but for one, stay at chance.
+With all 8,000 rows of a task, so small a network reaches the same score without pretraining; on the
+other six tasks of PyGLUE, all but one of which are pairs of texts, it stays at chance.
 
-A small network learns to look up in its encoder what is masked only after a thousand steps on a
-plateau, and later the longer the rows are: with rows of 64 tokens the encoder-decoders were still
-there after 2,000 steps, at 3.1 nats. Hence the short rows before the longer ones.
+A small network learns to attend to the encoder for masked tokens only after a plateau of a thousand
+steps, which is longer for longer rows: with rows of 64 tokens the encoder-decoders were still on it
+after 2,000 steps, at 3.1 nats. This is why short rows come before longer rows.
 
-Deshuffling, which table 4 has for the encoder-decoder, is here for all architectures.
+Deshuffling, which table 4 has only for the encoder-decoder, is run for all architectures.
 
-The language-modeling rows of table 2 are prefix language modeling where there is a prefix (section
-3.2.3). A decoder reads the inputs of denoising and then the targets, on which it has its loss.
+The language-modeling rows of table 2 are prefix language modeling for architectures with a prefix
+(section 3.2.3). For denoising, a decoder reads the inputs and then the targets, on which the loss
+is computed.
 """
 
 import dataclasses
@@ -46,14 +47,14 @@ from typing import Any
 
 from t5x_like.studies import Arm, Claim, Measure, Run, Study
 
-Changes = dict[str, Any]  # of the settings of a run
+Changes = dict[str, Any]  # changed settings of a run
 
-# Steps and the tokens of a row of text.
+# {phase: (steps, tokens per row of text)}
 _PHASES = {"short": (1600, 16), "long": (400, 32)}
 _STEPS = sum(steps for steps, _ in _PHASES.values())
 _BATCH = 64
-# The text of all steps over the 1.63 million tokens of `pyglue_text`: all of it is read 1.5 times,
-# which the paper's full data set is not.
+# Epochs over the 1.63 million tokens of `pyglue_text`; the paper reads its full data set at most
+# once.
 _EPOCHS = 1.5
 
 _CONCATENATED = {"data.converter": "prefix_lm"}
@@ -114,7 +115,7 @@ _FINE_TUNING: Changes = {
 def _pretraining(
     name: str, lengths: Callable[[int], dict[str, int]], *, longer: int = 0, **settings: Any
 ) -> Changes:
-    """An objective, the lengths that follow from the tokens of a row, and more steps at the end."""
+    """Return settings of an objective, with lengths derived from a row's tokens."""
     phases: Changes = {
         phase: {"steps": steps, "lengths": lengths(length)}
         for phase, (steps, length) in _PHASES.items()
@@ -130,12 +131,12 @@ def _pretraining(
 
 
 def _whole(name: str) -> Changes:
-    """An objective whose targets are the text or a part of it."""
+    """Return settings of an objective whose targets are the text or a part of the text."""
     return _pretraining(name, lambda length: {"inputs": length, "targets": length})
 
 
 def _masked(name: str, *, rate: float = 0.15, **settings: Any) -> Changes:
-    """An objective whose targets are the masked tokens, and at most a sentinel for each."""
+    """Return settings of an objective with masked tokens and their sentinels as targets."""
 
     def lengths(length: int) -> dict[str, int]:
         return {"inputs": length, "targets": 2 * math.ceil(rate * length) + 2}
@@ -165,7 +166,7 @@ def _arm(
     fine_tuning: Changes | None = None,
     **more: Any,
 ) -> Arm:
-    """An arm with the numbers that the paper has for it: GLUE, CNN/DM, SQuAD; or none."""
+    """Return an arm, optionally with the paper's numbers: GLUE, CNN/DM, SQuAD."""
     network = network or {}
     concatenated = {name: network[name] for name in _CONCATENATED if name in network}
     return Arm(
@@ -188,7 +189,7 @@ def _adapted(width: int) -> Changes:
 
 
 def _mixed(*tasks: str, left_out: tuple[str, ...] = _LEFT_OUT) -> Changes:
-    """Pretraining on several tasks, in proportion to examples with K = 8,000 (section 3.5.3)."""
+    """Return settings of pretraining on tasks in proportion to examples, K = 8,000 (3.5.3)."""
     loss = {"z_loss": 1e-4, "label_smoothing": 0.0}
     supervised = {
         "task": "pyglue",
@@ -227,7 +228,7 @@ _TABLE_7 = "Table 7: lengths of spans"
 _TABLE_9 = "Table 9: data repeated"
 _TABLE_10 = "Table 10: fine-tuning a part of the parameters"
 _TABLE_12 = "Table 12: multi-task training, without and with fine-tuning"
-# No fine-tuning: a step whose rate is 0, after which the parameters of pretraining are measured.
+# No fine-tuning: after one step with rate 0 the pretrained parameters are measured.
 _MEASURED_ONLY = {"train.steps": 1, "optimizer.learning_rate": 0.0}
 
 ARMS = {
@@ -350,7 +351,7 @@ def _by_loss(claim: Claim) -> Claim:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     return Study(
         title="The comparisons of T5 at demo size",
         source="Raffel et al. 2020, tables 1, 2, 4 to 7, 9, 10 and 12",

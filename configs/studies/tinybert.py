@@ -26,10 +26,10 @@ r"""TinyBERT without each of its parts, at demo size: tables 2 and 3 of Jiao et 
 | teacher and student have the same rows | the student has 2,000 of the teacher's 8,000 |
 | 20 copies of each row; 20 and 3 epochs | 20 copies; 300 and 200 batches of 32 rows |
 
-A loss of the layers is left out of task distillation alone, of all arms that have the same general
-distillation; in the paper of both. As there, without the predictions' loss the student learns from
-the labels of the original rows. Without task distillation it learns from those of the augmented
-rows, for as many steps.
+A layer loss is left out only of task distillation, since all arms share the same general
+distillation; the paper leaves it out of both. As in the paper, without the prediction loss the
+student learns from the labels of the original rows. Without task distillation it learns from the
+labels of the augmented rows, for as many steps.
 """
 
 from typing import Any
@@ -127,7 +127,7 @@ RUNS = {
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     return Study(
         title="TinyBERT without its parts at demo size",
         source="Jiao et al. 2019, tables 2 and 3",

@@ -5,16 +5,16 @@
     python -m t5x_like.study xlnet_parts --plan
     python -m t5x_like.study xlnet_parts
 
-Yang et al. 2019, section 3.4, table 6: memory helps, and most where texts are long; spans and text
-in both directions help, too. Arms that predict other tokens have losses that do not compare, so all
-are compared, as in the paper, by fine-tuning: here on tasks of PyGLUE, on test rows. The loss of
-pretraining compares memory alone.
+Yang et al. 2019, section 3.4, table 6: memory helps, most on long texts; spans and text in both
+directions help, too. The pretraining losses of arms that predict other tokens cannot be compared,
+so all arms are compared by fine-tuning, as in the paper: here on tasks of PyGLUE, on test rows. The
+pretraining loss is only used to compare memory.
 
 | the paper | here |
 |---|---|
 | base: 12 layers, 768 wide, 512 tokens, memory of 384 | the demo: 64 tokens, memory of 48 |
 | RACE, SQuAD 2.0, MNLI, SST-2 | topic (a text), paraphrase (a pair), 300 steps each |
-| BERT, denoising and next sentences beside it | not here |
+| also BERT, a denoising variant and next sentences | left out |
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ _TASKS = ("topic", "paraphrase")
 
 
 def _task(name: str) -> Run:
-    """Fine-tuning, measured once, at its end, on test rows."""
+    """Return a run of fine-tuning, measured once, at its end, on test rows."""
     changes = {
         "data.lengths": {"inputs": 64},
         "train.steps": _STEPS,
@@ -46,7 +46,7 @@ def _task(name: str) -> Run:
 
 
 def get_study() -> Study:
-    """The study."""
+    """Return the study."""
     of_tasks = {
         name: Measure(run=name, number=f"pyglue_{name}_test/benchmark/accuracy", scale=100.0)
         for name in _TASKS

@@ -1,4 +1,4 @@
-"""Configs: ml_collections at the edge, made the typed settings of a run by `parse`."""
+"""Configs: config files are ml_collections, which `parse` turns into typed run settings."""
 
 import contextlib
 import dataclasses
@@ -28,12 +28,12 @@ __all__ = [
     "to_dict",
 ]
 
-# Every setting by its dotted name, its default and its meaning.
+# {dotted name of a setting: (default, meaning)}
 SETTINGS = {name: (default, text) for name, default, text in run_settings.documentation()}
 
 
 def defaults() -> ml_collections.ConfigDict:
-    """A config with every setting at its default, for a file in configs/ to change."""
+    """Return a config with every setting at its default, for a file in configs/ to change."""
     return editable(RunSettings())
 
 
@@ -43,28 +43,28 @@ def editable(settings: RunSettings) -> ml_collections.ConfigDict:
 
 
 def parse(config: ml_collections.ConfigDict) -> RunSettings:
-    """Return a config as typed settings, which never change; references have their values.
+    """Return a config as immutable typed settings, with field references resolved.
 
     Raises:
-        ValueError: as `run_settings.read`.
+        ValueError: see `run_settings.read`.
     """
     return run_settings.read(config.to_dict())
 
 
 def of_stored(stored: Mapping[str, Any]) -> RunSettings:
-    """Return the settings that a run wrote; those that are newer than it have their defaults.
+    """Return the settings that a run wrote; settings newer than the run get their defaults.
 
     Raises:
-        ValueError: as `run_settings.read`.
+        ValueError: see `run_settings.read`.
     """
     return run_settings.read(_upgraded(stored))
 
 
 def load(path: paths.Path | str) -> ml_collections.ConfigDict:
-    """The config that a run wrote (config.json), as `of_stored` reads it, to be changed.
+    """Load the config.json that a run wrote, as a config that can be changed.
 
     Raises:
-        ValueError: the file is not a JSON object of settings, or as `of_stored`.
+        ValueError: the file is not a JSON object of settings; see also `of_stored`.
     """
     try:
         stored = json.loads(paths.path(path).read_text())
@@ -77,7 +77,7 @@ def load(path: paths.Path | str) -> ml_collections.ConfigDict:
 
 
 def _upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an older run under the names that they have now."""
+    """Rename the settings of an older run to their present names."""
     tree = dict(stored)
     if score := dict(tree.pop("score", None) or {}):  # now in evaluate.measures
         predictions = score.pop("predictions", "")
@@ -90,7 +90,7 @@ def _upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
 def one_line_errors(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
     """Turn errors of these kinds into one line on standard error and an exit status.
 
-    Without `kinds` it is the errors that wrong settings and files cause.
+    Without `kinds`, catch the errors that wrong settings and files cause: ValueError and OSError.
     """
     try:
         yield

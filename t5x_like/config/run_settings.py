@@ -1,7 +1,6 @@
-"""Every setting of a run with its type, default and meaning: frozen dataclasses, made of a config.
+"""Every setting of a run with its type, default and meaning, as frozen dataclasses.
 
-A setting that is a mapping has the arguments of the function that it is passed to, which checks
-them.
+A setting that is a mapping holds the arguments of a function, which checks them itself.
 """
 
 import collections.abc
@@ -17,9 +16,9 @@ from t5x_like.names import choose, hint
 Section = TypeVar("Section")
 Arguments = Mapping[str, Any]
 
-LARGEST = 2**31 - 1  # of a setting that has a least value
+LARGEST = 2**31 - 1  # the maximum of every setting with an `AtLeast`
 _ON_NONFINITE = ("stop", "skip_step", "skip_data")
-# Settings with a mapping for each name that the user gives.
+# Settings that map names chosen by the user to mappings of settings.
 _NAMED = ("tasks", "phases", "evaluate.measures")
 _KINDS = {bool: "True or False", int: "a whole number", float: "a number"}
 _KINDS |= {str: "a text", tuple: "a tuple"}
@@ -28,14 +27,14 @@ _RENAMED = {"score": "evaluate.measures: name -> kind and settings (docs/evaluat
 
 @dataclasses.dataclass(frozen=True)
 class AtLeast:
-    """The least value of a setting."""
+    """The minimum of a setting."""
 
     value: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """What a run reads, and how text becomes batches."""
+    """The data that a run reads, and how text becomes batches."""
 
     module: Annotated[str, "the file that registers the data tasks (data/README.md)"] = "data/c4.py"
     settings: Annotated[
@@ -97,7 +96,7 @@ class DataSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """The steps of a run: how many, how each is computed, and what is watched."""
+    """The steps of a run: how many, how each is computed, and when to stop early."""
 
     steps: Annotated[int, "optimizer steps in total", AtLeast(1)] = 1000
     phases: Annotated[tuple[str, ...], "the names in `phases`, in the order of the run"] = ()
@@ -163,7 +162,7 @@ class TrainSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshSettings:
-    """How many parts each axis of the mesh divides the devices into."""
+    """The size of each axis of the device mesh."""
 
     data: Annotated[int, "data parallelism: copies of the model; -1: all remaining devices"] = -1
     fsdp: Annotated[
@@ -176,7 +175,7 @@ class MeshSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointSettings:
-    """Which checkpoints are kept."""
+    """When checkpoints are written, and which are kept."""
 
     every: Annotated[int, "steps between checkpoints", AtLeast(0)] = 1000
     keep: Annotated[int, "newest checkpoints to keep", AtLeast(1)] = 3
@@ -194,7 +193,7 @@ class CheckpointSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
-    """What is measured, and when."""
+    """The measures of an evaluation, and when they are taken."""
 
     every: Annotated[int, "steps between evaluations; 0: only at the end", AtLeast(0)] = 1000
     batches: Annotated[int, "batches per evaluation; 0: the whole split", AtLeast(0)] = 20
@@ -301,11 +300,11 @@ def documentation(kind: type = RunSettings, prefix: str = "") -> Iterator[tuple[
 
 
 def read(values: Mapping[str, Any]) -> RunSettings:
-    """Make the settings of a run from a config as plain values; what is missing has its default.
+    """Make the settings of a run from plain values; missing settings get their defaults.
 
     Raises:
-        ValueError: an unknown setting, with the nearest known one; a value of another type than
-            its default's, or out of range.
+        ValueError: a setting is unknown (the message suggests the nearest known name), has another
+            type than its default, or is out of range.
     """
     settings = _read(RunSettings, values, prefix="")
     train = settings.train
@@ -339,7 +338,7 @@ def changed(section: Section, changes: Mapping[str, Any], *, prefix: str) -> Sec
     """Return a section with some of its settings changed.
 
     Args:
-        prefix: of the settings in errors, such as "data.".
+        prefix: prepended to the names of settings in error messages, such as "data.".
 
     Raises:
         ValueError: a value has another type than its setting.
@@ -350,7 +349,7 @@ def changed(section: Section, changes: Mapping[str, Any], *, prefix: str) -> Sec
 
 
 def _checked(key: str, value: Any, annotation: Any) -> Any:
-    """Return a value as the type of its setting.
+    """Return a value converted to the type of its setting.
 
     Raises:
         ValueError: it has another type, or is out of range.
@@ -378,12 +377,12 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
 
 
 def check_renamed(key: str) -> None:
-    """Raise ValueError for a setting that has another name now, with that name."""
+    """Raise a ValueError with the new name if a setting has been renamed."""
     first = key.partition(".")[0]
     if first in _RENAMED:
         raise ValueError(f"the setting {first!r} is now {_RENAMED[first]}")
 
 
 def to_dict(settings: RunSettings) -> dict[str, Any]:
-    """Return the settings as JSON values, as config.json has them."""
+    """Return the settings as the JSON values of config.json."""
     return json.loads(json.dumps(dataclasses.asdict(settings), default=str))

@@ -1,1 +1,1 @@
-"""What `evaluate` measures: each measure an object that declares what it needs."""
+"""Evaluation: measures, each an object that declares the resources it needs."""

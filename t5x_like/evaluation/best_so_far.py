@@ -1,4 +1,4 @@
-"""The choice of the best checkpoint while training, and early stopping."""
+"""Selection of the best checkpoint during training, and early stopping."""
 
 import sys
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from t5x_like.training.state import TrainState
 
 
 class BestSoFar:
-    """Gets the numbers of each evaluation, and decides whether training ends.
+    """Records the numbers of each evaluation, and decides whether training stops early.
 
     Args:
-        best: the values so far; None for a run that does not choose a checkpoint.
-        schedule: of the evaluations.
+        best: the values so far; None for a run that does not select a checkpoint.
+        schedule: the schedule of the evaluations.
         saver: writes the checkpoints.
         step: the step at which the run starts or resumes.
     """
@@ -32,23 +32,23 @@ class BestSoFar:
         self.resume_at(step)
 
     def resume_at(self, step: int) -> None:
-        """Forget the values after a step from which the run goes on."""
+        """Forget the values after the step from which the run continues."""
         if self._best is not None:
             self._best.resume_at(step)
 
     @property
     def stops(self) -> bool:
-        """Whether `train.patience` evaluations have brought nothing better."""
+        """Whether the metric has not improved for `train.patience` evaluations."""
         return self._best is not None and self._best.exhausted
 
     def remains(self, outcome: Outcome, phase: Phase) -> bool:
-        """Whether there is something to do in a phase: a step, or an evaluation of its last one."""
+        """Return whether a phase still has steps to take, or an evaluation of its last step."""
         if outcome.interrupted or outcome.stopped:
             return False
         return int(outcome.state.step) < phase.last or self.awaits(outcome.state, phase)
 
     def awaits(self, state: TrainState, phase: Phase) -> bool:
-        """Whether a resumed run was ended before the evaluation of its state, within this phase."""
+        """Return whether a resumed run lacks the evaluation of its state, within this phase."""
         step = int(state.step)
         if not phase.first < step <= phase.last:
             return False
@@ -57,10 +57,10 @@ class BestSoFar:
         return step not in self._best.values and self.schedule.has(self._best.number, step=step)
 
     def __call__(self, step: int, values: Mapping[str, Any]) -> bool:
-        """Add the numbers of an evaluation, and return whether training ends."""
+        """Record the numbers of an evaluation, and return whether training stops."""
         if self._best is None or self._best.number not in values:
             return False
-        self._saver.wait()  # what is called the best is on disk
+        self._saver.wait()  # write the checkpoint before recording it as the best
         with writing(self._saver.folder / BEST):
             self._best.add(step, values[self._best.number])
         return self._best.exhausted

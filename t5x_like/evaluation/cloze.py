@@ -1,4 +1,4 @@
-"""Zero-shot prediction of a passage's last word, and of a blank from several choices.
+"""Zero-shot prediction of a passage's last word, and of the choice that fills a blank.
 
 Radford et al. 2019, sections 3.2 (the Children's Book Test, Hill et al. 2016) and 3.3 (LAMBADA,
 Paperno et al. 2016).
@@ -25,10 +25,10 @@ from t5x_like.inference.text_model import TextModel
 
 @dataclasses.dataclass(frozen=True)
 class LastWord(RowMeasure):
-    """The last word of each `text`: all that follows its last whitespace.
+    """Prediction of the last word of each `text`: everything after its last whitespace.
 
-    As in LAMBADA a word is right if greedy decoding generates all of its tokens; what it generates
-    after them does not count.
+    As in LAMBADA, a word is right if greedy decoding generates all of its tokens; what would be
+    generated after them does not count.
     """
 
     def directions(self) -> Mapping[str, bool]:
@@ -36,10 +36,10 @@ class LastWord(RowMeasure):
         return {"accuracy": False, "perplexity": True}
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """`accuracy`, and `perplexity` of a last word, exp of the mean of -log p over the texts.
+        """Return `accuracy`, and `perplexity` of last words, exp of their mean -log p.
 
         Raises:
-            ValueError: there is no row, or a text of one word.
+            ValueError: there is no row, or a text has only one word.
         """
         pairs = [_last_word(text_of(row, "text")) for row in rows]
         scores = model.score(pairs)
@@ -61,7 +61,7 @@ def _last_word_rates(counts: Float[np.ndarray, "N 2"]) -> dict[str, float]:
 
 
 def _last_word(text: str) -> tuple[str, str]:
-    """The text before the last word, and the last word with the whitespace before it."""
+    """Split a text before the whitespace of its last word."""
     text = text.rstrip()
     word = text.split()[-1] if text else ""
     prompt = text.removesuffix(word).rstrip()
@@ -72,10 +72,10 @@ def _last_word(text: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Choice(RowMeasure):
-    """The choice among `choices` for the blank in `inputs`; the right one is `targets`.
+    """Choosing among `choices` for the blank in `inputs`; `targets` is right.
 
     A choice is scored by its log-likelihood together with the text after the blank, given the text
-    before it (section 3.2). Without a blank in the inputs the choices follow them.
+    before it (section 3.2). If the inputs have no blank, the choices follow them.
 
     Attributes:
         blank: the string in `inputs` that stands for the blank.
@@ -88,10 +88,10 @@ class Choice(RowMeasure):
         return {"accuracy": False, "accuracy_per_token": False}
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """`accuracy` by log p, and `accuracy_per_token` by log p per token.
+        """Return `accuracy` by log p, and `accuracy_per_token` by log p per token.
 
         Raises:
-            ValueError: a row without choices, or whose target is not one of them.
+            ValueError: a row has no choices, or its target is not one of them.
         """
         choices_of_rows = [choices_of(row) for row in rows]
         pairs = []
@@ -120,5 +120,5 @@ class Choice(RowMeasure):
 
 
 def _share_cut(model: TextModel, pairs: Sequence[tuple[str, str]]) -> float:
-    """The share of the prompts whose beginning was truncated, from 0 to 1."""
+    """Return the share of prompts truncated at their beginning, from 0 to 1."""
     return float(np.mean([model.excess(*pair) > 0 for pair in pairs]))

@@ -1,4 +1,4 @@
-"""LaMDA's metrics of the replies of a dialog model, with labels by the phrases of a row."""
+"""LaMDA's metrics of a dialog model's replies, labelled by the phrases of a row."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,12 @@ _NUMBERS = (
 
 @dataclasses.dataclass(frozen=True)
 class Replies(RowMeasure):
-    """The metrics of `metrics.dialog_labels` of the reply to each `context`.
+    """The metrics of `metrics.dialog_labels`, for the reply to each `context`.
 
-    A row has lists of phrases, and a reply that has one of them, as whole words, has the label:
-    `sensible`, `specific`, `interesting`, `unsafe`; `claims`, phrases about the world, which are
-    supported if all that a reply has are among `supported`; and `sources`, which a reply cites.
+    A row has lists of phrases; a reply that contains one of a list's phrases, as whole words, gets
+    the list's label: `sensible`, `specific`, `interesting`, `unsafe`; `claims`, phrases about the
+    world, which are supported if all that occur in the reply are in `supported`; and `sources`,
+    which a reply cites.
 
     Attributes:
         dialog: settings of the dialog model (`inference.dialog.dialog_settings`).
@@ -36,7 +37,7 @@ class Replies(RowMeasure):
 
     @property
     def generates(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def directions(self) -> Mapping[str, bool]:
@@ -44,10 +45,10 @@ class Replies(RowMeasure):
         return dict.fromkeys(_NUMBERS, False)
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """The metrics as `Estimate`s; `calls` of the toolset and `refused`, for each reply.
+        """Return the metrics as `Estimate`s, and `calls` of the toolset and `refused` per reply.
 
         Raises:
-            ValueError: a row lacks a field, or the settings of the dialog do not fit the model.
+            ValueError: a row lacks a field, or the dialog settings do not fit the model.
         """
         asked = [_list(row, "context") for row in rows]
         replies = DialogModel(model, dialog_settings.read(self.dialog)).reply(asked)
@@ -66,7 +67,7 @@ class Replies(RowMeasure):
 
 
 def labels_of(reply: str, row: Row) -> dict[str, int]:
-    """The labels of a reply by the phrases of a row; see `Replies`.
+    """Label a reply by the phrases of a row; see `Replies`.
 
     Raises:
         ValueError: the row lacks a list of phrases.

@@ -1,7 +1,7 @@
 """Language modeling of whole documents: perplexity, and bits per byte for any vocabulary.
 
-Radford et al. 2019, section 3.1: models with different vocabularies compare by the likelihood of a
-text for each of its bytes, characters or words, which do not depend on its tokenization.
+Radford et al. 2019, section 3.1: models with different vocabularies can be compared by the
+likelihood of a text per byte, character or word, since these do not depend on the tokenization.
 """
 
 import dataclasses
@@ -20,16 +20,16 @@ from t5x_like.inference.text_model import TextModel
 
 @dataclasses.dataclass(frozen=True)
 class Documents(RowMeasure):
-    """The likelihood of documents (field `text`), each read from its own beginning.
+    """The likelihood of documents (field `text`), each read from its beginning.
 
-    A document that is longer than a row is read in windows. The first begins with the start token,
-    each later window with the tokens before it. With `stride` s a later window scores s tokens
-    after all that a row has room for: a small stride gives every token a long context, and takes
-    length / s times as long.
+    A document longer than a row is read in windows. The first window starts with the start token,
+    each later window with the tokens before it. With `stride` s a later window scores only its last
+    s tokens: a small stride gives every token a long context, and takes length / s times as long.
 
     Attributes:
-        stride: tokens from a window to the next; 0: the length of a row, so that none overlap.
-        end: score the end token too, for a model that was trained to predict where documents end.
+        stride: tokens from a window to the next; 0: the length of a row, so that the scored parts
+            do not overlap.
+        end: whether to score the end token too, for a model that was trained to predict it.
     """
 
     stride: int = 0
@@ -42,10 +42,10 @@ class Documents(RowMeasure):
         )
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """`perplexity` of a token, `bits_per_byte`, `bits_per_character`, `word_perplexity`.
+        """Return `perplexity` per token, `bits_per_byte`, `bits_per_character`, `word_perplexity`.
 
         Raises:
-            ValueError: a stride out of range, no text, or a model that has an encoder.
+            ValueError: the stride is out of range, there is no text, or the model has an encoder.
         """
         if model.encodes:
             raise ValueError(
@@ -55,7 +55,7 @@ class Documents(RowMeasure):
         if not texts:
             raise ValueError("there is no document with a text")
         start = model.prompt_format.start
-        assert start is not None  # a config's converter has one
+        assert start is not None  # every config's converter has a start token
         sizes = {"start": start, "length": model.length, "stride": self.stride}
         cut = [windows(model.tokens(text, end=self.end), **sizes) for text in texts]
         scorer = model.without_start()
@@ -76,16 +76,17 @@ class Documents(RowMeasure):
 def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> list[Pair]:
     """Split a document into windows, in which each token is scored once.
 
-    They are the windows of lm-eval (`get_rolling_token_windows`), whose `context_len` is length -
-    stride + 1: a window reads `length` tokens, the last of them not scored before.
+    They equal lm-eval's windows (`get_rolling_token_windows`) with `context_len` = length - stride
+    + 1: a window reads `length` tokens, of which the last have not been scored before.
 
     Args:
-        start: what is read before the document.
-        length: tokens of a row at most.
+        tokens: the document.
+        start: the token read before the document.
+        length: maximum tokens of a row.
         stride: see `Documents`; 0 for `length`.
 
     Raises:
-        ValueError: a stride that leaves tokens out.
+        ValueError: the stride would leave tokens out.
     """
     step = stride or length
     if not 0 < step <= length:
@@ -98,15 +99,15 @@ def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> l
 
 
 def rates(counts: Float[np.ndarray, "N 5"]) -> dict[str, float]:
-    """Negative log-likelihoods for each token, byte, character and word.
+    """Return negative log-likelihoods per token, byte, character and word.
 
     Args:
-        counts: of each document its nats, and its tokens, bytes of UTF-8, characters and words
-            (separated by whitespace), the last three before tokenization.
+        counts: for each document its nats, tokens, UTF-8 bytes, characters and words (separated by
+            whitespace), the last three of the text before tokenization.
 
     Returns:
-        `perplexity` of a token, `bits_per_byte`, `bits_per_character`, and `word_perplexity`, exp
-        of the nats a word.
+        `perplexity` per token, `bits_per_byte`, `bits_per_character`, and `word_perplexity`, the
+        exponential of the nats per word.
     """
     nats, tokens, size, characters, words = counts.sum(axis=0).tolist()
     bits = nats / math.log(2)
@@ -119,5 +120,5 @@ def rates(counts: Float[np.ndarray, "N 5"]) -> dict[str, float]:
 
 
 def exp(value: float) -> float:
-    """The exponential, infinite where it overflows a float."""
+    """Return the exponential, infinite if it overflows a float."""
     return math.exp(value) if value < 700 else math.inf

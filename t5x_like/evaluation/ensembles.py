@@ -19,15 +19,16 @@ from t5x_like.pretrained.weight_source import data_settings, open_source
 def load(
     folders: Sequence[str], settings: RunSettings, *, mesh: Mesh, average: int
 ) -> tuple[Pretrained, dict[str, Any]]:
-    """The ensemble of the models in some folders, and the metadata of the first one's run, if any.
+    """Load the ensemble of the models in several folders, and the metadata of the first's run.
 
     Args:
-        folders: as `from_pretrained` reads them.
-        settings: of the evaluation, with the vocabulary and the names of the labels.
-        average: newest checkpoints of each run to average.
+        folders: paths that `from_pretrained` reads.
+        settings: settings of the evaluation, with the vocabulary and the names of the labels.
+        mesh: the mesh to place the parameters on.
+        average: number of newest checkpoints of each run to average.
 
     Raises:
-        ValueError: a folder has no model, another vocabulary or other labels than the config, or
+        ValueError: a folder has no model, its vocabulary or labels differ from the config's, or
             the outputs of the models cannot be averaged.
     """
     if settings.tasks:
@@ -60,10 +61,10 @@ def load(
 
 
 def measurable(measures: Mapping[str, Measure], *, chosen: Mapping[str, Any]) -> dict[str, Measure]:
-    """The measures of an ensemble: all but the held-out loss, which is one model's.
+    """Return the measures of an ensemble: all but the held-out loss of a single model.
 
     Args:
-        measures: of a task by name.
+        measures: the measures of a task, by name.
         chosen: the setting `evaluate.measures` of the task.
 
     Raises:

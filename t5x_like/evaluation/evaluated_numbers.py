@@ -1,4 +1,4 @@
-"""The numbers of an evaluation: averages over tasks, JSON."""
+"""The numbers of an evaluation: averages over tasks, their directions, and JSON."""
 
 import fnmatch
 import math
@@ -10,7 +10,7 @@ from t5x_like.evaluation.measure import Measure
 from t5x_like.experiment.estimates import Estimate
 from t5x_like.names import choose, hint
 
-Results = Mapping[str, Mapping[str, float]]  # by task, the numbers by name
+Results = Mapping[str, Mapping[str, float]]  # {task: {name: number}}
 
 AVERAGE = "average"
 
@@ -18,14 +18,15 @@ AVERAGE = "average"
 def directions(
     measures: Mapping[str, Mapping[str, Measure]], parts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, bool]:
-    """The numbers that compare models, TASK/NUMBER -> whether smaller values are better.
+    """Return {TASK/NUMBER: whether smaller values are better} of the numbers that compare models.
 
     Args:
-        measures: by task, the measures by name.
-        parts: as for `averages`.
+        measures: {task: {name: measure}}.
+        parts: see `averages`.
 
     Raises:
-        ValueError: an average has no parts, a number that does not exist, or both kinds of numbers.
+        ValueError: an average has no parts, names a number that does not exist, or mixes numbers
+            of both directions.
     """
     found = {
         f"{task}/{_prefix(name)}{number}": smaller
@@ -52,15 +53,15 @@ def directions(
 
 
 def direction(name: str, table: Mapping[str, bool], *, setting: str) -> bool:
-    """Whether smaller values of a number are better.
+    """Return whether smaller values of a number are better.
 
     Args:
-        name: TASK/NUMBER; the task may be left out if the evaluation has only one.
+        name: TASK/NUMBER.
         table: see `directions`.
-        setting: for the message.
+        setting: the setting that names the number, for the error message.
 
     Raises:
-        ValueError: no measure gives this number, or it does not compare models.
+        ValueError: no measure computes this number, or it does not compare models.
     """
     for pattern, smaller in table.items():
         if fnmatch.fnmatchcase(name, pattern):
@@ -69,29 +70,30 @@ def direction(name: str, table: Mapping[str, bool], *, setting: str) -> bool:
 
 
 def numbers(name: str, found: Mapping[str, float]) -> dict[str, float]:
-    """The numbers of a measure under their names in an evaluation."""
+    """Prefix the numbers of a measure with its name, except for the loss."""
     return {_prefix(name) + key: value for key, value in found.items()}
 
 
 def _prefix(measure: str) -> str:
-    return "" if measure == "loss" else f"{measure}/"  # the loss has the names of training's log
+    return "" if measure == "loss" else f"{measure}/"  # as in the training log
 
 
 def listed(names: str | Sequence[str]) -> tuple[str, ...]:
-    """The numbers of a part of an average."""
+    """Return the names of the numbers of a part of an average."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def averages(
     results: Results, parts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """The averages of `evaluate.averages`, as the papers make them.
+    """Compute the averages of `evaluate.averages`, as the papers do.
 
-    Each part counts once, by the mean of its numbers: a task with two metrics counts as much as one
-    with a single one (Wang et al. 2019, GLUE, section 5).
+    Each part counts equally, by the mean of its numbers: a task with two metrics counts as much as
+    a task with one (Wang et al. 2019, GLUE, section 5).
 
     Args:
-        parts: name of an average -> part -> the name of a number, TASK/NUMBER, or several.
+        results: {task: {name: number}}.
+        parts: {average: {part: TASK/NUMBER, or several}}.
 
     Returns:
         {name: {"average": value}}.
@@ -111,9 +113,9 @@ def averages(
 
 
 def to_json(results: Results) -> dict[str, Any]:
-    """The numbers of `tasks`, and beside them the `intervals` of those that have one.
+    """Return the numbers as `tasks`, and the intervals of `Estimate`s as `intervals`.
 
-    JSON has no infinity and no NaN: they are null.
+    Infinity and NaN, which JSON lacks, become null.
     """
     return {
         "tasks": {

@@ -1,4 +1,4 @@
-"""Metrics of generated texts: of answers, summaries, and of labels and numbers written as text."""
+"""Metrics of generated texts: answers, summaries, and labels and numbers written as text."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ from t5x_like.names import choose
 
 @dataclasses.dataclass(frozen=True)
 class Generation(RowMeasure):
-    """Metrics of the texts that are generated from `inputs`, beside `targets` or all `answers`.
+    """Metrics of the texts generated from `inputs`, against `targets` or all `answers`.
 
-    For a metric of classes a text is one of `labels`, and any other text is no class, which is
-    wrong; for one of numbers it is read as a number, as in T5's text-to-text tasks (Raffel et al.
-    2020, section 2.4).
+    For metrics of classes, a text that is one of `labels` is that class, and any other text counts
+    as wrong; for metrics of numbers the text is parsed as a number, as in T5's text-to-text tasks
+    (Raffel et al. 2020, section 2.4).
 
     Attributes:
         metrics: names in `evaluation.metrics`, of texts, classes or numbers.
         labels: the texts of the classes; empty for all targets that occur.
-        positive: the label that is the positive class of `f1_binary` and `multirc`.
-        no_number: the number that stands for a text that is none.
+        positive: the label of the positive class of `f1_binary` and `multirc`.
+        no_number: the number that replaces a text that is not a number.
         group: for `multirc` and `record`, the field of a row with the key of its group.
     """
 
@@ -60,7 +60,7 @@ class Generation(RowMeasure):
 
     @property
     def generates(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def directions(self) -> Mapping[str, bool]:
@@ -68,10 +68,11 @@ class Generation(RowMeasure):
         return directions(self.metrics)
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """The numbers of all metrics, as `Estimate`s.
+        """Return the numbers of all metrics, as `Estimate`s.
 
         Raises:
-            ValueError: there are no rows, a row lacks a field, or a target is no label or number.
+            ValueError: there are no rows, a row lacks a field, or a target is not a label or
+                number.
         """
         answers = [answers_of(row) for row in rows]
         predicted = by_length(model, [text_of(row, "inputs") for row in rows])
@@ -94,7 +95,7 @@ class Generation(RowMeasure):
     def _read(
         self, metric: Metric, answers: Sequence[list[str]], predicted: Sequence[str]
     ) -> tuple[list[Any], list[Any]]:
-        """Targets and predictions as a metric compares them."""
+        """Return targets and predictions in the form that a metric compares."""
         if TEXT in metric.fits:
             return list(answers), list(predicted)
         first = [own[0] for own in answers]

@@ -1,7 +1,7 @@
-"""The tasks of lm-eval, EleutherAI's Language Model Evaluation Harness, over a text model.
+"""Run tasks of lm-eval, EleutherAI's Language Model Evaluation Harness, on a text model.
 
-`Answers` computes what the harness asks of a model; `run` runs the tasks of the package, which is
-installed by the extra `harness` and needs no PyTorch.
+`Answers` computes the harness's requests to a model; `run` runs tasks of the package, which the
+extra `harness` installs, without PyTorch.
 """
 
 import collections
@@ -15,8 +15,8 @@ from t5x_like.inference.likelihood import Pair
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose, hint
 
-_MOST_NEW = 256  # tokens that are generated where a task does not say how many
-# The settings of generation that tasks give, by their names in `decode`.
+_MOST_NEW = 256  # maximum generated tokens if a task does not set them
+# Settings of generation in tasks that `decode` has too.
 _SAMPLING = ("temperature", "top_k", "top_p")
 _GENERATION = ("do_sample", *_SAMPLING, "num_beams", "repetition_penalty")
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -24,19 +24,19 @@ _IGNORED = ("until", "max_length", *_LENGTHS)
 
 
 class Answers:
-    """What the harness asks: log-likelihoods of continuations and of texts, and generated texts.
+    """Answers the harness's requests: log-likelihoods of continuations and texts, generated texts.
 
-    Texts are tokenized, truncated and cut as by the harness's own class for Hugging Face's models
-    (`lm_eval.models.huggingface`, version 0.4.13), so that numbers compare.
+    Texts are tokenized, truncated and cut as by the harness's class for Hugging Face models
+    (`lm_eval.models.huggingface`, version 0.4.13), so that the numbers can be compared.
 
     Args:
         model: the text model.
-        hugging_face: the model is a folder of Hugging Face's. Its decoder reads a start token
-            before a text where its tokenizer has one for that alone (LLaMA's, not GPT-2's), and
-            predicts that token, too, in whole texts, both as in the harness. A run's decoder always
+        hugging_face: whether the model is a Hugging Face folder. Its decoder reads a start token
+            before a text if its tokenizer has a dedicated start token (LLaMA's, not GPT-2's), and
+            in whole texts predicts that token too, both as in the harness. A run's decoder always
             reads its start token, as in training, and never predicts it.
 
-    The requests are the same on all processes, and so are the answers.
+    All processes get the same requests and return the same answers.
     """
 
     def __init__(self, model: TextModel, *, hugging_face: bool):
@@ -54,7 +54,10 @@ class Answers:
         self._format = self._model.prompt_format
 
     def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
-        """Of each (context, continuation) the natural log p, and whether greedy decoding gives it.
+        """Return each continuation's natural log p, and whether greedy decoding generates it.
+
+        Args:
+            pairs: (context, continuation).
 
         Raises:
             ValueError: a continuation has no token, or is longer than the model reads.
@@ -63,20 +66,20 @@ class Answers:
         return [(one.total, one.greedy) for one in found]
 
     def loglikelihood_rolling(self, texts: Sequence[str]) -> list[float]:
-        """The natural log p of each whole text, in windows that predict each token once."""
+        """Return the natural log p of each whole text, in windows that predict each token once."""
         cut = [self._windows(text) for text in texts]
         scores = iter(self._model.score_tokens([one for own in cut for one in own]))
         return [sum(next(scores).total for _ in own) for own in cut]
 
     def generate_until(self, requests: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-        """The text generated after each context, up to the first of its stops.
+        """Return the text generated after each context, up to its first stop string.
 
         Args:
-            requests: contexts, and settings of generation: `until`, the stops; `max_gen_toks`;
-                `do_sample`, `temperature` and others of Hugging Face's.
+            requests: (context, settings of generation): `until`, the stop strings; `max_gen_toks`;
+                `do_sample`, `temperature` and other settings with Hugging Face's names.
 
         Raises:
-            ValueError: a setting that is not known, or more new tokens than a row has.
+            ValueError: a setting is unknown, or there are more new tokens than a row has.
         """
         groups = collections.defaultdict(list)
         for place, (_, settings) in enumerate(requests):
@@ -89,7 +92,7 @@ class Answers:
         return [texts[place] for place in range(len(requests))]
 
     def _generate(self, contexts: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
-        """The texts of requests with the same settings; batches have prompts of similar length."""
+        """Generate for requests with equal settings; batches have prompts of similar length."""
         model = self._model.without_start(**_decoding(settings))
         room = model.length if model.encodes else model.length - model.new_tokens
         if room < 1:
@@ -108,17 +111,17 @@ class Answers:
         return texts
 
     def _read(self, text: str) -> list[int]:
-        """A context as the model reads it, with the special tokens of its tokenizer."""
+        """Tokenize a context, with the special tokens that the model reads."""
         if self._format.ends[0]:
             return [*self._leads, *self._model.tokens(text, end=True)]
         return [*self._leads, *self._vocabulary.encode(text)]
 
     def _pair(self, context: str, continuation: str) -> Pair:
-        """The tokens of a context and its continuation, to which blanks at the end of it belong.
+        """Tokenize a context and its continuation; spaces at the context's end move to the latter.
 
-        Of a decoder both are tokenized together, and the tokens after as many as the context has
-        by itself are the continuation's, as in the harness. It ends where there are none, as one
-        token spans both; then the continuation is tokenized separately here.
+        For a decoder both are tokenized together, and the tokens beyond the number of the context's
+        tokens are the continuation's, as in the harness. If there are none, because one token spans
+        both, the harness fails; here the continuation is then tokenized separately.
         """
         bare = context.rstrip()
         continuation = context[len(bare) :] + continuation
@@ -134,7 +137,7 @@ class Answers:
         return self._fitting(Pair(own, after), where=continuation)
 
     def _fitting(self, pair: Pair, *, where: str) -> Pair:
-        """The pair, without the first tokens of its prompt that are too many."""
+        """Truncate the prompt of a pair on the left to fit a row."""
         if not pair.continuation:
             raise ValueError(f"the continuation {where!r:.80} of a task has no token of its own")
         if len(pair.continuation) > self._format.length:
@@ -145,7 +148,7 @@ class Answers:
         return Pair(pair.prompt[self._format.excess(pair) :], pair.continuation)
 
     def _windows(self, text: str) -> list[Pair]:
-        """A text in windows that predict each token once, after as many as there is room for."""
+        """Split a text into windows that predict each token once, with as much context as fits."""
         tokens, length = self._read(text), self._format.length
         if not self._predicts_start:
             tokens = tokens[len(self._leads) :]
@@ -153,7 +156,7 @@ class Answers:
 
 
 def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of `decode` for those of a request: greedy, unless it samples."""
+    """Convert a request's settings to settings of `decode`: greedy, unless it samples."""
     for name in settings:
         choose("generation_kwargs of the task", name, dict.fromkeys((*_GENERATION, *_IGNORED)))
     most = next((settings[name] for name in _LENGTHS if name in settings), _MOST_NEW)
@@ -164,7 +167,7 @@ def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _until(text: str, stops: str | Sequence[str] | None) -> str:
-    """The text before the first of the stops."""
+    """Return the text before the first stop string."""
     for stop in [stops] if isinstance(stops, str) else stops or ():
         if stop:
             text = text.partition(stop)[0]
@@ -172,11 +175,11 @@ def _until(text: str, stops: str | Sequence[str] | None) -> str:
 
 
 def language_model(answers: Answers) -> Any:
-    """The `lm_eval.api.model.LM` that answers; the package must be installed."""
+    """Wrap `Answers` as an `lm_eval.api.model.LM`; the package must be installed."""
     from lm_eval.api.model import LM
 
     class Model(LM):
-        """Passes the arguments of requests on, and their answers to the harness's cache."""
+        """Forwards requests to `answers`, and adds their results to the harness's cache."""
 
         def _ask(self, kind: str, requests: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
             found = getattr(answers, kind)(arguments)
@@ -197,11 +200,11 @@ def language_model(answers: Answers) -> Any:
 
 
 def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
-    """The harness's manager of tasks, which knows all of these.
+    """Return the harness's task manager, after checking that it knows all tasks.
 
     Args:
         tasks: names of tasks, groups or tags.
-        folder: of the user's own tasks, YAML files; None for those of the package alone.
+        folder: folder of the user's tasks, YAML files; None for only the package's tasks.
 
     Raises:
         ValueError: lm-eval is not installed, there is no such folder, or a task does not exist.
@@ -226,12 +229,14 @@ def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
 def run(
     answers: Answers, tasks: Sequence[str], *, manager: Any, shots: int | None, limit: int | None
 ) -> dict[str, dict[str, float]]:
-    """The numbers of each task, by their names in the harness: `acc`, `acc_stderr`, ...
+    """Return the metrics of each task, with their names in the harness: `acc`, `acc_stderr`, ...
 
     Args:
+        answers: the model.
+        tasks: names of tasks.
         manager: from `check_tasks`.
-        shots: examples in a prompt; None for those of the task.
-        limit: examples of a task, the first ones; None for all.
+        shots: number of examples in a prompt; None for each task's default.
+        limit: number of first examples of a task to use; None for all.
     """
     from lm_eval import simple_evaluate
 
@@ -247,7 +252,7 @@ def run(
 
 
 def numbers(found: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a task without the name of the filter where it is "none": "acc,none"."""
+    """Return the metrics of a task; the filter "none" is removed from names like "acc,none"."""
     return {
         name.removesuffix(",none").replace(",", "/"): float(value)
         for name, value in found.items()

@@ -1,4 +1,4 @@
-"""Metrics of what a head predicts of labelled rows: classes, numbers, tags, choices."""
+"""Metrics of a head's predictions for labelled rows: classes, numbers, tags, choices."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from t5x_like.inference.predictions import PREDICTIONS
 from t5x_like.inference.predictor import Prediction, Predictor
 from t5x_like.names import choose
 
-# By the kind of prediction, for a measure that names no metrics.
+# {kind of prediction: default metrics}
 _DEFAULTS: dict[str, tuple[str, ...]] = {
     "class": ("accuracy", "matthews", "f1_macro"),
     "number": ("pearson", "spearman"),
@@ -23,12 +23,12 @@ _PLURALS = {"class": "classes", "number": "numbers", "tags": "tags", "choice": "
 
 @dataclasses.dataclass(frozen=True)
 class HeadPredictions(RowMeasure):
-    """Metrics of the predictions of a head for labelled text, beside the labels.
+    """Metrics of the predictions of a head for labelled text, against the labels.
 
     Attributes:
-        metrics: names in `evaluation.metrics` that fit the head; empty for those of its kind in
-            `_DEFAULTS`.
-        positive: the label of the positive class, of two; "" for the second one.
+        metrics: names in `evaluation.metrics` that fit the head; if empty, the defaults of its kind
+            in `_DEFAULTS`.
+        positive: the label of the positive of two classes; "" for the second class.
         group: for `multirc`, the field of a row with the key of its group.
     """
 
@@ -43,7 +43,7 @@ class HeadPredictions(RowMeasure):
         return directions(self.metrics or {name for own in _DEFAULTS.values() for name in own})
 
     def check(self, prediction: str) -> None:
-        """See `Measure`; a metric that does not fit the head is an error here."""
+        """See `Measure`; also raise if a metric does not fit the head."""
         kind = PREDICTIONS[prediction].kind if prediction in PREDICTIONS else ""
         if kind not in _DEFAULTS:
             raise ValueError(
@@ -59,7 +59,7 @@ class HeadPredictions(RowMeasure):
             check_group(name, self.group)
 
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
-        """The numbers of all metrics, as `Estimate`s.
+        """Return the numbers of all metrics, as `Estimate`s.
 
         Raises:
             ValueError: a metric does not fit the head, there are no rows, or they lack a field.
@@ -106,7 +106,7 @@ class HeadPredictions(RowMeasure):
         labels: Sequence[Any],
         predicted: Sequence[dict[str, Any]],
     ) -> tuple[list[Any], list[Any]]:
-        """Targets, and predictions or scores, as a metric compares them."""
+        """Return targets, and predictions or scores, in the form that a metric compares."""
         if not metric.by_score:
             targets = [prediction.target(label) for label in labels]
             return targets, [prediction.value(one) for one in predicted]

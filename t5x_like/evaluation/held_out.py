@@ -1,4 +1,4 @@
-"""The held-out loss of a model: the metrics of training, over the batches of a held-out split."""
+"""The held-out loss of a model: the training metrics over the batches of a held-out split."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ class HeldOut:
 
     Attributes:
         batches: starts a pass over this process's rows of each batch.
-        vocab_size: of the targets.
+        vocab_size: vocabulary size of the targets.
     """
 
     model: Experiment
@@ -38,12 +38,12 @@ class Loss(Measure):
     needs: ClassVar[tuple[str, ...]] = ("held_out",)
 
     def directions(self) -> Mapping[str, bool]:
-        """See `Measure`; losses and their metrics have these names, alone or as TERM/NAME."""
+        """See `Measure`; losses and their metrics have these names, or TERM/NAME."""
         smaller = dict.fromkeys(_SMALLER, True) | dict.fromkeys(_LARGER, False)
         return smaller | {f"*/{name}": value for name, value in smaller.items()}
 
     def measure(self, held_out: HeldOut) -> Measured:
-        """As in training's log, and `unigram_entropy` in nats where there are targets."""
+        """Return the training metrics, and `unigram_entropy` in nats if there are targets."""
         counts = data_side.target_counts(held_out.batches(), size=held_out.vocab_size)
         found, _ = metrics.split(held_out.model.measure(held_out.params, held_out.batches()))
         if counts.any():

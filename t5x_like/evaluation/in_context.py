@@ -1,4 +1,4 @@
-"""Zero-shot, one-shot and few-shot evaluation: the task and examples of it in the prompt.
+"""Zero-shot, one-shot and few-shot evaluation: a task and examples in the prompt.
 
 Brown et al. 2020, sections 2 and 2.4 (GPT-3), and the prompts of Radford et al. 2019, sections 3.6
 (summaries) and 3.7 (translation).
@@ -43,29 +43,29 @@ _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+")
 class InContext(RowMeasure):
     r"""Questions after `shots` examples, answered by likelihood or by generation.
 
-    Rows have `inputs` and `targets`, and by likelihood `choices`; where there are several right
-    answers, `answers` has all of them, and the best counts. Other fields of strings may occur in
-    the template. Each question has examples of its own, sampled without replacement from the
-    training split (never the question itself).
+    Rows have `inputs` and `targets`, and `choices` for likelihood; if there are several right
+    answers, `answers` lists them all, and the best match counts. The template may use other string
+    fields. Each question gets separate examples, sampled without replacement from the training
+    split (never the question itself).
 
     Attributes:
-        shots: K: 0, 1 or more.
-        template: of an example, which ends in "{targets}"; a question ends before that.
-        separator: between examples.
-        description: of the task, before all examples.
+        shots: number of examples K.
+        template: template of an example, which ends in "{targets}"; a question ends before that.
+        separator: text between examples.
+        description: description of the task, before all examples.
         by: "likelihood" of the choices, or "generation".
-        answer: the context that calibrates: p(choice | prompt) / p(choice | answer).
-        stop: generated text ends before this one; "" for none.
-        sentences: generated text ends after so many; 0 for all.
-        metrics: names of metrics of texts in `evaluation.metrics`, of the generated texts, or of
-            the likeliest choices by log p beside the accuracies. Empty: `exact_match` and `f1` of
-            generated texts.
-        group: the field of a row with the key of its group, for `record`. Of the rows of a group
-            with the same inputs the first counts: ReCoRD's tasks have one for each answer.
-        too_long: what is done where a prompt is longer than the model reads: "error", or
-            "fewer_shots", as many as fit, and `mean_shots` is their number.
-        seed: of the sampling of examples.
-        pool: rows of the training split to sample examples from, the first ones.
+        answer: context for calibration: p(choice | prompt) / p(choice | answer).
+        stop: string at which generated text is cut; "" for no cut.
+        sentences: number of sentences of generated text that count; 0 for all.
+        metrics: names of text metrics in `evaluation.metrics`, applied to the generated texts, or
+            to the most likely choices in addition to the accuracies. If empty, `exact_match` and
+            `f1` for generated texts.
+        group: the field of a row with the key of its group, for `record`. Only the first of a
+            group's rows with the same inputs counts, since ReCoRD has a row for each answer.
+        too_long: for a prompt that is longer than the model reads, "error", or "fewer_shots": use
+            as many examples as fit, and report `mean_shots`.
+        seed: seed of the sampling of examples.
+        pool: number of first rows of the training split to sample examples from.
     """
 
     shots: int = 0
@@ -99,7 +99,7 @@ class InContext(RowMeasure):
 
     @property
     def generates(self) -> bool:
-        """Unless it chooses by likelihood."""
+        """True unless it chooses by likelihood."""
         return self.by != "likelihood"
 
     def directions(self) -> Mapping[str, bool]:
@@ -109,18 +109,19 @@ class InContext(RowMeasure):
         return dict.fromkeys(_ACCURACIES, False) | directions(self.metrics)
 
     def measure(self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]) -> Measured:
-        """The accuracies by likelihood, the metrics, and `mean_shots`.
+        """Return the accuracies by likelihood, the metrics, and `mean_shots`.
 
         Args:
+            model: the model.
             rows: the questions.
-            examples: of the training split; needed if shots is not 0.
+            examples: rows of the training split; needed unless shots is 0.
 
         Raises:
-            ValueError: fewer examples than shots, a field that rows lack, or a prompt that is too
-                long, even without examples.
+            ValueError: there are fewer examples than shots, rows lack a field, or a prompt is too
+                long, with `fewer_shots` even without examples.
         """
         rows = self._once(rows)
-        # By likelihood the longest choice has to fit, else the longest text to be generated.
+        # Rows with the same question are never used as its examples.
         counted = collections.Counter(text_of(one, "inputs") for one in examples)
         prompts, shots = [], []
         for number, row in enumerate(rows):
@@ -135,7 +136,7 @@ class InContext(RowMeasure):
         return found | {"mean_shots": float(np.mean(shots)), "examples": len(rows)}, predicted
 
     def prompt(self, row: Row, examples: Sequence[Row]) -> str:
-        """The text of a question after some examples of the task."""
+        """Return the prompt: description, examples and question."""
         question = _filled(self.template.removesuffix(_TARGETS), row)
         first = [self.description] if self.description else []
         shown = [_filled(self.template, one) for one in examples]
@@ -150,7 +151,7 @@ class InContext(RowMeasure):
         return list(first.values())
 
     def _sample(self, row: Row, number: int, examples: Sequence[Row], *, same: int) -> list[Row]:
-        """The examples of a row, where `same` have its own question."""
+        """Sample examples for a row; `same` is the number of examples with the same question."""
         if not self.shots:
             return []
         if len(examples) - same < self.shots:
@@ -166,7 +167,8 @@ class InContext(RowMeasure):
     def _fitting(
         self, model: TextModel, row: Row, sampled: Sequence[Row], *, where: int
     ) -> tuple[str, int]:
-        """The prompt of a row and how many examples it has: all, unless fewer have to do."""
+        """Return the prompt of a row and its number of examples, reduced until it fits."""
+        # The longest choice must fit, or a generated text of maximum length.
         answers = choices_of(row) if self.by == "likelihood" else [None]
         for shots in range(len(sampled), -1, -1):
             prompt = self.prompt(row, sampled[:shots])
@@ -182,7 +184,7 @@ class InContext(RowMeasure):
         )
 
     def _choose(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
-        """Section 2.4: the likeliest choice, by log p, per token, and beside its log p alone."""
+        """Choose by log probability: total, per token, and calibrated (section 2.4)."""
         pairs = [
             (prompt, choice)
             for prompt, row in zip(prompts, rows, strict=True)
@@ -227,7 +229,7 @@ class InContext(RowMeasure):
     def _compare(
         self, names: Sequence[str], rows: Sequence[Row], texts: Sequence[str]
     ) -> dict[str, float]:
-        """The numbers of some metrics of what was generated or chosen."""
+        """Compute metrics of the generated or chosen texts."""
         found: dict[str, float] = {}
         for name in names:
             targets: list[Any] = [answers_of(row) for row in rows]
@@ -238,7 +240,7 @@ class InContext(RowMeasure):
         return found
 
     def _cut(self, text: str) -> str:
-        """What counts of generated text: up to the stop, and so many sentences."""
+        """Cut generated text at `stop`, and after `sentences` sentences."""
         text = text.lstrip()
         if self.stop:
             text = text.partition(self.stop)[0]
@@ -249,5 +251,5 @@ class InContext(RowMeasure):
 
 
 def _filled(template: str, row: Row) -> str:
-    """A template with the fields of a row; fields in the texts of a row stay as they are."""
+    """Fill a template with the fields of a row, without filling braces in the row's texts."""
     return _FIELD.sub(lambda match: text_of(row, match[1]), template)

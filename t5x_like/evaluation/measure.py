@@ -1,4 +1,4 @@
-"""The contract of measures, and of the rows that they read."""
+"""The interface of measures, and helpers for the rows that they read."""
 
 import abc
 import dataclasses
@@ -9,8 +9,8 @@ from t5x_like.evaluation.metrics import METRICS
 from t5x_like.names import hint
 
 Row = Mapping[str, Any]  # fields: a string, or a list of strings
-# The numbers by name, `intervals.Estimate`s where rows were measured, and what the model predicts
-# for each row, as JSON values.
+# (numbers by name, as `intervals.Estimate`s if rows were measured; the model's prediction for each
+# row, as JSON values)
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
 
 
@@ -19,9 +19,9 @@ class Measure(abc.ABC):
     """A frozen dataclass, whose fields are its settings in a config's `evaluate.measures`.
 
     Attributes:
-        needs: methods of `resources.Resources`; `measure` gets what they return, in this order.
-        measure: what was needed -> `Measured`. With several processes all of them call it, with
-            the same rows.
+        needs: methods of `resources.Resources`; their results are the arguments of `measure`.
+        measure: computes a `Measured`. With several processes all of them call it, with the same
+            rows.
     """
 
     needs: ClassVar[tuple[str, ...]]
@@ -29,18 +29,18 @@ class Measure(abc.ABC):
 
     @property
     def generates(self) -> bool:
-        """Whether the model generates texts: a copy of its layers is then on the devices."""
+        """Whether the model generates texts, which needs a copy of its layers on the devices."""
         return False
 
     @abc.abstractmethod
     def directions(self) -> Mapping[str, bool]:
-        """The numbers that compare models -> whether smaller values are better.
+        """Return {number that compares models: whether smaller values are better}.
 
-        A name may have "*" for any part of it.
+        A name may contain "*" as a wildcard.
         """
 
     def check(self, prediction: str) -> None:  # noqa: B027 - most measures fit any model
-        """Check that the measure fits what a model predicts, before anything is computed.
+        """Check that the measure fits a model's predictions, before anything is computed.
 
         Args:
             prediction: `Task.prediction` of the model's head.
@@ -55,9 +55,10 @@ class RowMeasure(Measure):
     """A measure that reads rows of the source, before any objective.
 
     Attributes:
-        cleaned: read rows as training reads them (preprocessing/cleaning.py), for instance
-            without indentation; else unchanged.
-        every: training measures at multiples of so many steps, and at its last one; 0: never.
+        cleaned: whether to clean rows as in training (preprocessing/cleaning.py), which for
+            instance removes indentation.
+        every: during training, measure at multiples of so many steps, and at the last step; 0:
+            never.
     """
 
     cleaned: bool = dataclasses.field(default=False, kw_only=True)
@@ -67,7 +68,7 @@ class RowMeasure(Measure):
 
 
 def text_of(row: Row, name: str) -> str:
-    """The string in a field of a row.
+    """Return the string in a field of a row.
 
     Raises:
         ValueError: the row has no such field, or it is not a string.
@@ -80,10 +81,10 @@ def text_of(row: Row, name: str) -> str:
 
 
 def answers_of(row: Row) -> list[str]:
-    """The right texts of a row: its field `answers`, or else `targets` alone.
+    """Return the right texts of a row: its field `answers`, or otherwise [`targets`].
 
     Raises:
-        ValueError: neither is there, or there is no answer.
+        ValueError: the row has neither field, or no answer.
     """
     answers = list(row["answers"]) if "answers" in row else [text_of(row, "targets")]
     if not answers:
@@ -92,10 +93,10 @@ def answers_of(row: Row) -> list[str]:
 
 
 def choices_of(row: Row) -> list[str]:
-    """The field `choices` of a row.
+    """Return the field `choices` of a row.
 
     Raises:
-        ValueError: there are no choices, or `targets` is not one of them.
+        ValueError: there are fewer than two choices, or `targets` is not one of them.
     """
     choices = list(row.get("choices", ()))
     if len(choices) < 2:
@@ -109,16 +110,16 @@ def choices_of(row: Row) -> list[str]:
 
 
 def chance_accuracy(rows: Sequence[Row]) -> float:
-    """The accuracy to expect of a choice at random: the mean share of right choices in a row."""
+    """Return the expected accuracy of random choices: the mean share of right choices in a row."""
     shares = [len({*answers_of(row)} & {*choices_of(row)}) / len(choices_of(row)) for row in rows]
     return sum(shares) / len(shares)
 
 
 def check_group(name: str, group: str) -> None:
-    """Check that a metric of groups has the field with the key of a row's group.
+    """Check that `group` is set if a metric needs groups.
 
     Args:
-        name: of the metric.
+        name: the name of the metric.
         group: the setting of the measure; "" if it is not set.
 
     Raises:
@@ -131,13 +132,13 @@ def check_group(name: str, group: str) -> None:
 
 
 def in_groups(rows: Sequence[Row], targets: Sequence[Any], *, group: str) -> list[dict[str, Any]]:
-    """The targets as metrics of groups read them (`metrics.groups`).
+    """Return the targets in the form that metrics of groups read (`metrics.groups`).
 
     Args:
         group: the field of a row with the key of its group.
 
     Raises:
-        ValueError: a row lacks it.
+        ValueError: a row lacks the field.
     """
     keys = [text_of(row, group) for row in rows]
     return [{"group": key, "value": value} for key, value in zip(keys, targets, strict=True)]

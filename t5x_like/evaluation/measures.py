@@ -1,4 +1,4 @@
-"""The measures by name, and those of a run that names none in `evaluate.measures`.
+"""The measures by name, and the default measures if `evaluate.measures` is empty.
 
 | kind | needs | paper |
 |---|---|---|
@@ -13,9 +13,9 @@
 | squad | rows with question, context, answers | Rajpurkar et al. 2016, section 6.1 |
 | rewards | held-out batches of comparisons, a reward model | Ouyang et al. 2022, section 3.5 |
 | replies | rows with context, phrases of labels | Thoppilan et al. 2022, section 4 |
-| benchmark | what the data module's measure for a task needs | |
+| benchmark | as the data module's measure for a task | |
 
-Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, before any objective.
+Rows come from `data.task` (or `evaluate.tasks`), as in `data.module`, before any objective.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ MEASURES: dict[str, type[Measure]] = {
     "replies": Replies,
 }
 
-# For a task that generates text, beside the loss and the measures that it declares
+# Default measures of a task that generates text, besides the loss and the measures it declares
 # (`systems.system.Task.measures`).
 OF_OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "language_modeling": {"documents": {"cleaned": True}},
@@ -62,12 +62,12 @@ OF_OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-# Stands for the measure that the data module has for a task (data/glue.py).
+# The kind that selects the data module's measure for a task (data/glue.py).
 BENCHMARK = "benchmark"
 
 
 def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]:
-    """The `evaluate.measures` of a run whose config has none."""
+    """Return the `evaluate.measures` of a run whose config sets none."""
     own: dict[str, dict[str, Any]] = {name: {} for name in ("loss", *task.measures)}
     if task.prediction != predictions.TEXT:
         return own
@@ -75,14 +75,15 @@ def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]
 
 
 def of_part(part: Part, *, data_task: str) -> dict[str, Measure]:
-    """The measures of a task of a run by name: those of its settings, or by default.
+    """Return the measures of a run's task by name, from its settings or by default.
 
     Args:
-        data_task: the task of the data to evaluate on; in place of `benchmark` stands the measure
-            that its data module has for it.
+        part: the task of the run.
+        data_task: the data task to evaluate on, whose measure in the data module replaces
+            `benchmark`.
 
     Raises:
-        ValueError: as `make`; or the data module has no measure for its tasks.
+        ValueError: the data module has no measure for its tasks; see also `make`.
     """
     data, chosen = part.data, dict(part.evaluate.measures)
     of_benchmark = getattr(data_modules.load(data.module), "measure", None)
@@ -109,11 +110,11 @@ def make(name: str, settings: Mapping[str, Any], *, task: Task) -> Measure:
     Args:
         name: its key there.
         settings: `kind`, a name in MEASURES, by default the name itself; and the kind's fields.
-        task: what the model predicts.
+        task: the task of the model's head.
 
     Raises:
-        ValueError: no kind has this name, or it has no such setting, or a bad value, or it does
-            not fit what the model predicts.
+        ValueError: the kind or a setting does not exist, a value is invalid, or the measure does
+            not fit the model's predictions.
     """
     kind = settings.get("kind", name)
     measure = choose(f"evaluate.measures.{name}.kind", kind, MEASURES)

@@ -1,4 +1,4 @@
-"""Extractive question answering as SQuAD measures it: exact match and F1 of words.
+"""SQuAD's measures of extractive question answering: exact match and F1 of words.
 
 Rajpurkar et al. 2016, section 6.1 (arXiv:1606.05250), and for questions without an answer Rajpurkar
 et al. 2018, section 5 (arXiv:1806.03822).
@@ -21,7 +21,7 @@ from t5x_like.inference.predictor import Predictor
 
 @dataclasses.dataclass(frozen=True)
 class Squad(RowMeasure):
-    """Exact match and F1 of the answers to `question` from `context`, beside `answers`."""
+    """Exact match and F1 of predicted answers to `question` from `context`, against `answers`."""
 
     needs: ClassVar[tuple[str, ...]] = ("predictor", "rows")
 
@@ -38,13 +38,13 @@ class Squad(RowMeasure):
             )
 
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
-        """As `rates`; the predictions are those of `encoder_predictions.Answers`.
+        """Return the numbers of `rates`, and the predictions of `encoder_predictions.Answers`.
 
         Raises:
             ValueError: there are no rows, or they lack a field.
         """
         prediction = predictor.prediction
-        assert isinstance(prediction, Answers)  # as `check` requires
+        assert isinstance(prediction, Answers)  # see `check`
         predicted = predictor(
             [{name: row[name] for name in ("question", "context")} for row in rows]
         )
@@ -61,11 +61,11 @@ def rates(
     *,
     threshold: float | None,
 ) -> dict[str, float]:
-    """The means over questions.
+    """Return the metrics averaged over questions.
 
     Args:
         answers: the model's answer to each question.
-        references: the right answers to each question, none for a question without an answer.
+        references: the right answers to each question, empty for a question without an answer.
         threshold: the null margin above which the model gives no answer; None if it always does.
 
     Returns:
@@ -96,7 +96,7 @@ def _statistics(
 
 
 def _best(pairs: Sequence[tuple[Answer, Sequence[str]]]) -> dict[str, float]:
-    """The threshold with the largest F1, below all margins or at one of them."""
+    """Find the threshold with the largest F1: one of the margins, or below all margins."""
     ordered = sorted(pairs, key=lambda pair: pair[0].null_margin)
     total = sum(f1("", right) for _, right in ordered)  # no answer to any question
     best, threshold = total, ordered[0][0].null_margin - 1

@@ -1,4 +1,4 @@
-"""What measures need of a model and its data, each made when a measure first needs it."""
+"""The resources that measures need of a model and its data, made when first needed."""
 
 import contextlib
 import functools
@@ -20,16 +20,16 @@ from t5x_like.pretrained import Pretrained
 
 
 class Resources:
-    """The methods that a measure may name in its `needs`.
+    """The resources that a measure may name in its `needs`, one method for each.
 
-    Each takes the measure and the name of an evaluation task.
+    Each method takes the measure and the name of an evaluation task.
 
     Args:
         pretrained: the model.
         part: the task of the run, or of a phase.
-        make: makes the model side of the run, by the names of its tasks.
+        make: builds the model side of the run, {task: model}.
 
-    The parameters of `pretrained` may be replaced between two measures; nothing is compiled again.
+    The parameters of `pretrained` may be replaced between measures, without recompilation.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class Resources:
         self._pretrained, self._part, self._make = pretrained, part, make
 
     def of(self, measure: Measure, task: str) -> list[Any]:
-        """What a measure needs, in the order of its `needs`."""
+        """Return the resources that a measure needs, in the order of its `needs`."""
         return [getattr(self, need)(measure, task) for need in measure.needs]
 
     def layout(self) -> contextlib.AbstractContextManager[None]:
-        """The layout within which measures run."""
+        """Return the layout within which measures run."""
         return self._pretrained.layout()
 
     def held_out(self, measure: Measure, task: str) -> HeldOut:
-        """The model with its loss, and the held-out batches of the task.
+        """Return the model with its loss, and the held-out batches of the task.
 
         Raises:
             ValueError: the data has the labels of the model's head in another order.
@@ -70,20 +70,20 @@ class Resources:
         )
 
     def text_model(self, measure: Measure, task: str) -> TextModel:
-        """The model with its vocabulary, to score and to generate texts."""
+        """Return the model with its vocabulary, to score and generate texts."""
         return self._text_model
 
     def predictor(self, measure: Measure, task: str) -> Predictor:
-        """The model as a predictor of its head's labels."""
+        """Return the model as a predictor of its head's labels."""
         return self._predictor
 
     def rows(self, measure: RowMeasure, task: str) -> list[Row]:
-        """The first rows of the task's source, in the split "validation".
+        """Return the first rows of the task's source, in the split "validation".
 
-        As many as `evaluate.batches` batches have, or all.
+        There are as many as in `evaluate.batches` batches, or all.
 
         Raises:
-            ValueError: there are none.
+            ValueError: there are no rows.
         """
         number = self._part.evaluate.batches * self._part.data.batch_size or None
         rows = self._source(task, split="validation", cleaned=measure.cleaned)
@@ -92,14 +92,14 @@ class Resources:
         return found
 
     def examples(self, measure: InContext, task: str) -> list[Row]:
-        """The first rows of the task's training split; none for a measure without shots."""
+        """Return the first rows of the task's training split; [] for a measure without shots."""
         if not measure.shots:
             return []
         rows = self._source(task, split="train", cleaned=measure.cleaned)
         return list(itertools.islice(rows, measure.pool))
 
     def _source(self, task: str, *, split: str, cleaned: bool) -> Iterator[Row]:
-        """The rows of a source, with strings for bytes and lists for arrays."""
+        """Yield the rows of a source, with bytes converted to strings and arrays to lists."""
         for row in self._part.text.tasks().rows(task, split=split, cleaned=cleaned):
             yield {name: data_side.plain(value) for name, value in row.items()}
 

@@ -1,4 +1,4 @@
-"""The rewards of held-out texts: their mean and deviation, by which a reward model is shifted."""
+"""The mean and deviation of held-out rewards, with which a reward model is normalized."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,21 +19,21 @@ from t5x_like.losses import preferences
 class Rewards(Measure):
     """The mean and the standard deviation of a reward model's rewards (Ouyang et al. 2022, 3.5).
 
-    Of demonstrations, with `data.objective_settings.responses` 1, they are the `shift` and `scale`
-    with which the reward model gives demonstrations rewards of mean 0 and deviation 1.
+    For demonstrations, with `data.objective_settings.responses` 1, they are the `shift` and `scale`
+    that normalize the reward model's rewards of demonstrations to mean 0 and deviation 1.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("held_out",)
 
     def directions(self) -> Mapping[str, bool]:
-        """None: rewards of different reward models cannot be compared."""
+        """Return {}: rewards of different reward models cannot be compared."""
         return {}
 
     def measure(self, held_out: HeldOut) -> Measured:
-        """`mean` and `deviation` over all responses, and `responses`, their number.
+        """Return `mean` and `deviation` over all responses, and their number `responses`.
 
         Raises:
-            ValueError: the model is no reward model, or the batches have no responses.
+            ValueError: the batches are not comparisons, or have no responses.
         """
         module = held_out.model.module
 

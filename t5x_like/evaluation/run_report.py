@@ -1,4 +1,4 @@
-"""The report at the end of a run: its losses, the epochs that it read, the files that it wrote."""
+"""The report at the end of a run: losses, epochs read, and files written."""
 
 import pathlib
 import sys
@@ -26,9 +26,9 @@ def write(outcome: Outcome, workdir: pathlib.Path, data: Data) -> None:
 
 
 def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
-    """The results of a run, and the files that it wrote; call it on all processes.
+    """Return the lines of the report; call it on all processes.
 
-    They are empty on all but the first process.
+    The list is empty on all but the first process.
     """
     step = int(np.asarray(outcome.state.step))
     first = jax.process_index() == 0
@@ -46,7 +46,7 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
         prefix = f"{name}/" if name else ""
         task = f"{prefix}{inputs.eval_tasks[0]}"
         held_out = log.get(f"{task}/cross_entropy", log.get(f"{task}/loss"))
-        if held_out:  # the log of a run that had ended may be gone
+        if held_out:  # the log of a finished run may have been deleted
             loss = held_out[max(held_out)]
             found.append(f"{name} held-out loss {loss:.3f} at step {step}".lstrip())
         found += accuracies(log, prefix=f"{task}/")
@@ -58,14 +58,14 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
         if entropy is not None:
             where = f"held-out targets{f' of {name}' if name else ''}"
             found.append(f"unigram entropy of the {where} {entropy:.3f} nats")
-    entropy = entropies.get("")  # each of several tasks has another
+    entropy = entropies.get("")  # with several tasks no single entropy applies
     path = reporting.plot_loss(workdir, unigram_entropy=entropy, tasks=list(data))
     tensorboard = f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}"
     return [*found, f"loss curve: {path}", tensorboard]
 
 
 def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[str]:
-    """The held-out accuracies of classes, each beside the accuracy of a constant."""
+    """Describe the held-out accuracies of classes, each with the accuracy of a constant."""
     found = []
     for name in (name for name in log if name.startswith(prefix) and name.endswith(CONSTANT)):
         accuracy = log[name.removesuffix(CONSTANT) + "accuracy"]
@@ -79,7 +79,7 @@ def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[s
 
 
 def _held_out_entropy(data: Inputs) -> float | None:
-    """The unigram entropy of the held-out targets in nats; None where there are no targets."""
+    """Return the unigram entropy of the held-out targets in nats; None if there are no targets."""
     size = data.part.model["vocab_size"]
     counts = data_side.target_counts(data.eval_batches(data.eval_tasks[0]), size=size)
     return data_side.unigram_entropy(counts) if counts.any() else None

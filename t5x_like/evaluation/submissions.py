@@ -1,4 +1,4 @@
-"""Predictions for hidden test sets as the files that a benchmark's server takes."""
+"""Write predictions for hidden test sets as the files that a benchmark's server accepts."""
 
 import collections
 import dataclasses
@@ -32,7 +32,7 @@ class HiddenTest:
     rows: Sequence[Mapping[str, Any]]
 
     def predict(self, pretrained: Pretrained) -> list[dict[str, Any]]:
-        """What the model generates, or its head predicts, for each row."""
+        """Return the model's generated text, or its head's prediction, for each row."""
         model = pretrained.for_task(self.part.name)
         with model.layout():
             if predictions.name_of(model) != predictions.TEXT:
@@ -43,10 +43,11 @@ class HiddenTest:
 
 
 def hidden_tests(run: Run) -> list[HiddenTest]:
-    """The hidden test rows of all tasks that a config evaluates on.
+    """Return the hidden test sets of all tasks that a config evaluates on.
 
     Raises:
-        ValueError: the data module has none, or a task, or its file is missing or bad.
+        ValueError: the data module or a task has no hidden test set, or its file is missing or
+            invalid.
     """
     found = []
     for part in run.parts:
@@ -67,15 +68,15 @@ def official(
     rows: Sequence[Mapping[str, Any]],
     labels: Sequence[str],
 ) -> tuple[list[Any], int]:
-    """The predictions as a server wants them, and how many texts were none of the labels.
+    """Return predictions in a server's format, and how many texts were not one of the labels.
 
-    A text that is no label counts as the first one: a file needs a prediction for each row.
+    A text that is not a label counts as the first label, since every row needs a prediction.
 
     Args:
         form: see `preprocessing.benchmark_tasks.submission.Submission`.
-        predicted: with `prediction`, a text or a label, and for choices `answer`.
-        rows: what was predicted; of texts their `targets`.
-        labels: in the order of their numbers.
+        predicted: results with `prediction`, a text or a label, and for choices `answer`.
+        rows: the rows; their `targets` are read for generated referents.
+        labels: the labels, in the order of their ids.
     """
     write = choose("form of a submission", form, _FORMS)
     found, unknown = [], 0
@@ -112,7 +113,7 @@ def _as_text(text: Any, number: int, labels: Sequence[str]) -> str:
 
 
 def _as_value(text: Any, number: int, labels: Sequence[str]) -> float:
-    """A number from 0 to 5, 0 for a text that is none."""
+    """Parse a number and clip it to [0, 5]; 0 if the text is not a number."""
     try:
         return round(min(5.0, max(0.0, float(text))), 3)
     except ValueError:
@@ -131,10 +132,11 @@ _FORMS: dict[str, Callable[[Any, int, Sequence[str]], Any]] = {
 
 
 def write(path: pathlib.Path, indices: Sequence[Any], predictions: Sequence[Any]) -> None:
-    """Write the file: TSV with a header, or JSON Lines; MultiRC's answers by passage and question.
+    """Write a TSV file with a header, or JSON Lines (MultiRC's nested by passage and question).
 
     Args:
-        indices: of the rows; of MultiRC with `paragraph`, `question` and `answer`.
+        path: the file.
+        indices: the indices of the rows; for MultiRC {"paragraph", "question", "answer"}.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".tsv":

@@ -14,14 +14,14 @@ TOKENIZERS = ("13a", "intl", "char", "zh", "none")
 
 @dataclasses.dataclass(frozen=True)
 class Translation(RowMeasure):
-    """BLEU of the texts generated from `inputs` against `targets`, over all rows, with case.
+    """Case-sensitive corpus BLEU of the texts generated from `inputs`, against `targets`.
 
     Attributes:
         tokenizer: sacreBLEU's name of a tokenizer: 13a as in mteval-v13a, for most languages; zh
             for Chinese; char; intl; none for texts that are tokenized already.
 
     Raises:
-        ValueError: another tokenizer.
+        ValueError: the tokenizer is not in TOKENIZERS.
     """
 
     tokenizer: str = "13a"
@@ -31,7 +31,7 @@ class Translation(RowMeasure):
 
     @property
     def generates(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def directions(self) -> Mapping[str, bool]:
@@ -39,10 +39,10 @@ class Translation(RowMeasure):
         return {"bleu": False}
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """`bleu`, from 0 to 100, its `brevity_penalty`, and `length_ratio` in words.
+        """Return `bleu`, from 0 to 100, its `brevity_penalty`, and `length_ratio` in words.
 
         Raises:
-            ValueError: no rows, or one without these fields.
+            ValueError: there are no rows, or a row lacks a field.
         """
         if not rows:
             raise ValueError("there is no row to translate")

@@ -1,4 +1,4 @@
-"""Evaluations while training: the held-out loss, measures on a schedule, the best checkpoint."""
+"""Evaluation during training: the held-out loss, scheduled measures, the best checkpoint."""
 
 import functools
 import math
@@ -21,27 +21,27 @@ from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
 
 LOSS = "loss"
-EPOCHS = "epochs/"  # the prefix of how often sources were read
+EPOCHS = "epochs/"  # prefix of the epochs read of each source
 
 
 class Schedule:
-    """At which steps a run measures what.
+    """The schedule of a run's measures.
 
-    The held-out loss is measured every `evaluate.every` steps, other measures every `every` of
-    theirs; at the last step all of these are.
+    The held-out loss is measured every `evaluate.every` steps, other measures at multiples of their
+    `every`, and all of them with a positive `every` at the last step.
 
     Args:
-        run: whose evaluations these are.
+        run: the run.
 
     Raises:
-        ValueError: a measure does not exist or does not fit; its `every` or `checkpoint.best` does
-            not fit the steps between evaluations and checkpoints.
+        ValueError: a measure does not exist or does not fit the model; its `every` or
+            `checkpoint.best` does not fit the steps between evaluations and checkpoints.
     """
 
     def __init__(self, run: Run):
         self._parts, self._settings = run.parts, run.settings
         self.averages = dict(run.settings.evaluate.averages)
-        self.measures: dict[str, dict[str, Measure]] = {}  # by the name of the numbers' task
+        self.measures: dict[str, dict[str, Measure]] = {}  # by the task in the metrics' names
         for part in run.parts:
             for place, task in part.evaluated.items():
                 chosen = measures.of_part(part, data_task=task)
@@ -61,16 +61,16 @@ class Schedule:
         return every
 
     def due(self, measure: Measure, *, step: int) -> bool:
-        """Whether a measure is measured at a step at which the run evaluates."""
+        """Return whether a measure is due at a step at which the run evaluates."""
         every = measure.every if isinstance(measure, RowMeasure) else 1
         return bool(every) and (step % every == 0 or step == self._settings.train.steps)
 
     def best(self, folder: Any) -> BestCheckpoint | None:
-        """What chooses the best checkpoint; None if the config does not choose one.
+        """Return the tracker of the best checkpoint; None if the config does not ask for it.
 
         Raises:
-            ValueError: `checkpoint.best` names no number of the evaluations, or one that is
-                measured where there is no checkpoint; `train.patience` is set without it.
+            ValueError: `checkpoint.best` names no number of the evaluations, or a number that is
+                measured at steps without a checkpoint; or `train.patience` is set without it.
         """
         name, patience = self._settings.checkpoint.best, self._settings.train.patience
         if patience < 0 or (patience and not name):
@@ -91,7 +91,7 @@ class Schedule:
         return BestCheckpoint(folder, number=name, smaller_is_better=smaller, patience=patience)
 
     def _between(self, name: str) -> int:
-        """The steps from one value of a number to the next; 0 for at the end only."""
+        """Return the steps between two values of a number; 0 if it is measured only at the end."""
         average = name.partition("/")[0]
         if average in self.averages:
             parts = map(evaluated_numbers.listed, self.averages[average].values())
@@ -108,10 +108,10 @@ class Schedule:
 
         Args:
             name: TASK/NUMBER.
-            losses: by task of the run, the metrics of its loss.
+            losses: {task of the run: metrics of its loss}.
 
         Raises:
-            ValueError: no loss gives the number.
+            ValueError: no loss has a metric of this name.
         """
         known = {
             f"{place}/{number}"
@@ -125,11 +125,11 @@ class Schedule:
             choose("checkpoint.best", name, dict.fromkeys(known))
 
     def ends_at(self, step: int) -> bool:
-        """Whether the run ends at a step."""
+        """Return whether the run ends at a step."""
         return step == self._settings.train.steps
 
     def has_logged(self, step: int) -> bool:
-        """Whether the log of the run has an evaluation of a step; call it on all processes."""
+        """Return whether the run's log has an evaluation at a step; call it on all processes."""
         folder = paths.path(self._settings.workdir)
 
         def has() -> bool:
@@ -139,19 +139,19 @@ class Schedule:
         return processes.from_first_process(has)
 
     def has(self, name: str, *, step: int) -> bool:
-        """Whether the run has a value of a number at a step."""
+        """Return whether a number is measured at a step."""
         every = self._between(name)
         return step > 0 and (step % every == 0 or step == self._settings.train.steps)
 
 
 def generates(run: Run) -> bool:
-    """Whether a run generates texts while it trains; the data module is not loaded.
+    """Return whether a run generates texts during training, without loading the data module.
 
-    The measure of a benchmark, which the data module would give, is taken to do so if the model
-    answers in text.
+    A benchmark's measure, which only the data module knows, is assumed to generate if the model
+    predicts text.
 
     Raises:
-        ValueError: as `measures.make`.
+        ValueError: see `measures.make`.
     """
     for part in run.parts:
         for name, own in part.evaluate.measures.items():
@@ -166,20 +166,19 @@ def generates(run: Run) -> bool:
 
 
 class Evaluator:
-    """A function of a train state: the numbers of the evaluation at its step, by TASK/NUMBER.
+    """Computes the evaluation at a train state's step: {TASK/NUMBER: value}.
 
-    Beside them are the epochs of each source of the training data so far, as EPOCHS + its name.
-    Code is compiled at the first evaluation only.
+    The result also has the epochs read of each source of the training data, as EPOCHS + its name.
+    Nothing is compiled before the first evaluation.
 
     Args:
-        schedule: of the run.
-        models: by task of the run.
-        data: of a phase, by task.
-        batches: of training.
+        schedule: the run's schedule.
+        models: the models, by task of the run.
+        data: the data of a phase, by task.
+        batches: the training batches.
 
     Raises:
-        ValueError: texts of the network cannot be scored or generated (`undropped`), and a measure
-            does so.
+        ValueError: a measure scores or generates texts, and the network cannot (`undropped`).
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class Evaluator:
                     undropped(self._pretrained(name).module)
 
     def __call__(self, state: TrainState) -> dict[str, Any]:
-        """The numbers; of networks with experts, arrays too."""
+        """Return the numbers, and arrays for networks with experts."""
         step = int(state.step)
         results: dict[str, dict[str, Any]] = {}
         for name, inputs in self._data.items():
@@ -235,7 +234,7 @@ class Evaluator:
                 self._pretrained(name).params = self._models[name].policy(state.params)
                 needed = self._resources(name).of(measure, task)
                 found |= evaluated_numbers.numbers(key, measure.measure(*needed)[0])
-                self._pretrained(name).free()  # the step needs the memory of the copy
+                self._pretrained(name).free()  # the training step needs the memory of the copy
         return found
 
     def _make_resources(self, name: str) -> Resources:
@@ -248,5 +247,5 @@ class Evaluator:
 
 
 def _reads_texts(measure: Measure) -> bool:
-    """Whether training scores or generates texts for a measure."""
+    """Return whether training scores or generates texts for a measure."""
     return isinstance(measure, RowMeasure) and measure.every > 0 and "text_model" in measure.needs

@@ -1,1 +1,1 @@
-"""A config made into the two sides of a run: its model and its data."""
+"""The two sides of a run, built from a config: its model and its data."""

@@ -1,9 +1,9 @@
-"""The command line of a command that reads a config: `--config=FILE:SIZE --config.key=value`.
+"""Command lines with a config: `--config=FILE:SIZE --config.key=value`.
 
-Instead of a config file, `--gin=FILE --gin.NAME=VALUE` takes the gin files of a run of T5X.
+Instead of a config file, `--gin=FILE --gin.NAME=VALUE` reads the gin files of a T5X run.
 
 A command calls `read` before it imports JAX and TensorFlow, so that help and errors are quick; only
-a run of several processes connects them before.
+a run with several processes connects them earlier.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from t5x_like.experiment import gin_files, quiet_tensorflow
 from t5x_like.names import hint, import_file, trust_all_code, trust_clone, trust_code
 
 _CONFIG = "config"
-_MOST_COMPILED = 10 << 30  # bytes; JAX deletes what was not used for the longest time
+_MOST_COMPILED = 10 << 30  # bytes; JAX deletes the least recently used programs
 _HELP = {"--help", "-help", "-h", "--helpshort", "--helpfull"}
 _SOURCES = {
     "--config": ("", "FILE or FILE:SIZE"),
@@ -45,12 +45,12 @@ _TRUST_HELP = "run Python files that the folder of a run or checkpoint names (sy
 def read(description: str | None, **options: tuple[Any, str]) -> RunSettings:
     """Read the config and the other flags of the command, or print its help and exit.
 
-    A wrong flag, file, size or setting ends the command: one line on standard error, status 2.
+    A wrong flag, file, size or setting prints one line on standard error and exits with status 2.
 
     Args:
         description: the docstring of the command, printed as its help.
-        options: flags besides the config: the default (None for a text) and the help. The values
-            are in `flags.FLAGS` afterwards.
+        options: {flag besides the config: (default, help)}; a default of None makes a string flag.
+            The values are in `flags.FLAGS` afterwards.
     """
     if _HELP & set(sys.argv[1:]):
         sys.stdout.write(f"{description}\n{_help({**options, TRUST: (False, _TRUST_HELP)})}")
@@ -77,22 +77,22 @@ def read(description: str | None, **options: tuple[Any, str]) -> RunSettings:
 def connect_processes() -> None:
     """Connect the processes of a run, if there are several; call it before `read`.
 
-    A config may open the run that it starts from (configs/instructgpt.py), and opening a run on
-    several processes uses their devices, after which they can no longer be connected.
+    A config may open the run that it starts from (configs/instructgpt.py). With several processes
+    that uses their devices, after which the processes can no longer be connected.
     """
     if "JAX_NUM_PROCESSES" in os.environ and not _HELP & set(sys.argv[1:]):
-        quiet_tensorflow.silence()  # JAX reads the level of its C++ log when it is imported
+        quiet_tensorflow.silence()  # before JAX reads its C++ log level on import
         from t5x_like import partitioning
 
         partitioning.connect_processes()
 
 
 def keep_compiled_programs(settings: RunSettings) -> None:
-    """Let JAX keep what it compiles in the folder `compilation_cache`, and read it from there.
+    """Let JAX cache compiled programs in the folder `compilation_cache`.
 
-    JAX_COMPILATION_CACHE_DIR goes first, and a folder that cannot be made is done without.
+    JAX_COMPILATION_CACHE_DIR takes precedence. If the folder cannot be made, nothing is cached.
     """
-    import jax  # after the flags are read, since it takes a second
+    import jax  # takes a second: not before the flags are read
 
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
@@ -109,7 +109,7 @@ def keep_compiled_programs(settings: RunSettings) -> None:
 
 
 def _instructions() -> str:
-    """A name for the instructions of this CPU, as programs for one use all that it has."""
+    """Return a name for this CPU's instruction set, which compiled programs depend on."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -135,10 +135,11 @@ def _parse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
 
 
 def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str]]:
-    """The config of a command line with all its `--config.key=value`, and the other arguments.
+    """Return the config of a command line with all `--config.key=value` applied, and the rest.
 
     Raises:
-        ValueError: there is no `--config`, or its file, size, a setting or a value is wrong.
+        ValueError: there is neither `--config` nor `--gin`, or a file, size, setting or value is
+            wrong.
     """
     gin, gin_changes, arguments = gin_files.split(arguments)
     file, changes, rest = "", [], []
@@ -148,20 +149,20 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
         if not word.startswith("-") or name.split(".")[0] != _CONFIG:
             rest.append(word)
             continue
-        if not equals:  # `--config FILE`, or a bool that is set by its name alone
+        if not equals:  # `--config FILE`, or a bool flag without a value
             value = "true" if name in _bare(arguments) else next(words)
         if name == _CONFIG:
             file = value
         else:
             changes.append((name.removeprefix(_CONFIG + "."), value))
-    # Before the file is read: it may read the folder of a run.
+    # Before the config file is run: it may read the folder of a run.
     trust_code([value for _, value in changes])
     if f"--{TRUST}" in rest or f"--{TRUST}=true" in rest:
         trust_all_code()
     if file and gin:
         raise ValueError(f"--config={file!r} and --gin={gin[0]!r}: give one of them")
     if gin or gin_changes:
-        from t5x_like.experiment import t5x_runs  # which imports JAX
+        from t5x_like.experiment import t5x_runs  # imports JAX
 
         config = editable(t5x_runs.load(gin, gin_changes))
     else:
@@ -172,14 +173,14 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
 
 
 def _bare(arguments: Sequence[str]) -> set[str]:
-    """The names of flags that are not followed by a value."""
+    """Return the names of the flags that no value follows."""
     following = [*arguments[1:], "--"]
     pairs = zip(arguments, following, strict=True)
     return {word.lstrip("-") for word, after in pairs if after.startswith("--")}
 
 
 def load_file(text: str) -> ml_collections.ConfigDict:
-    """The config of `FILE` or `FILE:SIZE`: what its function `get_config` returns.
+    """Return the config that `get_config` of a file returns, given `FILE` or `FILE:SIZE`.
 
     Raises:
         ValueError: there is no such file, size or function, or the file cannot be imported.
@@ -207,10 +208,10 @@ def load_file(text: str) -> ml_collections.ConfigDict:
 
 
 def set_value(config: ml_collections.ConfigDict, key: str, text: str) -> None:
-    """Set `key`, such as train.steps, to a value written as text, of the type that it has.
+    """Set `key`, such as train.steps, to a value written as text, keeping the setting's type.
 
-    Parts that take any setting (those that are dicts in SETTINGS) may get new ones; the functions
-    that read them check them.
+    Sections that take any setting (dicts in SETTINGS) may get new settings, which are checked by
+    the functions that read them.
 
     Raises:
         ValueError: the config has no such setting, or the text is not of its type.
@@ -232,7 +233,7 @@ def set_value(config: ml_collections.ConfigDict, key: str, text: str) -> None:
 
 
 def _value(key: str, text: str, node: ml_collections.ConfigDict) -> Any:
-    """Read a text as the type that the setting has in `node`."""
+    """Parse a text as the type that the setting has in `node`."""
     last = key.rpartition(".")[2]
     kind = node.get_type(last)
     value = _literal(text)
@@ -255,7 +256,7 @@ def _value(key: str, text: str, node: ml_collections.ConfigDict) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """A Python literal, or else the text itself."""
+    """Return the value of a Python literal, or the text itself if it is not one."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -263,7 +264,7 @@ def _literal(text: str) -> Any:
 
 
 def end_quietly_on_interrupt() -> None:
-    """Let Ctrl-C end this process with status 130 and without a traceback."""
+    """Let Ctrl-C end this process without a traceback, with status 130."""
     hook = sys.excepthook
 
     def quiet(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -274,7 +275,7 @@ def end_quietly_on_interrupt() -> None:
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """The parser of a command without a config: a wrong argument is one line, and status 2."""
+    """Parser of a command without a config; a wrong argument prints one line, with status 2."""
 
     def __init__(self, description: str | None, *, prog: str):
         super().__init__(
@@ -286,7 +287,7 @@ class ArgumentParser(argparse.ArgumentParser):
         self.add_argument(f"--{TRUST}", action="store_true", help=_TRUST_HELP)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the arguments of the command line, by default those of this process."""
+        """Parse arguments, by default `sys.argv`."""
         end_quietly_on_interrupt()
         known = [flag for action in self._actions for flag in action.option_strings]
         for word in sys.argv[1:] if args is None else args:
@@ -301,13 +302,13 @@ class ArgumentParser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, and exit with status 2."""
+        """Print the error and exit with status 2."""
         sys.stderr.write(f"error: {message} (see --help)\n")
         sys.exit(2)
 
 
 def _problem_of_empty(word: str) -> str:
-    """What is wrong with a flag without its value, `--seeds=`, or with an empty word."""
+    """Return the error message for a flag with an empty value (`--seeds=`) or an empty word."""
     flag, equals, value = word.partition("=")
     if word and (value or not equals or not word.startswith("-")):
         return ""
@@ -315,17 +316,17 @@ def _problem_of_empty(word: str) -> str:
 
 
 def count(text: str) -> int:
-    """Read the value of a flag that counts something: a `type` of `ArgumentParser`."""
+    """Parse a positive integer, as the `type` of a flag of `ArgumentParser`."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be an integer, 1 or more")
     return int(text)
 
 
 def check_file(setting: str, path: str | os.PathLike[str]) -> None:
-    """Check that a command can write a file, before it begins the work that the file is for.
+    """Check that a file can be written, before the work whose result goes there.
 
     Raises:
-        ValueError: the path is a folder, or something on it forbids the file.
+        ValueError: the path is a folder, or cannot be written.
     """
     file = paths.path(path)
     if file.is_dir():
@@ -336,10 +337,10 @@ def check_file(setting: str, path: str | os.PathLike[str]) -> None:
 
 
 def check_folder(setting: str, path: str | os.PathLike[str]) -> None:
-    """Check that a command can write into a folder, which need not exist.
+    """Check that a folder can be written, or made if it does not exist.
 
     Raises:
-        ValueError: something on the path is a file, or may not be written.
+        ValueError: part of the path is a file, or is not writable.
     """
     if "://" in os.fspath(path):
         paths.check_bucket(setting, path)
@@ -360,11 +361,11 @@ class WriteError(OSError):
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str], *kinds: type[Exception]) -> Iterator[None]:
-    """Name the file in an error of writing it, as that of a full disk does not.
+    """Turn errors of writing a file into a `WriteError` that names it (a full disk's does not).
 
     Args:
-        path: of the file, or the folder that it is in.
-        kinds: of errors besides OSError.
+        path: the file, or its folder.
+        kinds: error classes to catch besides OSError.
 
     Raises:
         WriteError: the file cannot be written.
@@ -375,7 +376,7 @@ def writing(path: str | os.PathLike[str], *kinds: type[Exception]) -> Iterator[N
     except WriteError:
         raise
     except failures as error:
-        # TensorFlow's begin with "FILE; No space left on device".
+        # TensorFlow's messages look like "FILE; No space left on device".
         reason = getattr(error, "strerror", None) or str(error).split("\n")[0].rpartition("; ")[2]
         raise WriteError(
             f"cannot write {os.fspath(path)}: {reason}: make room there or choose another place, "
@@ -384,7 +385,7 @@ def writing(path: str | os.PathLike[str], *kinds: type[Exception]) -> Iterator[N
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write a value as JSON, and make the folder of the file.
+    """Write a value as JSON, after making the folder of the file.
 
     Raises:
         WriteError: the file cannot be written.

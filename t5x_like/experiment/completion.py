@@ -1,4 +1,4 @@
-"""Fill in the settings that a config leaves to the folder it starts from, or to its labels."""
+"""Fill in the settings that a config leaves to its initial folder or to its data."""
 
 import dataclasses
 import pathlib
@@ -21,19 +21,20 @@ _LONGEST = 512  # tokens that an encoder-decoder without a table of positions re
 def complete(run: Run) -> Run:
     """Fill in the settings that a config leaves open.
 
-    - With `system` "" the folder `initialize` decides the system, the settings that `model` lacks
-      or sets to None, and a `data.vocabulary` of "". With another system than the folder's it
-      decides the settings that both systems have and `model` sets to None, and the vocabulary.
-    - With `data.converter` "" the converter and the `data.lengths` of 0 are those that the folder's
-      run was trained with, or for a folder of Hugging Face's those that suit its network.
-    - With `model.labels` 0 the classes or tags that `data.module` finds in the data are counted;
-      where `data.settings.labels` is empty it gets their names, so that they stay with the run.
-    - With several `tasks` that have heads, `model.head` becomes their mapping.
-    - Where a task's `batches` are "auto" its training rows are counted.
+    - With `system` "", the folder `initialize` supplies the system, the settings that `model` lacks
+      or sets to None, and a `data.vocabulary` of "". With another system than the folder's, it
+      supplies only the settings that both systems have and `model` sets to None, and the
+      vocabulary.
+    - With `data.converter` "", the converter and `data.lengths` of 0 are copied from the folder's
+      run, or chosen to suit the network of a Hugging Face folder.
+    - With `model.labels` 0, the classes or tags that `data.module` finds in the data are counted;
+      an empty `data.settings.labels` gets their names, so that they are stored with the run.
+    - With several `tasks` that have heads, `model.head` becomes the mapping {task: head}.
+    - If a task's `batches` is "auto", its training rows are counted.
 
     Raises:
-        ValueError: `initialize` is not set, or no folder of a model; or there are no labels to be
-            counted.
+        ValueError: `initialize` is not set or not the folder of a model, or there are no labels to
+            count.
     """
     if not run.settings.system or None in run.settings.model.values():
         run = _with_model(run)
@@ -73,10 +74,10 @@ def _with_model(run: Run) -> Run:
 
 
 def _settings_of(source: Source, model: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the network in the folder, or those that `model` sets to None.
+    """Return the network settings in the folder: all, or the settings named in `model`.
 
     Raises:
-        ValueError: the folder's system does not have one.
+        ValueError: `model` sets one to None that the folder's system does not have.
     """
     for name in (name for name, value in model.items() if value is None):
         if name not in source.config:
@@ -88,7 +89,7 @@ def _settings_of(source: Source, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_converter(settings: RunSettings, stored: Mapping[str, Any]) -> DataSettings:
-    """The converter and lengths of the run in the folder, or those that suit the network."""
+    """Return data settings with the converter and lengths of the folder's run or network."""
     data, model = settings.data, settings.model
     network = systems.build(settings.system, model)
     encodes = network.sides == ("encoder", "decoder")
@@ -103,7 +104,7 @@ def _with_converter(settings: RunSettings, stored: Mapping[str, Any]) -> DataSet
         converter = "encoder_decoder" if encodes else "decoder"
         stored = {"converter": converter, "converter_settings": {}, "lengths": lengths}
         vocabulary = vocabularies.load(data.vocabulary)
-        # BART's; mBART and BigBird-Pegasus have such a token that begins no text.
+        # BART's. mBART and BigBird-Pegasus have such a token, but start no text with it.
         special_tokens = encodes and vocabulary.prefix_ids == (vocabulary.cls_id,)
     marked = special_tokens and data.objective == "text_to_text"
     own_lengths = {name: size for name, size in data.lengths.items() if size}
@@ -117,7 +118,7 @@ def _with_converter(settings: RunSettings, stored: Mapping[str, Any]) -> DataSet
 
 
 def _of_encoder(data: DataSettings, model: Mapping[str, Any]) -> DataSettings:
-    """The objective, converter and lengths that suit the head of an encoder."""
+    """Return data settings with the objective, converter and lengths for an encoder's head."""
     head = model.get("head", "")
     if head in _LABELLED:
         data = dataclasses.replace(data, objective=head, objective_settings={})
@@ -130,7 +131,7 @@ def _of_encoder(data: DataSettings, model: Mapping[str, Any]) -> DataSettings:
 
 
 def _with_labels(run: Run, part: Part) -> Run:
-    """Count the labels of a task, and keep their names where its data has none."""
+    """Count the labels of a task, and store their names if its data settings lack them."""
     data, names = part.data, label_names(part.data)
     if not names:
         raise ValueError(
@@ -152,9 +153,9 @@ def _with_labels(run: Run, part: Part) -> Run:
 
 
 def origin(run: Run) -> dict[str, str]:
-    """What checkpoints keep of the folder that the run started from: Hugging Face's `model_type`.
+    """Return metadata about the run's initial folder for checkpoints: its HF `model_type`.
 
-    It is empty where the run started with random weights, or from another system.
+    The type is "" if the run started from random weights or from another system.
     """
     folder = paths.path(run.settings.workdir) / "checkpoints"
     if checkpoints.agreed_steps(folder):
@@ -165,23 +166,24 @@ def origin(run: Run) -> dict[str, str]:
 
 
 def labels(run: Run) -> dict[str, dict[str, Any]]:
-    """What checkpoints keep of the labels of each task's head: fields of `hf.head_labels.Labels`.
+    """Return metadata for checkpoints: {task: fields of `hf.head_labels.Labels`}.
 
     Raises:
-        ValueError: as `label_names`.
+        ValueError: see `label_names`.
     """
     named = {part.name: label_names(part.data) for part in run.parts}
     return {task: {"names": list(names)} for task, names in named.items() if names}
 
 
 def model_folder(settings: RunSettings, *, checkpoint: str | None) -> pathlib.Path:
-    """The folder of a command's model: the given checkpoint, or the checkpoints of the run.
+    """Return the folder of a command's model: the given checkpoint, or the run's checkpoints.
 
-    A config without a `workdir` has no run; its model is the folder `initialize`. The checkpoint
-    "best" is the best one of the run, see `checkpoints.locate`.
+    Without a `workdir` or checkpoint it is the folder `initialize`. The checkpoint "best" is the
+    best checkpoint of the run, see `checkpoints.locate`.
 
     Raises:
-        ValueError: none of them is set, or there is no such checkpoint.
+        ValueError: neither a checkpoint, `workdir` nor `initialize` is set, or the checkpoint does
+            not exist.
     """
     if not (checkpoint or settings.workdir or settings.initialize):
         raise ValueError("there is no model: set --config.workdir=FOLDER of a run, or --checkpoint")

@@ -1,4 +1,4 @@
-"""The data side of a run: the batches of its tasks for this process."""
+"""The data side of a run: this process's batches of each task."""
 
 import dataclasses
 import functools
@@ -24,18 +24,19 @@ TARGETS = {
     "encoder_target_tokens": "encoder_loss_weights",
 }
 _SEGMENTS = ("encoder_segment_ids", "decoder_segment_ids")
-_USED = (*TARGETS.values(), *_SEGMENTS)  # only zeros in a row of padding
+_USED = (*TARGETS.values(), *_SEGMENTS)  # all zero in a padding row
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Where a run's batches come from.
+    """The training and held-out batches of a task.
 
     Attributes:
         part: the task of the run or of one of its phases.
-        shards: pieces that the training data is split into; a saved position has as many.
+        shards: pieces that the training data is split into; a saved position has one entry for
+            each.
         slice: this process's rows of each batch.
-        phase: the phase of the run, "" if it has only one.
+        phase: name of the phase of the run, "" if it has only one.
     """
 
     part: Part
@@ -51,26 +52,26 @@ class Inputs:
         return self._batches(self.part.data.task, split="train", shards=self.shards)
 
     def stop_reading(self) -> None:
-        """Drop the training batches, whose buffers would else be filled in the background."""
+        """Release the training iterator, so that it stops prefetching."""
         vars(self).pop("train_batches", None)
 
     def epochs(self, *, batches: int) -> dict[str, float]:
-        """How often each task's source has been read, where its size in tokens is known.
+        """Return how many epochs of each source have been read, if its size in tokens is known.
 
         Call it on all processes.
 
         Args:
-            batches: the number that was read since training began or resumed; one more may have
-                been read ahead.
+            batches: the number of batches read since training started or resumed; one more may have
+                been prefetched.
         """
         sizes = self.train_batches.sizes()
         read = self.train_batches.tokens(batches=batches)
         counts = np.zeros((self.shards, len(sizes)), np.int64)
         for shard, tokens in read.items():
             counts[shard] = [tokens[task] for task in sizes]
-        if sizes and jax.process_count() > 1:  # JAX has 32 bits
+        if sizes and jax.process_count() > 1:  # JAX arrays have 32 bits
             halves = np.stack(np.divmod(counts, 2**24)).astype(np.int32)
-            # All processes that read a shard have read the same of it, and the others nothing.
+            # Processes that read the same shard have equal counts for it; all others have 0.
             halves = np.max(multihost_utils.process_allgather(halves), axis=0).astype(np.int64)
             counts = halves[0] * 2**24 + halves[1]
         total = counts.sum(axis=0)
@@ -78,13 +79,14 @@ class Inputs:
 
     @property
     def eval_tasks(self) -> tuple[str, ...]:
-        """The tasks that evaluation measures."""
+        """The data tasks to evaluate on."""
         return tuple(self.part.evaluated.values())
 
     def eval_batches(self, task: str) -> Iterable[dict[str, np.ndarray]]:
-        """This process's part of the held-out batches of a task; `evaluate.batches` are kept.
+        """Return this process's rows of the held-out batches of a task.
 
-        The rows of all processes together are the same at every call and on every mesh.
+        If `evaluate.batches` limits their number, they are cached. The rows of all processes
+        together are the same at every call and on every mesh.
         """
         few = self.part.evaluate.batches
         if not few:
@@ -94,7 +96,7 @@ class Inputs:
         return self._kept[task]
 
     def check_held_out(self) -> None:
-        """Check that there is something to evaluate on; it reads the first batch of each task.
+        """Check that each task has held-out data, by reading its first batch.
 
         Raises:
             ValueError: a task has no held-out example.
@@ -107,7 +109,7 @@ class Inputs:
                 )
 
     def batch_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes of a global training batch."""
+        """Return the shapes of a global training batch."""
         parts = self.slice.number
         return {
             name: jax.ShapeDtypeStruct((rows.shape[0] * parts, *rows.shape[1:]), rows.dtype)
@@ -115,15 +117,15 @@ class Inputs:
         }
 
     def held_out_rows(self, task: str) -> Iterator[dict[str, Any]]:
-        """The held-out rows of a task's source, the same on all processes."""
+        """Yield the held-out rows of a task's source, the same on all processes."""
         return self.part.text.tasks().rows(task, split="validation")
 
     def _pass(self, task: str) -> Iterator[dict[str, np.ndarray]]:
-        """One pass over the held-out split.
+        """Yield the batches of one pass over the held-out split.
 
-        The shards of training follow the mesh where the config does not set them; those of
-        evaluation never do, since other shards have other first rows and other noise. A single one
-        is read by all processes, each of which keeps its rows of the batches.
+        Unless the config sets the number of shards, it depends on the mesh in training, but not
+        here: other shards would have other first rows and other noise. A single shard is read by
+        all processes, each of which keeps its rows of the batches.
         """
         data = self.part.data
         continues = self.part.text.converter.continues
@@ -138,7 +140,7 @@ class Inputs:
         self, task: str, *, split: str, shards: int, repeat: bool = True
     ) -> ShardedBatches:
         data, text = self.part.data, self.part.text
-        tasks = text.tasks()  # another phase or task may have registered the same names since
+        tasks = text.tasks()  # anew: another phase or task may have registered the same names
         return tasks.batches(
             task,
             split=split,
@@ -153,23 +155,22 @@ class Inputs:
             shuffle_buffer=data.shuffle_buffer,
             shards=shards,
             rows=self.slice.rows(data.batch_size).tolist(),
-            # Endless epochs end on no process, and a single shard on all: nothing to agree on.
+            # Endless epochs never end, and a single shard ends on all processes at once.
             any_process=_any_process if not repeat and min(shards, self.slice.number) > 1 else None,
             phase=self.phase,
         )
 
 
 def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "") -> Inputs:
-    """Register the tasks of the data and check that batches of them can be made.
+    """Register the tasks of the data and check that they can be batched.
 
     Args:
-        shards: the shards that an earlier start of the run had, from its checkpoint; None to
-            follow the settings.
-        phase: the name of that phase.
+        shards: the number of shards stored in the run's checkpoint; None to follow the settings.
+        phase: the name of the phase.
 
     Raises:
-        ValueError: a module, task, objective, converter, vocabulary or length that does not exist
-            or does not fit the others; or a batch is larger than the memory of this machine.
+        ValueError: a module, task, objective, converter, vocabulary or length does not exist or
+            does not fit the others; or a batch is larger than the memory of this machine.
     """
     text = part.text
     _check_vocabulary(part)
@@ -189,10 +190,10 @@ def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "")
 
 
 def _check_memory(inputs: Inputs) -> None:
-    """Check that this process's rows of a batch fit into memory, before any list of them is made.
+    """Check that this process's rows of a batch fit into memory, before any are allocated.
 
     Raises:
-        ValueError: they do not fit, or the task does not suit the converter.
+        ValueError: they do not fit, or the examples do not suit the converter.
     """
     data, text = inputs.part.data, inputs.part.text
     row = converters.empty_row(
@@ -212,18 +213,18 @@ def _check_memory(inputs: Inputs) -> None:
 def number_of_shards(
     data: DataSettings, mesh: Mesh, *, continues: bool, stored: int | None = None
 ) -> int:
-    """The number of pieces that the processes of a mesh read the training data in.
+    """Return the number of shards in which the processes of a mesh read the training data.
 
     Args:
         data: the settings.
-        continues: whether rows continue from batch to batch, so that each is a piece.
-        stored: the number with which the run began; None for a new run.
+        continues: whether rows continue from batch to batch, so that each row is a shard.
+        stored: the number with which the run started; None for a new run.
 
     Raises:
         ValueError: the processes cannot share them.
     """
     number = partitioning.batch_slice(mesh).number
-    # One for each device that holds rows, so that more or fewer processes can share them later.
+    # One for each device that holds rows, so that the run can resume on more or fewer processes.
     parts = partitioning.batch_parts(mesh.shape)
     if stored and data.shards not in (0, stored):
         raise ValueError(
@@ -241,7 +242,7 @@ def number_of_shards(
 
 
 def _check_vocabulary(part: Part) -> None:
-    """Check that the model has a row for each id, and the vocabulary's special tokens."""
+    """Check that the model has an embedding for each id, and the vocabulary's special tokens."""
     name, vocabulary, model = part.data.vocabulary, part.text.vocabulary, part.model
     if vocabulary.vocab_size > model["vocab_size"]:
         raise ValueError(
@@ -261,7 +262,7 @@ def _check_vocabulary(part: Part) -> None:
 
 
 def _check_labels(part: Part) -> None:
-    """Check that the model has as many labels as the data."""
+    """Check that the model has at least as many labels as the data."""
     names, number = part.text.labels, part.model.get("labels", 0)
     if len(names) > number:
         raise ValueError(
@@ -274,9 +275,9 @@ def _any_process(flag: bool) -> bool:
 
 
 def target_counts(batches: Iterable[Mapping[str, np.ndarray]], *, size: int) -> np.ndarray:
-    """How often each of `size` tokens is a target with a loss, over all processes.
+    """Count how often each of `size` tokens is a target with a loss, over all processes.
 
-    For examples with a class and no targets, how often each class occurs; for others all zeros.
+    For examples with a class and no targets, count each class; for others all counts are 0.
     """
     counts = np.zeros(size, np.int64)
     for batch in batches:
@@ -292,16 +293,16 @@ def target_counts(batches: Iterable[Mapping[str, np.ndarray]], *, size: int) -> 
 
 
 def unigram_entropy(counts: np.ndarray) -> float:
-    """The entropy of a distribution of tokens in nats: the least loss of a unigram model.
+    """Return the entropy of token counts in nats: the lowest loss of a unigram model.
 
-    A model below it has learned from the context. 0 if nothing was counted.
+    A model with a lower loss has learned from the context. 0 if nothing was counted.
     """
     total = counts.sum()
     return float(sum(n / total * math.log(total / n) for n in counts[counts > 0]))
 
 
 def rows(batches: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-    """The examples of batches one by one, without the rows of padding."""
+    """Yield the examples of batches one by one, without padding rows."""
     for batch in batches:
         for row in range(len(next(iter(batch.values())))):
             example = {name: values[row] for name, values in batch.items()}
@@ -310,7 +311,7 @@ def rows(batches: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.n
 
 
 def plain(value: Any) -> Any:
-    """A field of a source's row as a string, a number or a list of them."""
+    """Convert a field of a source's row to a string, a number or a list of either."""
     if isinstance(value, bytes):
         return value.decode()
     return [plain(one) for one in value] if np.ndim(value) else np.asarray(value).item()

@@ -1,4 +1,4 @@
-"""Numbers with a 95% interval, and how a run and an evaluation show them."""
+"""Numbers with a 95% interval, and their form in logs and tables."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,20 +13,20 @@ class Estimate(float):
     """A number, with its values on resampled sets of examples.
 
     Attributes:
-        samples: the number on each of many resampled sets, NaN where it is not defined.
+        samples: the number on each of many resampled sets, NaN if it is undefined there.
     """
 
     samples: Float[np.ndarray, " R"]
 
     def __new__(cls, value: float, samples: Float[np.ndarray, " R"]) -> "Estimate":
-        """Make a number of its value and its samples."""
+        """Make a float with samples."""
         made = super().__new__(cls, value)
         made.samples = samples
         return made
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The bounds of the 95% interval; NaN if no resample defines the number."""
+        """The bounds of the 95% interval; NaN if the number is undefined on all resampled sets."""
         if np.isnan(self.samples).all():
             return math.nan, math.nan
         low, high = np.nanpercentile(self.samples, _PERCENTILES)
@@ -34,7 +34,7 @@ class Estimate(float):
 
 
 def bounds(numbers: Mapping[str, float]) -> dict[str, float]:
-    """The bounds of the intervals of those numbers that have one, as NAME/low and NAME/high."""
+    """Return the interval bounds of the `Estimate`s, as NAME/low and NAME/high."""
     intervals = {
         name: value.interval for name, value in numbers.items() if isinstance(value, Estimate)
     }
@@ -46,7 +46,7 @@ def bounds(numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def table(results: Mapping[str, Mapping[str, float]], *, step: int) -> Iterator[str]:
-    """Lines for the terminal: the numbers of each task, with their intervals."""
+    """Yield lines for the terminal: the numbers of each task, with their intervals."""
     for task, values in results.items():
         yield f"{task} at step {step}:"
         for name, value in values.items():

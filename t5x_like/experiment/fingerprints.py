@@ -1,4 +1,4 @@
-"""Fingerprints of a run's vocabulary and data files, which a restart compares."""
+"""Fingerprints of a run's vocabulary and data files, compared when the run resumes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +10,16 @@ from t5x_like.experiment.run import Phase
 
 _READERS = 16
 
-# Size in bytes, time of modification in seconds, hash of the beginning and the end.
+# [size in bytes, modification time in seconds, hash of the file's beginning and end]
 Fingerprint = list[Any]
 
 
 def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
-    """The fingerprints of a run, as JSON values.
+    """Return the fingerprints of a run, as JSON values.
 
     Returns:
-        `vocabulary`, a hash of all that decides how text is encoded; `read`, the paths that each
-        task of each phase reads, in order; `files`, the fingerprints of these that are files.
+        `vocabulary`, a hash of all that determines how text is encoded; `read`, the files that each
+        task of each phase reads, in order; `files`, {path: fingerprint}.
     """
     read: dict[str, list[str]] = {}
     digest = ""
@@ -36,15 +36,15 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
 
 
 def check_vocabulary(before: Mapping[str, Any], digest: str, *, vocabulary: str) -> None:
-    """Check that a vocabulary is that of a checkpoint; older ones have no fingerprint of it.
+    """Check that a vocabulary equals the checkpoint's; older checkpoints have no fingerprint of it.
 
     Args:
         before: the fingerprints in the checkpoint, {} if it has none.
-        digest: of the vocabulary.
-        vocabulary: `data.vocabulary`, for the message.
+        digest: the hash of the vocabulary.
+        vocabulary: `data.vocabulary`, for the error message.
 
     Raises:
-        ValueError: it is another one.
+        ValueError: the vocabularies differ.
     """
     if before and before["vocabulary"] != digest:
         raise ValueError(
@@ -57,20 +57,20 @@ def check_vocabulary(before: Mapping[str, Any], digest: str, *, vocabulary: str)
 def compare(
     before: Mapping[str, Any], now: Mapping[str, Any], *, vocabulary: str, allow_changed: bool
 ) -> list[str]:
-    """Compare the fingerprints of a run with those of its checkpoint, which older ones lack.
+    """Compare the fingerprints of a run with its checkpoint's, if the checkpoint has any.
 
-    Files may lie in other folders, as on another machine. Their sizes, beginnings and ends must be
-    the same, in the order in which they are read; a time of modification alone is only reported.
+    Files may have moved, as to another machine. Their sizes, beginnings and ends must be the same,
+    in the order in which they are read; a changed modification time is only reported.
 
     Args:
-        vocabulary: `data.vocabulary`, for the message.
+        vocabulary: `data.vocabulary`, for the error message.
         allow_changed: `data.allow_changed`.
 
     Returns:
         Lines to print.
 
     Raises:
-        ValueError: the vocabulary has changed, or the data have and may not.
+        ValueError: the vocabulary has changed, or the data has changed without `allow_changed`.
     """
     if not before:
         return []
@@ -97,7 +97,7 @@ def compare(
 
 
 def _change(before: Mapping[str, Any], now: Mapping[str, Any], *, key: str) -> str:
-    """Describe the first difference between the files of one task and split; "" for none."""
+    """Describe the first difference between the files of a task and split; "" if they agree."""
     if key not in now["read"]:  # the config no longer reads it
         return ""
     old, new = before["read"][key], now["read"][key]
@@ -113,7 +113,7 @@ def _change(before: Mapping[str, Any], now: Mapping[str, Any], *, key: str) -> s
 
 
 def _fingerprints(files: Iterable[str]) -> dict[str, Fingerprint]:
-    """The fingerprints of those paths that are files; a few reads each, several at once."""
+    """Return the fingerprints of the paths that are files, read in parallel."""
     distinct = list(dict.fromkeys(files))
     with ThreadPoolExecutor(_READERS) as pool:
         pairs = zip(distinct, pool.map(paths.fingerprint, distinct), strict=True)

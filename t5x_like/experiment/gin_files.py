@@ -1,6 +1,6 @@
-"""Gin files as data: their bindings, with macros, references, scopes and includes; nothing is run.
+"""Gin files as data: bindings, macros, references, scopes and includes, without running anything.
 
-The package gin-config parses them; the modules that they import only give names their full form.
+The package gin-config parses them; modules that they import only complete abbreviated names.
 """
 
 import contextlib
@@ -13,19 +13,19 @@ from typing import Any
 from t5x_like.names import hint
 
 _REQUIRED = "gin.REQUIRED"
-# T5X's flags for the same; its --gin.NAME=VALUE is ours.
+# T5X's flags for gin files; --gin.NAME=VALUE is the same in both.
 _OF_T5X = ("gin_file", "gin_bindings", "gin_search_paths")
-# A script is known by the name of its module, whether it runs as the main one or not.
+# T5X's training script binds names under `__main__` or its module name.
 _SCRIPT = {"__main__": "t5x.train"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """A function or class that a value names: `@train/utils.DatasetConfig()`.
+    """A function or class named as a value: `@train/utils.DatasetConfig()`.
 
     Attributes:
-        name: with its modules, "t5x.utils.DatasetConfig".
-        scope: "train", or empty.
+        name: full name, such as "t5x.utils.DatasetConfig".
+        scope: scope such as "train", or "".
     """
 
     name: str
@@ -39,12 +39,12 @@ class _Macro:
 
 @dataclasses.dataclass
 class Binding:
-    """A value of an argument, or of a macro.
+    """The value bound to an argument or a macro.
 
     Attributes:
-        written: "train/utils.DatasetConfig.batch_size", as in the file.
+        written: the name as in the file: "train/utils.DatasetConfig.batch_size".
         place: the file and the line.
-        used: whether anything has asked for the value.
+        used: whether the value has been read.
     """
 
     written: str
@@ -54,10 +54,10 @@ class Binding:
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-    """The files of `--gin=FILE`, the bindings of `--gin.NAME=VALUE`, and the other arguments.
+    """Split arguments into files (`--gin=FILE`), bindings (`--gin.NAME=VALUE`) and the rest.
 
     Raises:
-        ValueError: one of them has no value, or another name in T5X.
+        ValueError: a gin flag has no value, or is spelled as in T5X.
     """
     files, bindings, rest = [], [], []
     for word in arguments:
@@ -79,11 +79,11 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]], l
 
 
 class Bindings:
-    """The bindings of gin files, of which the last one holds.
+    """The bindings of gin files; a later binding of a name replaces an earlier one.
 
     Args:
-        files: in their order.
-        changes: further bindings, names and values as texts: ("train/DatasetConfig.seed", "3").
+        files: paths, in order.
+        changes: further bindings, (name, value) as texts: ("train/DatasetConfig.seed", "3").
 
     Raises:
         ValueError: gin-config is not installed, a file or an include is missing or malformed, or
@@ -105,11 +105,13 @@ class Bindings:
         self._check_macros()
 
     def get(self, name: str, argument: str, default: Any = None, *, scope: str = "") -> Any:
-        """The value of an argument, without macros; `default` if there is no binding.
+        """Return the value of an argument, with macros resolved; `default` if it is not bound.
 
         Args:
-            name: of the function or class, with its modules.
-            scope: in which it is called: bindings of the scope go before those without.
+            name: full name of the function or class.
+            argument: name of the argument.
+            default: returned if there is no binding.
+            scope: the scope of the call; its bindings take precedence over unscoped bindings.
 
         Raises:
             ValueError: the value is required and not set.
@@ -120,15 +122,15 @@ class Bindings:
         return default
 
     def macro(self, name: str, default: Any = None) -> Any:
-        """The value of a macro; `default` if it is not defined.
+        """Return the value of a macro; `default` if it is not defined.
 
         Raises:
-            ValueError: as `get`.
+            ValueError: see `get`.
         """
         return self._value(self.macros[name]) if name in self.macros else default
 
     def is_required(self, name: str, argument: str) -> bool:
-        """Whether an argument without a scope has to be set and is not."""
+        """Return whether an unscoped argument is bound to `gin.REQUIRED` and was never set."""
         try:
             self.get(name, argument)
         except ValueError:
@@ -136,7 +138,7 @@ class Bindings:
         return False
 
     def unused(self) -> list[Binding]:
-        """The bindings that nothing has asked for."""
+        """Return the bindings whose values have not been read."""
         both = (*self.arguments.values(), *self.macros.values())
         return [one for one in both if not one.used]
 
@@ -177,8 +179,8 @@ class Bindings:
 
         Args:
             where: the file, or the flag.
-            aliases: the names that it has imported, to which its own are added.
-            above: the file and those that include it.
+            aliases: {alias: module} of the imports so far, to which this text's are added.
+            above: the file and the files that include it.
         """
 
         def full(name: str) -> str:
@@ -205,13 +207,13 @@ class Bindings:
             self.macros[written] = Binding(written, statement.value, place)
             return
         key = statement.scope, full(statement.selector), statement.arg_name
-        # In their order in the files, also those that replace an earlier one.
+        # Remove first, so that the dict keeps the order of the files.
         self.arguments.pop(key, None)
         written = f"{written}.{statement.arg_name}"
         self.arguments[key] = Binding(written, statement.value, place)
 
     def _full_name(self, selector: str, aliases: Mapping[str, str]) -> str:
-        """A selector with all its modules, as the imports give it, or an earlier binding does."""
+        """Return the full name of a selector, from the imports or from an earlier binding."""
         first, dot, rest = selector.partition(".")
         module = (dict(self._aliases) | dict(aliases)).get(first) if dot else None
         if module:
@@ -233,7 +235,7 @@ class Bindings:
 
 
 class _Delegate:
-    """What the parser makes of macros and references."""
+    """Delegate of gin's parser, which builds the values of macros and references."""
 
     def __init__(self, full: Any):
         self._full = full
@@ -259,7 +261,7 @@ def _parser() -> Any:
 
 @contextlib.contextmanager
 def _located(where: str) -> Iterator[None]:
-    """Give the errors of the parser a file and a line."""
+    """Turn the parser's errors into a ValueError with file and line."""
     try:
         yield
     except SyntaxError as error:
@@ -271,9 +273,9 @@ def _located(where: str) -> Iterator[None]:
 
 
 def _included(name: str, place: str, above: tuple[pathlib.Path, ...]) -> pathlib.Path:
-    """The file of an include: in the working directory, or in a folder above the including one.
+    """Find an included file in the working directory, or in a folder above the including file.
 
-    T5X's own files include each other by their path in its repository.
+    T5X's files include each other by their path in its repository.
     """
     folders = [pathlib.Path(), *(above[-1].parents if above else ())]
     for folder in folders:

@@ -1,4 +1,4 @@
-"""The memory that goes from batch to batch, of all tasks of a run: the `carry` of its state."""
+"""The memory passed from batch to batch, for all tasks of a run: the `carry` of its state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,20 +7,20 @@ from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import Phase
 
-# By task, {"": ...} in a run of one.
+# By task, {"": ...} in a run with one task.
 Models = Mapping[str, Experiment]
 Data = Mapping[str, Inputs]
 
 
 def abstract(models: Models, data: Data) -> Any:
-    """The shapes and shardings of the `carry` of a train state."""
+    """Return the shapes and shardings of the `carry` of a train state."""
     return _by_task(
         {name: model.abstract_carry(data[name].batch_shapes()) for name, model in models.items()}
     )
 
 
 def initial(models: Models, data: Data) -> Any:
-    """The `carry` of a train state before the first batch."""
+    """Return the `carry` of a train state before the first batch."""
     memories: dict[str, Any] = dict.fromkeys(models)
     for name, model in models.items():
         if model.task.carry is not None:
@@ -33,7 +33,7 @@ def check(memories: Sequence[Any], phases: Sequence[Phase]) -> None:
     """Check that a memory has the same shapes in all phases.
 
     Raises:
-        ValueError: a phase changes them: there is no memory for its new rows.
+        ValueError: a phase changes them, so that its rows would have no memory.
     """
     for phase, memory in zip(phases, memories, strict=True):
         if memory != memories[0]:
@@ -45,10 +45,10 @@ def check(memories: Sequence[Any], phases: Sequence[Phase]) -> None:
 
 
 def check_data(models: Models, parts: Sequence[Data]) -> None:
-    """Check that there are held-out data, and data that run on for a task with a memory.
+    """Check that there is held-out data, and that rows continue for a task with a memory.
 
     Raises:
-        ValueError: there are none; or as `_check_shards`.
+        ValueError: a check fails; see also `_check_shards`.
     """
     _check_shards(parts)
     for data in parts:
@@ -67,7 +67,8 @@ def _check_shards(parts: Sequence[Data]) -> None:
     """Check that the phases and tasks of a run read its data in the same number of shards.
 
     Raises:
-        ValueError: they do not, so that no saved position would fit all of them.
+        ValueError: the numbers differ, so that no saved data position would fit all phases and
+            tasks.
     """
     numbers = {inputs.shards for data in parts for inputs in data.values()}
     if len(numbers) > 1:
@@ -80,7 +81,7 @@ def _check_shards(parts: Sequence[Data]) -> None:
 
 
 def _by_task(memories: Mapping[str, Any]) -> Any:
-    """The `carry` of a train state, from the memories of all tasks; None for no memory."""
+    """Return the `carry` of a train state from the memories of all tasks, or None."""
     if "" in memories:
         return memories[""]
     return {name: memory for name, memory in memories.items() if memory is not None} or None

@@ -43,19 +43,20 @@ class Experiment:
     The tasks of a run have the same network, mesh, shapes, axes, optimizer and schedule.
 
     Attributes:
-        run: whose network, mesh and optimizer these are.
+        run: the run that the network, mesh and optimizer belong to.
         part: the task.
-        network: with the heads of all tasks.
+        network: the network with the heads of all tasks.
         module: the network with the head of this task.
-        mesh, layout: the devices, and the context to trace and run programs for them in.
-        shapes, axes: of the state without a memory, as trees of ShapeDtypeStructs and of
-            PartitionSpecs of axis names.
+        mesh, layout: the devices, and the context in which to trace and run programs for them.
+        shapes, axes: the train state without a memory, as trees of ShapeDtypeStructs and of
+            PartitionSpecs of logical axis names.
         loss: (params, batch, key or None) -> (loss sum, weight, metrics); with a memory also takes
             `carry=`, and returns ((loss sum, weight, metrics), next memory).
-        prepare: (state, batch, key) -> the batch that the loss reads; None where it is the batch.
-        optimizer, schedule: as `training.optimizers` builds them.
-        start: as in `systems.system.Task`, of the first task that has it.
-        has_memory: some task of the run has a memory that goes from batch to batch.
+        prepare: (state, batch, key) -> the batch that the loss reads; None if it reads the batch as
+            it is.
+        optimizer, schedule: from `training.optimizers`.
+        start: see `systems.system.Task`; from the first task that has it.
+        has_memory: whether some task of the run passes a memory from batch to batch.
     """
 
     run: Run
@@ -75,12 +76,12 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The name of the task, "" in a run of one."""
+        """The name of the task, "" in a run with one task."""
         return self.part.name
 
     @property
     def task(self) -> Task:
-        """How the head is trained."""
+        """The system's `Task`: how the head is trained."""
         return self.part.task
 
     @property
@@ -98,14 +99,14 @@ class Experiment:
         )
 
     def abstract_state_on(self, batch: Mapping[str, Any]) -> TrainState:
-        """The shapes and shardings of the state for a global batch, without other tasks' memory."""
+        """Return the shapes and shardings of the state for a global batch, memory included."""
         carry = self.abstract_carry(batch)
         if self.name and carry is not None:
             carry = {self.name: carry}
         return self.abstract_state.replace(carry=carry)
 
     def abstract_carry(self, batch: Mapping[str, Any]) -> PyTree:
-        """The shapes and shardings of the memory for a global batch; None without a memory."""
+        """Return the shapes and shardings of the memory for a global batch, or None."""
         sharding = partitioning.batch_sharding(self.mesh)
         with self.layout():
             return jax.tree.map(
@@ -114,7 +115,7 @@ class Experiment:
             )
 
     def initial_carry(self, batch: Mapping[str, Array]) -> PyTree:
-        """The memory before the first batch, each row on the device of its row; None without."""
+        """Return the memory before the first batch, sharded like the batch's rows, or None."""
         if self.task.carry is None:
             return None
         sharding = partitioning.batch_sharding(self.mesh)
@@ -125,20 +126,20 @@ class Experiment:
         return None if self.task.carry is None else self.task.carry(self.module, batch)
 
     def initial_state(self, *, seed: int | None = None) -> TrainState:
-        """The state before the first step, without a memory.
+        """Return the state before the first step, without a memory.
 
-        Each device makes or reads its own part of it, in one copy.
+        Each device initializes or reads only its own shards.
 
         Args:
-            seed: of random parameters and of dropout; None for `train.seed`.
+            seed: seed of random parameters and of dropout; None for `train.seed`.
 
         Raises:
-            ValueError: the folder in `initialize` does not have this model's parameters, or with
-                `initialize_optimizer` not its optimizer's state.
+            ValueError: the folder in `initialize` lacks this model's parameters or, with
+                `initialize_optimizer`, its optimizer state.
         """
         seed = self.run.settings.train.seed if seed is None else seed
         leaves, tree = jax.tree.flatten(self._pretrained() if self.run.settings.initialize else {})
-        # Two parameters may begin as the same array, which can be donated once.
+        # Two parameters may start as the same array, which can be donated only once.
         places, arrays = [id(leaf) for leaf in leaves], {id(leaf): leaf for leaf in leaves}
 
         def create(arrays: Mapping[int, Array]) -> TrainState:
@@ -154,12 +155,12 @@ class Experiment:
         return made
 
     def _create(self, params: PyTree, *, seed: int) -> TrainState:
-        if self.shapes.params.keys() - params.keys():  # the parts that nothing else initializes
+        if self.shapes.params.keys() - params.keys():  # parts not read from a folder
             params = nn.unbox(_init(self.network, seed=seed)) | params
         return state.create(params, optimizer=self.optimizer, seed=seed)
 
     def _pretrained(self) -> PyTree:
-        """The parameters of the folder in `initialize`, or those that the task makes of them.
+        """Read the parameters in `initialize`, or derive them from it (`Task.start`).
 
         A head that the folder lacks is randomly initialized.
         """
@@ -171,10 +172,9 @@ class Experiment:
 
     @functools.cached_property
     def train_step(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
-        """The training step; it donates the state that it gets.
+        """The training step, which donates its input state.
 
-        It is the program `update`, for a task that prepares its batches after the program
-        `prepare_step`.
+        It runs the program `update`, after `prepare_step` if the task prepares its batches.
         """
         if self.prepare is None:
             return self.update
@@ -188,7 +188,7 @@ class Experiment:
 
     @functools.cached_property
     def update(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
-        """The jitted update on a batch, prepared if the task prepares it; it donates the state."""
+        """The jitted update on a batch (prepared, if the task does so); it donates the state."""
         train = self.run.settings.train
         update = step.make_train_step(
             self.loss,
@@ -209,7 +209,7 @@ class Experiment:
 
     @functools.cached_property
     def prepare_step(self) -> Callable[[TrainState, Mapping[str, Array]], dict[str, Array]]:
-        """The jitted `Task.prepare`, of a state without optimizer state and memory."""
+        """The jitted `Task.prepare`; its state has neither optimizer state nor memory."""
         assert self.prepare is not None
         made = step.make_prepare_step(self.prepare)
         out, options = partitioning.batch_sharding(self.mesh), self._compiler_options
@@ -222,9 +222,9 @@ class Experiment:
         )
 
     def programs(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, tuple[Any, ...]]:
-        """The jitted programs of a step by name, each before the shapes of its arguments.
+        """Return {name: (jitted program of a step, *shapes of its arguments)}.
 
-        They are `update` alone, or `prepare` and `update`.
+        The names are `update`, and `prepare` if the task prepares its batches.
 
         Args:
             batch: the shapes and shardings of a global batch, before it is prepared.
@@ -251,20 +251,20 @@ class Experiment:
     def measure(
         self, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
     ) -> dict[str, Any]:
-        """The metrics of the parameters over all batches together; call it within the layout.
+        """Return the metrics of the parameters over all batches; call it within the layout.
 
-        A memory goes from the first batch to the last.
+        A memory is passed from each batch to the next.
 
         Args:
             batches: this process's rows of each batch.
 
         Returns:
-            As `metrics.compute`.
+            See `metrics.compute`.
         """
         return metrics.compute(metrics.merge(self._measure_each(params, batches)))
 
     def metric_names(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> list[str]:
-        """The names of the metrics of the loss, from the shapes of a global batch."""
+        """Return the names of the loss's metrics, from the shapes of a global batch."""
         memory, step = self.abstract_carry(batch), np.int32(0)
         found, _ = jax.eval_shape(self.eval_step, self.shapes.params, batch, memory, step)
         return list(found)
@@ -280,11 +280,11 @@ class Experiment:
             stop_signal.between_batches()
 
     def flops(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
-        """Model FLOPs of a training step on a global batch, without the work of `Task.prepare`."""
+        """Return the model FLOPs of a training step on a global batch, without `Task.prepare`."""
         return self.run.settings.train.inner_epochs * self._flops_of_pass(batch)
 
     def _flops_of_pass(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
-        key = jax.random.key(0)  # as in training: in evaluation a loss may measure more
+        key = jax.random.key(0)  # as in training: without a key a loss may compute more
         shapes, memory = self.shapes, self.abstract_carry(batch)
         if self.prepare is not None:
             batch = jax.eval_shape(self.prepare, shapes, batch, key)
@@ -296,11 +296,11 @@ class Experiment:
 
     @property
     def _everywhere(self) -> NamedSharding:
-        """The sharding of metrics: whole on each device, so that any process can fetch them."""
+        """The sharding of metrics: replicated, so that any process can fetch them."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     def pretrained(self, params: PyTree) -> Pretrained:
-        """The network of this task with some parameters, to predict and to generate."""
+        """Return this task's network with the given parameters, to predict and to generate."""
         generation = implied_generation(self.part.system, self.part.model)
         return Pretrained(
             self.module,
@@ -312,7 +312,7 @@ class Experiment:
         )
 
     def policy(self, params: PyTree) -> PyTree:
-        """The parameters of the policy (`System.result`), or all where there is none."""
+        """Return the parameters of the policy (`System.result`), or all if there is no policy."""
         part = self.run.system.result
         return params[part] if part else params
 
@@ -322,13 +322,13 @@ class Experiment:
 
 
 def build(run: Run, *, devices: Sequence[jax.Device] | None = None) -> Experiment:
-    """Make the model side of a run of one task, without compiling or allocating anything.
+    """Make the model side of a run with one task, without compiling or allocating anything.
 
     Args:
-        devices: to lay it out on, which need not be there to compile for; None for all of JAX's.
+        devices: the devices to lay it out on, which need not be attached; None for all of JAX's.
 
     Raises:
-        ValueError: as `build_tasks`, or the run has several tasks.
+        ValueError: the run has several tasks; see also `build_tasks`.
     """
     if tasks := run.settings.tasks:
         raise ValueError(
@@ -338,15 +338,15 @@ def build(run: Run, *, devices: Sequence[jax.Device] | None = None) -> Experimen
 
 
 def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dict[str, Experiment]:
-    """Make the model side of each task of a run, by name: {"": model} if it has only one.
+    """Make the model side of each task of a run, {task: model}, {"": model} if it has only one.
 
     Nothing is compiled or allocated.
 
     Args:
-        devices: as for `build`.
+        devices: see `build`.
 
     Raises:
-        ValueError: a setting that does not exist, or that does not fit the others or the devices.
+        ValueError: a setting does not exist, or does not fit the others or the devices.
     """
     settings, heads = run.settings, run.heads
     compiler.find(settings.train.compiler)
@@ -390,26 +390,26 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
 def _optimizer(
     settings: Mapping[str, Any], axes: PyTree, *, tasks: Collection[str]
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    """The optimizer and schedule of a run; `tasks` are those with heads of their own."""
+    """Build the optimizer and schedule of a run; `tasks` are the tasks with separate heads."""
     owners = task_parameters.owners(axes, tasks=tasks) if tasks else None
     return optimizers.build(settings, axes=axes, owners=owners)
 
 
 def _read_only(state: TrainState) -> TrainState:
-    """What `Task.prepare` sees of a state."""
+    """Return the part of a state that `Task.prepare` reads."""
     return state.replace(opt_state=None, carry=None)
 
 
 def _init(module: nn.Module, *, seed: int) -> PyTree:
-    """The boxed parameters."""
+    """Return randomly initialized parameters, boxed with their logical axes."""
     return module.init(jax.random.key(seed), module.example_batch())["params"]
 
 
 def _check_task(run: Run, part: Part) -> None:
-    """Check that a run has what the system's task for a part of it needs.
+    """Check that a run has the settings that the system needs to train a task.
 
     Raises:
-        ValueError: the system does not train such a head, or the run lacks a setting for it.
+        ValueError: the system does not train this head, or the run lacks a setting for it.
     """
     task = part.task
     if task.start_required and not run.settings.initialize:
@@ -440,17 +440,17 @@ def _check_minibatches(run: Run, part: Part) -> None:
 def _loss(
     part: Part, module: nn.Module, *, optimizer: Mapping[str, Any], axes: PyTree
 ) -> Callable[..., Any]:
-    """Bind the loss of a part to its settings.
+    """Bind the loss of a task to its settings.
 
     Args:
-        optimizer: its settings, which say what is frozen.
+        optimizer: the optimizer's settings, from which the frozen parameters follow.
     """
     task = part.task
     own, shared = _keywords(task.loss), _keywords(task.prepare)
     settings = {
         name: value for name, value in part.loss.items() if name in own or name not in shared
     }
-    # A loss gets the module, parameters, batch and key, and perhaps a memory: no settings.
+    # The arguments that are not settings: module, parameters, batch, key and perhaps a memory.
     given = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
     names.check_settings("loss", task.loss, settings, given=given)
     made: Callable[..., Any] = functools.partial(task.loss, module, **settings)
@@ -459,7 +459,7 @@ def _loss(
 
 
 def _prepare(part: Part, module: nn.Module) -> Callable[..., Any] | None:
-    """Bind the `Task.prepare` of a part to its settings; None if it has none."""
+    """Bind the `Task.prepare` of a task to its settings; None if it has no `prepare`."""
     task = part.task
     if task.prepare is None:
         return None
@@ -471,7 +471,7 @@ def _prepare(part: Part, module: nn.Module) -> Callable[..., Any] | None:
 
 
 def _keywords(function: Callable[..., Any] | None) -> set[str]:
-    """The names of the arguments that can be given by keyword alone."""
+    """Return the names of the keyword-only arguments."""
     if function is None:
         return set()
     found = inspect.signature(function).parameters.values()

@@ -1,7 +1,7 @@
-"""The optimizer's state of a run from T5X's checkpoints, and back.
+"""Read the optimizer state of a run from a T5X checkpoint, or write it as one.
 
-Adafactor's second moments are read; the moments of Adam, which is optax's in T5X, are read and
-written.
+Adafactor's second moments can be read; the moments of Adam, which T5X takes from optax, can be read
+and written.
 """
 
 import dataclasses
@@ -29,18 +29,18 @@ _NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
 
 
 def find(run: Run) -> T5XCheckpoint:
-    """The checkpoint of T5X that is `initialize` of a run.
+    """Return the T5X checkpoint that a run's `initialize` names.
 
     Raises:
-        ValueError: the folder is not one, or one of a Switch Transformer and the optimizer not
-            Adam.
+        ValueError: the folder is not a T5X checkpoint, or it is a Switch Transformer's and the
+            optimizer is not Adam.
     """
     source, folder = run.source, run.settings.initialize
     if not isinstance(source, T5XCheckpoint):
         raise ValueError(
             f"initialize_optimizer=True: initialize={folder!r} must be a checkpoint of T5X"
         )
-    # Adafactor's moments of experts are factored by rules of their own.
+    # T5X factors Adafactor's moments of experts by special rules.
     if source.system == "switch" and run.settings.optimizer.get("name") != "adamw":
         raise ValueError(
             f"initialize_optimizer=True: initialize={folder!r} is a Switch Transformer, of whose "
@@ -50,17 +50,17 @@ def find(run: Run) -> T5XCheckpoint:
 
 
 def read(state: TrainState, run: Run, *, shapes: TrainState, axes: TrainState) -> TrainState:
-    """The state with the step and the moments in a checkpoint of T5X.
+    """Return the state with the step and the moments of a T5X checkpoint.
 
     Args:
-        state: before the first step, with the parameters of the checkpoint.
+        state: the state before the first step, with the checkpoint's parameters.
         shapes: the shapes and shardings of the state.
-        axes: its logical axes.
+        axes: the logical axes of the state.
 
     Raises:
-        ValueError: the folder is not a checkpoint of T5X, or has as many steps as the run; the
-            optimizer is neither Adafactor without momentum nor Adam, or T5X's is another one, or
-            one of other settings as far as the checkpoint shows them.
+        ValueError: the folder is not a T5X checkpoint, or has as many steps as the run; the
+            optimizer is neither Adam nor Adafactor without momentum; or the checkpoint's optimizer
+            is another, or has other settings as far as the checkpoint shows them.
     """
     source, optimizer, steps = find(run), run.settings.optimizer, run.settings.train.steps
     stored = StoredArrays(source.folder, part="state")
@@ -93,11 +93,11 @@ def read(state: TrainState, run: Run, *, shapes: TrainState, axes: TrainState) -
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """The optimizer's state in the files, and the parameters that it belongs to.
+    """The optimizer state in the files of a T5X checkpoint.
 
     Attributes:
-        params: their shapes by path.
-        optimizer: the settings of ours.
+        params: shapes of the parameters, by path.
+        optimizer: the optimizer settings of the run.
     """
 
     source: T5XCheckpoint
@@ -108,11 +108,11 @@ class _Files:
 
     @functools.cached_property
     def parts(self) -> dict[str, list[Piece]]:
-        """The pieces of each parameter."""
+        """The pieces in the checkpoint of each parameter."""
         return self.source.parts(self.params)
 
     def adafactor(self, node: FactoredRmsState, *, axes: TrainState) -> FactoredRmsState:
-        """The state of Adafactor that a node of shapes describes."""
+        """Read Adafactor's state, with the shapes of `node`."""
         t5x_moments.check_momentum(self.stored)
         specs = flax.traverse_util.flatten_dict(axes.params, sep="/")
 
@@ -130,7 +130,7 @@ class _Files:
         return FactoredRmsState(_number(self.step, node.step), moments)
 
     def adam(self, node: optax.ScaleByAdamState) -> optax.ScaleByAdamState:
-        """The state of Adam that a node of shapes describes."""
+        """Read Adam's state, with the shapes of `node`."""
         trained = [path for path, leaf in _flat(node.nu).items() if _is_trained(leaf)]
         found = t5x_adam.find(self.stored, self.parts[trained[0]][0].tensor)
         names = {piece.tensor for own in self.parts.values() for piece in own}
@@ -147,26 +147,26 @@ def check_written(shapes: TrainState, *, settings: RunSettings) -> None:
     """Check that `write` can write a run.
 
     Args:
-        shapes: of its state.
-        settings: of the run.
+        shapes: the shapes of its state.
+        settings: the settings of the run.
 
     Raises:
-        ValueError: as `write`.
+        ValueError: see `write`.
     """
     t5x.check_written(settings.system, settings.model)
     _written(shapes.opt_state, settings.optimizer)
 
 
 def write(state: TrainState, folder: pathlib.Path, *, settings: RunSettings) -> None:
-    """Write the parameters, the step and Adam's moments as a checkpoint of T5X.
+    """Write the parameters, the step and Adam's moments as a T5X checkpoint.
 
-    T5X restores it with `optimizers.adamw`, or with `optimizers.chain` of
-    `optax.clip_by_global_norm` and `optax.adamw` for a run with `optimizer.clip_norm`. The learning
-    rate is a schedule of optax there, or a number for a run with a constant one.
+    T5X restores it with `optimizers.adamw` or, for a run with `optimizer.clip_norm`, with
+    `optimizers.chain` of `optax.clip_by_global_norm` and `optax.adamw`. The learning rate must be
+    an optax schedule there, or a number for a run with a constant rate.
 
     Args:
-        folder: gets a folder checkpoint_STEP.
-        settings: of the run.
+        folder: the folder in which checkpoint_STEP is written.
+        settings: the settings of the run.
 
     Raises:
         ValueError: the optimizer is not Adam, or does not train all parameters; or T5X has no such
@@ -194,7 +194,7 @@ def write(state: TrainState, folder: pathlib.Path, *, settings: RunSettings) -> 
 def _written(
     opt_state: Any, settings: Mapping[str, Any]
 ) -> tuple[optax.ScaleByAdamState, optax.ScaleByScheduleState]:
-    """The parts of an optimizer's state that T5X's Adam has too."""
+    """Return the parts of an optimizer state that T5X's Adam has too."""
     nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, _NODES))
     adams = [node for node in nodes if isinstance(node, optax.ScaleByAdamState)]
     schedules = [node for node in nodes if isinstance(node, optax.ScaleByScheduleState)]
@@ -213,7 +213,7 @@ def _written(
 
 
 def _map_trained(change: Callable[[str, Any], Any], tree: Any) -> Any:
-    """A tree like the parameters, changed by path; frozen parameters have no moments."""
+    """Apply `change(path, leaf)` to the leaves of trained parameters."""
     found = {
         path: change(path, leaf) if _is_trained(leaf) else leaf
         for path, leaf in _flat(tree).items()

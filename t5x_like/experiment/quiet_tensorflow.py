@@ -1,4 +1,4 @@
-"""Import TensorFlow without what it prints."""
+"""Import TensorFlow without its messages."""
 
 import contextlib
 import importlib.util
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def silence() -> None:
-    """Hide what TensorFlow prints about instruction sets and GPUs: it only reads text here."""
+    """Hide TensorFlow's messages about instruction sets and GPUs: here it only reads text."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     quiet = any(isinstance(finder, _QuietImport) for finder in sys.meta_path)
     if "tensorflow" not in sys.modules and not quiet:
@@ -19,7 +19,7 @@ def silence() -> None:
 
 
 class _QuietImport:
-    """Imports TensorFlow with standard error closed: some lines ignore its log level."""
+    """Imports TensorFlow with standard error closed, since some messages ignore its log level."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name != "tensorflow":
@@ -39,7 +39,7 @@ class _QuietImport:
 
 @contextlib.contextmanager
 def _standard_error_closed() -> Iterator[None]:
-    """Discard what is written to standard error, also by C++ code."""
+    """Discard everything written to standard error, also by C++ code."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

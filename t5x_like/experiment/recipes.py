@@ -1,8 +1,8 @@
-"""Recipes: settings that the configs of many papers share, so that each file holds its own alone.
+"""Recipes: settings that many papers' configs share, so that a file holds only its paper's.
 
-A config file starts from `pretraining` or `fine_tuning` and then sets what its paper sets. Numbers
-that follow from `train.steps` or `optimizer.learning_rate` are one-way references: they follow when
-the other is set, also from the shell, and stay as set when they are set themselves.
+A config file starts from `pretraining` or `fine_tuning` and then sets the values of its paper.
+Numbers derived from `train.steps` or `optimizer.learning_rate` are one-way references: they follow
+when the other setting changes, also from the shell, and keep a value that they are given directly.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from ml_collections.config_dict import FieldReference, placeholder
 from t5x_like import systems
 from t5x_like.config import defaults
 
-# A network that learns in minutes on 2 CPU cores: each of these that its system has.
+# A network that learns in minutes on 2 CPU cores; settings that a system lacks are skipped.
 _DEMO_MODEL = {
     "vocab_size": 4096,
     "layers": 2,
@@ -24,16 +24,16 @@ _DEMO_MODEL = {
     "d_ff": 512,
     "heads": 4,
     "head_width": 32,
-    "dropout": 0.0,  # the run reads no text twice
+    "dropout": 0.0,  # the run reads no text twice, so it cannot overfit
     "dtype": "float32",
 }
 
 
 def check_size(file: str, size: str, allowed: Iterable[str], *, kind: str = "size") -> None:
-    """Refuse a size (or what else follows the colon) that a config file does not have.
+    """Raise an error if a config file does not have a size (or other name after the colon).
 
     Raises:
-        ValueError: the message lists the allowed ones in their order.
+        ValueError: the size is not allowed; the message lists the allowed ones in their order.
     """
     allowed = list(allowed)
     if size not in allowed:
@@ -47,13 +47,13 @@ def pretraining(
     sizes: Mapping[str, Mapping[str, Any]] | None = None,
     others: Iterable[str] = ("demo",),
 ) -> ml_collections.ConfigDict:
-    """A config that pretrains one size of a system on C4.
+    """Return a config that pretrains one size of a system on C4.
 
     Args:
-        system: a name in t5x_like.systems, and of the config file.
+        system: a name in t5x_like.systems, which is also the config file's.
         size: a key of `sizes`.
         sizes: settings of the model by size; None: the system's published sizes.
-        others: what the file has besides sizes, for the message.
+        others: names that the file accepts besides sizes, for the error message.
 
     Raises:
         ValueError: there is no such size; the message lists all.
@@ -82,7 +82,7 @@ def language_modeling(config: ml_collections.ConfigDict, *, length: int) -> None
 def masked_language_modeling(
     config: ml_collections.ConfigDict, objective: str, *, length: int
 ) -> None:
-    """Set the objective of an encoder, which reads `length` tokens a row."""
+    """Set a masked objective of an encoder that reads `length` tokens per row."""
     config.data.objective = objective
     config.data.converter = "encoder"
     config.data.lengths = {"inputs": length}
@@ -91,12 +91,12 @@ def masked_language_modeling(
 def mixture(config: ml_collections.ConfigDict, corpora: Mapping[str, tuple[float, float]]) -> None:
     """Read a mixture of files (data/mixture_files.py) at corpora/NAME/*.jsonl.gz.
 
-    Each corpus is evaluated on its own: each is a task too.
+    Each corpus is also a task of its own, and evaluated separately.
 
     Args:
-        config: to be changed.
-        corpora: by name, the weight in training and the tokens of the whole corpus, from which
-            the run counts the epochs read.
+        config: the config to change.
+        corpora: {name: (weight in training, tokens of the whole corpus)}; the run counts its epochs
+            from the tokens.
     """
     config.data.module = "data/mixture_files.py"
     config.data.task = "mixture_files"
@@ -123,7 +123,7 @@ def text_pairs(config: ml_collections.ConfigDict) -> None:
 
 
 def fine_tuning(workdir: str, **model: Any) -> ml_collections.ConfigDict:
-    """A config that starts from the folder `initialize` and takes system and sizes from there.
+    """Return a config that starts from the folder `initialize`, with its system and sizes.
 
     Args:
         workdir: the folder of the run.
@@ -158,34 +158,34 @@ def labelled_text(
 
 
 def steps(config: ml_collections.ConfigDict) -> FieldReference:
-    """A reference to `train.steps`, for numbers that follow from it: `steps(config) // 10`."""
+    """Return a reference to `train.steps`, for numbers derived from it: `steps(config) // 10`."""
     return config.train.get_oneway_ref("steps")
 
 
 def following(
     reference: FieldReference, function: Callable[[Any], Any], *, default: Any
 ) -> FieldReference:
-    """A reference to what a function makes of another setting, for more than arithmetic.
+    """Return a reference to a function of another setting, for more than arithmetic.
 
     Args:
-        reference: to the other setting, as `get_oneway_ref` gives it.
-        function: of its value.
+        reference: the other setting, from `get_oneway_ref`.
+        function: maps its value to the value of the reference.
         default: any value of the type that the function returns.
     """
     return FieldReference(default, op=_Follow(lambda _, value: function(value), (reference,)))
 
 
 class _Follow(NamedTuple):
-    """What a FieldReference does to its own value, and to those of others."""
+    """An operation of a FieldReference, on its own value and those of `args`."""
 
     fn: Callable[..., Any]
     args: tuple[FieldReference, ...]
 
 
 def phases(config: ml_collections.ConfigDict, **parts: Mapping[str, Any]) -> None:
-    """Set the phases of a run and `train.steps`, the sum of their `steps`.
+    """Set the phases of a run, and `train.steps` to the sum of their `steps`.
 
-    When `train.steps` is set later, each phase keeps its share of the steps.
+    If `train.steps` is changed later, each phase keeps its share of the steps.
     """
     config.train.steps = total = sum(part["steps"] for part in parts.values())
     config.train.phases = tuple(parts)
@@ -199,14 +199,14 @@ def phases(config: ml_collections.ConfigDict, **parts: Mapping[str, Any]) -> Non
 
 
 def rsqrt() -> dict[str, Any]:
-    """T5's schedule: 0.01 for 10,000 steps, then 1 / sqrt(step)."""
+    """Return T5's schedule: 0.01 for 10,000 steps, then 1 / sqrt(step)."""
     return {"schedule": "rsqrt", "learning_rate": 1.0, "warmup_steps": 10_000}
 
 
 def linear(
     config: ml_collections.ConfigDict, learning_rate: float, *, warmup_steps: Any
 ) -> dict[str, Any]:
-    """The schedule that rises linearly and then falls linearly to 0 at the end of the run."""
+    """Return a linear warmup followed by a linear decay to 0 at the end of the run."""
     return {
         "schedule": "linear",
         "learning_rate": learning_rate,
@@ -218,7 +218,7 @@ def linear(
 def cosine(
     config: ml_collections.ConfigDict, learning_rate: float, *, warmup_steps: Any
 ) -> dict[str, Any]:
-    """The schedule that rises linearly, then falls along a cosine to a tenth at the run's end."""
+    """Return a linear warmup followed by a cosine decay to a tenth at the end of the run."""
     rate = FieldReference(learning_rate)
     return {
         "schedule": "cosine",
@@ -232,12 +232,12 @@ def cosine(
 def demo(
     config: ml_collections.ConfigDict, *, vocabulary: str, **model: Any
 ) -> ml_collections.ConfigDict:
-    """Make a config of pretraining small: it learns on documentation strings in minutes.
+    """Shrink a pretraining config to a demo that learns from Python docstrings in minutes.
 
     Args:
-        config: to be changed, and returned.
+        config: changed in place, and returned.
         vocabulary: the file or folder that `python -m t5x_like.vocabulary` writes.
-        model: settings of the model that differ from those of the other demos.
+        model: settings of the model that differ from the other demos.
     """
     config.workdir = f"runs/{config.system}_demo"
     config.model.update({k: v for k, v in _DEMO_MODEL.items() if k in config.model} | model)

@@ -1,4 +1,4 @@
-"""The outputs of a run: a progress line, evaluations, a JSON Lines file, plots."""
+"""The outputs of a run: a progress line, evaluation tables, a JSON Lines log, plots."""
 
 import contextlib
 import functools
@@ -26,14 +26,14 @@ _CLEAR_LINE = "\r\x1b[K" if sys.stdout.isatty() else ""
 class JsonLinesWriter:
     """Appends a line for each call of `write_scalars`: {"step": 10, "train/loss": 4.2, ...}.
 
-    A number with an interval has its bounds beside it, NAME/low and NAME/high.
+    The bounds of a number with an interval are added as NAME/low and NAME/high.
     """
 
     def __init__(self, path: pathlib.Path):
         self._path = path
         is_torn = _is_torn(path)
-        self._file = paths.open_to_append(path)  # at once, all of a line or nothing
-        if is_torn:  # the next line must not be joined to what a kill or a full disk left
+        self._file = paths.open_to_append(path)  # unbuffered: each line is written at once
+        if is_torn:  # end the partial line that a kill or a full disk left
             with writing(path):
                 self._file.write(b"\n")
 
@@ -54,14 +54,14 @@ class JsonLinesWriter:
                     line = line[self._file.write(line) :]
             except OSError:
                 with contextlib.suppress(OSError):
-                    self._file.truncate(end)  # a piece of a line could not be read
+                    self._file.truncate(end)  # a partial line could not be read
                 raise
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
         """Ignore images: the file contains scalars only."""
 
     def flush(self) -> None:
-        """Upload what is not yet in a bucket; a file has each line at once."""
+        """Upload lines that are not yet in a bucket; lines of a local file are never buffered."""
         self._file.flush()
 
     def close(self) -> None:
@@ -73,16 +73,16 @@ class ClosingWriter(Writer, Protocol):
     """A writer that is closed at the end of a run."""
 
     def close(self) -> None:
-        """Write all that is buffered, and close."""
+        """Write what is buffered, and close."""
 
 
 class Writers:
     """Writes the same metrics with several writers.
 
     Args:
-        folder: that they write into.
+        folder: the folder that they write into, for error messages.
 
-    All methods but `close` raise WriteError where a file cannot be written.
+    All methods but `close` raise WriteError if a file cannot be written.
     """
 
     def __init__(
@@ -111,19 +111,19 @@ class Writers:
                 writer.flush()
 
     def close(self) -> None:
-        """Close each writer; what could not be written was an error before."""
+        """Close each writer, ignoring OSError, since earlier writes have raised their errors."""
         for writer in self._writers:
             with contextlib.suppress(OSError):
                 writer.close()
 
 
 def draw_load(shares: Float[np.ndarray, "M E"]) -> UInt8[np.ndarray, "height width 3"]:
-    """Plot the share of each expert in its layer's load as an image.
+    """Plot each expert's share of its layer's load as an image.
 
     An equal share, 1/E, is gray; idle experts are blue and busy ones red, from 0 to twice the equal
     share. The scale is fixed, so that images of different steps can be compared.
     """
-    import matplotlib.backends.backend_agg  # as in `plot_loss`
+    import matplotlib.backends.backend_agg  # takes a second, see `plot_loss`
     import matplotlib.figure
     import matplotlib.ticker
 
@@ -144,14 +144,14 @@ def draw_load(shares: Float[np.ndarray, "M E"]) -> UInt8[np.ndarray, "height wid
 
 
 class EvaluationLines:
-    """Prints evaluations on the terminal; training has its progress line.
+    """Prints evaluations on the terminal; `ProgressLine` prints the training metrics.
 
-    The held-out loss of one task is a line. Several tasks, or measures beside the loss, are a table
-    with the intervals, as `evaluate` prints it.
+    If one task has only a held-out loss, it is one line. Otherwise a table with the intervals is
+    printed, as by `evaluate`.
     """
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Print the scalars of an evaluation, except those of single layers."""
+        """Print the scalars of an evaluation, except per-layer scalars."""
         if any(name.startswith("train/") for name in scalars):
             return
         results: dict[str, dict[str, float]] = {}
@@ -183,14 +183,14 @@ class EvaluationLines:
 
 
 class ProgressLine:
-    """Shows step, loss, accuracy, tokens/s, time left and the like on one line of the terminal.
+    """Shows step, loss, accuracy, tokens/s, time left and more on one line of the terminal.
 
-    Where the output is not a terminal (a file, a pipe) each is a line of its own.
+    If the output is not a terminal (a file, a pipe), each update is a separate line.
 
     Args:
         steps: the last step.
         tasks: the names of the tasks of the run, "" for one task.
-        phase: the name of the phase, at whose end no time is left; "" for a run without phases.
+        phase: the name of the phase, whose remaining time is shown; "" for a run without phases.
     """
 
     def __init__(self, *, steps: int, tasks: Sequence[str] = ("",), phase: str = ""):
@@ -199,7 +199,7 @@ class ProgressLine:
         self._end = "" if _CLEAR_LINE else "\n"
 
     def __call__(self, step: int, values: Mapping[str, float]) -> None:
-        """Show the metrics of a log."""
+        """Show the metrics of a step."""
         if jax.process_index() != 0:
             return
         parts = [f"step {step}/{self._steps}"]
@@ -216,7 +216,7 @@ class ProgressLine:
 
 
 def _task_parts(task: str, values: Mapping[str, float]) -> list[str]:
-    """The metrics of a task that the progress line shows; none if no step was a step of it."""
+    """Format a task's metrics for the progress line; [] if no step trained on the task."""
     forms = {
         "loss": "loss {:.4f}",
         "accuracy": "accuracy {:.1%}",
@@ -231,7 +231,7 @@ def _task_parts(task: str, values: Mapping[str, float]) -> list[str]:
 def read_log(workdir: pathlib.Path) -> dict[str, dict[int, float]]:
     """Read the metrics of a run, {name: {step: value}}; a step trained twice has its last value.
 
-    What cannot be read, or a file that is not there, is named by one line and left out.
+    Unreadable lines, or a missing file, are reported by one printed line and left out.
     """
     series: dict[str, dict[int, float]] = {}
     for values in log_lines(workdir):
@@ -242,9 +242,9 @@ def read_log(workdir: pathlib.Path) -> dict[str, dict[int, float]]:
 
 
 def log_lines(workdir: pathlib.Path) -> list[dict[str, Any]]:
-    """The lines of the log of a run: "step", and numbers by name, None for undefined numbers.
+    """Read the log of a run: a dict for each line, with "step" and numbers (None if undefined).
 
-    What cannot be read, or a file that is not there, is named by one line and left out.
+    Unreadable lines, or a missing file, are reported by one printed line and left out.
     """
     path, found, bad = workdir / LOG, [], []
     try:
@@ -264,7 +264,7 @@ def log_lines(workdir: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _values(line: bytes) -> dict[str, Any] | None:
-    """The numbers of a line of the log; None of one that a kill tore, or that is something else."""
+    """Parse a line of the log; None if it is truncated or not an object of numbers."""
     try:
         values = reading.json_object(line.decode())
     except ValueError:
@@ -276,27 +276,27 @@ def _values(line: bytes) -> dict[str, Any] | None:
 
 @functools.cache
 def _warn(line: str) -> None:
-    """Print a line once in a process."""
+    """Print a line, but each line only once per process."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def _is_torn(path: pathlib.Path) -> bool:
-    """Whether the last line of a file does not end."""
+    """Return whether the last line of a file lacks its line break."""
     try:
         with path.open("rb") as file:
             if not file.seek(0, os.SEEK_END):
                 return False
             file.seek(-1, os.SEEK_END)
             return file.read(1) != b"\n"
-    except OSError:  # there is no file yet
+    except OSError:  # the file does not exist yet
         return False
 
 
 def plot_loss(
     workdir: pathlib.Path, *, unigram_entropy: float | None, tasks: Sequence[str] = ("",)
 ) -> pathlib.Path:
-    """Plot the training and held-out losses over the steps, and the unigram entropy if any.
+    """Plot the training and held-out losses over the steps, and the unigram entropy if given.
 
     Args:
         tasks: the names of the tasks of the run, "" for one task.

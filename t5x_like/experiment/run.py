@@ -1,4 +1,4 @@
-"""A run: its settings as phases and tasks, and what they name, each opened once."""
+"""A run: its settings split into phases and tasks, and the objects they name, opened once."""
 
 import dataclasses
 import functools
@@ -18,26 +18,27 @@ from t5x_like.names import choose
 from t5x_like.pretrained.weight_source import Source, open_source
 from t5x_like.systems.system import System, Task
 
-AUTO = "auto"  # as many batches as one pass over the rows of a task has
-# Settings that the tasks of a run share: the vocabulary of the parameters, the shards of positions.
+AUTO = "auto"  # as many batches as one pass over the task's rows takes
+# Settings that all tasks share: parameters belong to one vocabulary, data positions to one number
+# of shards.
 _SHARED = {"data": ("vocabulary", "shards"), "evaluate": ("every",)}
-# Settings that each task has for itself, {} by default.
+# Settings that each task sets separately, {} by default.
 _OWN = ("loss", "predict", "decode")
-_HEAD = ("head", "labels", "dropout")  # the settings of `model` that a head may have for itself
+_HEAD = ("head", "labels", "dropout")  # the settings of `model` that a task may change for its head
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """A task of a run, in one of its phases or in none, with all settings that are its own.
+    """A task of a run, within a phase or outside of phases, with all its settings.
 
     Attributes:
         name: its key in `tasks`; "" for the only task of a run.
         system: the name of the system.
         model: the settings of the network with the head of this task.
         data, loss, evaluate, predict, decode: see `RunSettings`.
-        share: its weight in the choice of the task of a step.
-        batches: its batches in an epoch; AUTO, one pass over its rows, before they are counted;
-            None where the tasks are drawn by share.
+        share: its weight when a step's task is drawn.
+        batches: its batches per epoch; AUTO (one pass over its rows) before the rows are counted;
+            None if the tasks are drawn by share.
     """
 
     name: str = ""
@@ -53,7 +54,7 @@ class Part:
 
     @functools.cached_property
     def task(self) -> Task:
-        """What the system declares for the head.
+        """Return the system's `Task` for the head.
 
         Raises:
             ValueError: there is no such system, or it is not trained with this head.
@@ -62,17 +63,18 @@ class Part:
 
     @functools.cached_property
     def text(self) -> TextData:
-        """The vocabulary, objective, converter and labels of the data.
+        """Build the vocabulary, objective, converter and labels of the data.
 
         Raises:
-            ValueError: as `text_data.build`.
+            ValueError: see `text_data.build`.
         """
         return text_data.build(self.data, start=self._start())
 
     def _start(self) -> int | None:
-        """The network's own first token of the decoder, if it has one.
+        """Return the first decoder token that the network prescribes, or None.
 
-        Pegasus begins with padding and mBART with a language, whatever their vocabulary's begin is.
+        Pegasus starts with padding and mBART with a language code, whatever begin token their
+        vocabulary has.
         """
         if not self.system:
             return None
@@ -81,26 +83,26 @@ class Part:
 
     @property
     def weight(self) -> float:
-        """Its share of the steps, up to a factor that the tasks of a run have in common."""
+        """The task's share of the steps, not normalized over the tasks of a run."""
         return float(self.batches) if isinstance(self.batches, int) else self.share
 
     @property
     def evaluated(self) -> dict[str, str]:
-        """The data tasks that it is evaluated on, by the name that their numbers begin with."""
+        """{prefix of the metrics' names: data task to evaluate on}."""
         tasks = self.evaluate.tasks or (self.data.task,)
         return {f"{self.name}/{task}" if self.name else task: task for task in tasks}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Phase:
-    """A part of a run that has its own data settings.
+    """A part of a run with its own data settings.
 
     Attributes:
         name: the key in `phases`, "" for the only phase of a run without phases.
         first, last: the number of steps taken when the phase begins, and when it ends.
-        reading: the name of the phase at whose start the data was opened: the phase itself, or the
-            one before it where only the batch size changes, and reading continues.
-        data: the settings of the data, before the changes of each task.
+        reading: the name of the phase at whose start the data was opened: this phase, or an earlier
+            one if only the batch size changes, so that reading continues.
+        data: the data settings, before each task's changes.
         parts: the tasks.
     """
 
@@ -117,7 +119,7 @@ class Run:
     """A run, or the model and data that a config names for another command.
 
     Attributes:
-        settings: of the run.
+        settings: the run's settings.
 
     Raises:
         ValueError: `train.phases` does not list `phases`, the steps do not add up to `train.steps`,
@@ -128,7 +130,7 @@ class Run:
     settings: RunSettings
 
     def __post_init__(self) -> None:
-        # Made now, so that a mistake in them is an error here.
+        # Build them now, so that a mistake in them raises here.
         assert self.parts
         assert self.phases
 
@@ -143,10 +145,10 @@ class Run:
 
     @functools.cached_property
     def source(self) -> Source | None:
-        """The folder `initialize`; None where the run starts with random parameters.
+        """The opened folder `initialize`; None if the run starts from random parameters.
 
         Raises:
-            ValueError: as `open_source`.
+            ValueError: see `open_source`.
         """
         folder = self.settings.initialize
         return open_source(paths.path(folder)) if folder else None
@@ -157,21 +159,20 @@ class Run:
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The tasks of the run, with the data of no phase."""
+        """The tasks of the run, with the data settings before any phase's changes."""
         return _parts(self.settings, self.settings.data)
 
     @functools.cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases in the order of `train.phases`; a run without phases is one.
+        """The phases in the order of `train.phases`; a run without phases has one named "".
 
-        A phase that changes nothing but `batch_size` continues reading where the phase before
-        stopped; any other phase opens its data anew, in another order, because it has another
-        `data.seed`.
+        A phase that changes only `batch_size` continues reading where the phase before stopped.
+        Any other phase opens its data anew, in another order, because its `data.seed` differs.
         """
         return _phases(self.settings)
 
     def phase_at(self, step: int) -> Phase:
-        """The phase in which a run takes this step; the last phase for any step after the end."""
+        """Return the phase in which a run takes this step; after the end, the last phase."""
         return next((phase for phase in self.phases if step <= phase.last), self.phases[-1])
 
     @property
@@ -185,10 +186,10 @@ class Run:
         return {**self.settings.model, **({"head": self.heads} if self.heads else {})}
 
     def replace(self, **sections: Any) -> "Run":
-        """Return a run with other sections of settings."""
+        """Return a run with some sections of the settings replaced."""
         run = Run(dataclasses.replace(self.settings, **sections))
         if "source" in vars(self) and run.settings.initialize == self.settings.initialize:
-            vars(run)["source"] = self.source  # a folder is opened once
+            vars(run)["source"] = self.source  # open a folder only once
         return run
 
 
@@ -196,13 +197,13 @@ def of_config(config: ml_collections.ConfigDict) -> Run:
     """Return the run that a config describes.
 
     Raises:
-        ValueError: as `config.parse` and `Run`.
+        ValueError: see `config.parse` and `Run`.
     """
     return Run(parse(config))
 
 
 def choose_part(parts: Iterable[Part], *, name: str | None) -> Part:
-    """The task that the flag --task of a command names; without it the only task of a run.
+    """Return the task named by a command's flag --task, or the only task of a run without it.
 
     Raises:
         ValueError: the run has no such task, or several and none is named.
@@ -233,7 +234,7 @@ def _heads(settings: RunSettings) -> dict[str, dict[str, Any]]:
 
 
 def _parts(settings: RunSettings, data: DataSettings) -> tuple[Part, ...]:
-    """The tasks of a run, whose changes of `data` and `evaluate` come after those of a phase."""
+    """Return the tasks of a run, each with its changes applied on top of the phase's."""
     if not settings.tasks:
         if settings.model.get("head") == "":
             raise ValueError("tasks is empty, and model.head is not set: set one of them")
@@ -290,7 +291,7 @@ def _part(settings: RunSettings, data: DataSettings, name: str) -> Part:
 
 
 def _changed(settings: Any, own: Mapping[str, Any], *, section: str, where: str) -> Any:
-    """A section with the changes of a task."""
+    """Return a section of settings with the changes of a task."""
     changes = own.get(section, {})
     names = [one.name for one in dataclasses.fields(settings)]
     allowed = [name for name in names if name not in _SHARED[section]]
@@ -341,7 +342,7 @@ def _phase(
     before: Phase | None,
     steps: int,
 ) -> Phase:
-    # The parameters belong to one vocabulary, and a position in the data to one number of shards.
+    # A phase may not change the vocabulary of the parameters, or the shards of data positions.
     known = [one.name for one in dataclasses.fields(settings.data)]
     _check_keys(f"phases.{name}", changes, [one for one in known if one not in _SHARED["data"]])
 
@@ -360,7 +361,7 @@ def _phase(
 
 
 def _merged(before: Any, value: Any) -> Any:
-    """A value, which changes only some entries of a mapping."""
+    """Return the new value of a setting; a mapping only updates the entries that it has."""
     if not isinstance(before, Mapping) or not isinstance(value, Mapping):
         return value
     return {**before, **{key: _merged(before.get(key), own) for key, own in value.items()}}
@@ -369,7 +370,7 @@ def _merged(before: Any, value: Any) -> Any:
 def _of_data(
     settings: RunSettings, name: str, first: int, last: int, reading: str, data: DataSettings
 ) -> Phase:
-    """The phase with these settings of the data."""
+    """Return the phase with these data settings, after checking the batch size."""
     where = f"phases.{name}: " if name else ""
     if data.batch_size < 1:
         raise ValueError(f"{where}data.batch_size={data.batch_size} must be 1 or more")

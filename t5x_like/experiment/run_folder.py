@@ -1,4 +1,4 @@
-"""The folder of a run, `workdir`: checks before training that the run can begin or go on there."""
+"""The folder of a run, `workdir`: checks that the run can start or resume there."""
 
 import dataclasses
 import json
@@ -13,10 +13,10 @@ from t5x_like.experiment.run import Run
 
 
 def find(settings: RunSettings) -> pathlib.Path:
-    """The workdir of a config, which need not exist; nothing is written to it.
+    """Return the workdir of a config, which need not exist; nothing is written to it.
 
     Raises:
-        ValueError: it is not set, no folder, not writable, or in a bucket that cannot be read.
+        ValueError: it is not set, not a folder, not writable, or in a bucket that cannot be read.
     """
     if not settings.workdir:
         raise ValueError("workdir is not set: --config.workdir=FOLDER")
@@ -31,12 +31,12 @@ def find(settings: RunSettings) -> pathlib.Path:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """What the newest checkpoint of a workdir keeps of the run that wrote it.
+    """The metadata in the newest checkpoint of a workdir.
 
     Attributes:
-        step: of the checkpoint.
-        config: of the run, as plain JSON values.
-        shards: the pieces that its data are read in.
+        step: the step of the checkpoint.
+        config: the run's config, as plain JSON values.
+        shards: the number of shards in which the run reads its data.
         fingerprints: of its vocabulary and data files, {} in older checkpoints.
     """
 
@@ -47,10 +47,10 @@ class Stored:
 
 
 def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
-    """What the newest checkpoint of a workdir keeps of its run; None where there is none.
+    """Read the metadata of the newest checkpoint of a workdir; None if there is no checkpoint.
 
     Raises:
-        ValueError: the config cannot go on from what is there; or, where nothing is, `initialize`
+        ValueError: the config cannot resume the run there; or, without a checkpoint, `initialize`
             is not the folder of a model.
     """
     folder, settings = workdir / "checkpoints", run.settings
@@ -58,7 +58,7 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
         if settings.initialize_optimizer:
             optimizer_state.find(run)
         elif settings.initialize:
-            assert run.source is not None  # it is opened
+            assert run.source is not None  # opens the folder
         return None
     found = checkpoints.read_metadata(folder)
     if "data_shards" not in found:
@@ -80,10 +80,10 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The settings in which two configs differ, as lines `train.steps: 100 -> 200`.
+    """Return the settings in which two configs differ, as lines `train.steps: 100 -> 200`.
 
-    Settings that are newer than the first config have their defaults in it. `workdir` is left out,
-    and `data.shards`, whose number a run keeps.
+    Settings newer than the first config count as defaults in it. `workdir` is left out, and
+    `data.shards`, which a run keeps.
     """
     old, new = _flat(config.to_dict(config.of_stored(before))), _flat(now)
     absent = "not set"
@@ -104,12 +104,12 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def write_config(settings: RunSettings, workdir: pathlib.Path, *, step: int) -> None:
-    """Write config.json, and keep it as configs/NUMBER_step_STEP.json if it is a new one.
+    """Write config.json, and a copy configs/NUMBER_step_STEP.json if the config has changed.
 
-    A kill leaves the old config.json or the new one.
+    Writes are atomic: a kill leaves the old config.json or the new one.
 
     Args:
-        step: at which the run starts or resumes.
+        step: the step at which the run starts or resumes.
     """
     text = json.dumps(config.to_dict(settings), indent=2) + "\n"
     kept = sorted((workdir / "configs").glob("*_step_*.json"))

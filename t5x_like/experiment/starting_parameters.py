@@ -1,4 +1,4 @@
-"""Read the parameters that a run starts from: a `systems.system.ReadPart`."""
+"""Read the initial parameters of a run: an implementation of `systems.system.ReadPart`."""
 
 import dataclasses
 
@@ -18,9 +18,9 @@ class Reader:
     """Reads the parameters of a run's network.
 
     Attributes:
-        run: whose `source` is the folder that it starts from.
-        network: with the heads of all tasks.
-        mesh: where the parameters go.
+        run: the run; its `source` is the folder to read.
+        network: the network with the heads of all tasks.
+        mesh: the mesh to place the parameters on.
     """
 
     run: Run
@@ -56,17 +56,17 @@ class Reader:
 
 
 def _check_vocabulary(source: Source, folder: str, *, part: str, own: str) -> None:
-    """Check that a part from another folder reads the tokens of this run.
+    """Check that a part from another folder was trained with this run's vocabulary.
 
     Raises:
-        ValueError: the folder is a run with another vocabulary, which may have as many tokens.
+        ValueError: the folder is a run with another vocabulary, even if of the same size.
     """
     stored = data_settings(source).get("vocabulary", "")
     if not own or not stored or own == stored:
         return
     try:
         other = vocabularies.load(stored)
-    except ValueError:  # it was moved, and cannot be compared
+    except ValueError:  # the file was moved, so that it cannot be compared
         return
     if other != vocabularies.load(own):
         raise ValueError(

@@ -1,6 +1,6 @@
-"""The runs of T5X's gin files as settings: network, loss, optimizer, data and length of the run.
+"""Convert the gin files of a T5X run to settings: network, loss, optimizer, data and steps.
 
-The names and defaults are those of T5X's classes and of its published files (examples/t5,
+Names and defaults come from T5X's classes and its published files (examples/t5,
 examples/scalable_t5, configs/runs).
 """
 
@@ -30,12 +30,12 @@ _RATE = "t5x.utils.create_learning_rate_scheduler"
 _SAVE, _RESTORE = "t5x.utils.SaveCheckpointConfig", "t5x.utils.RestoreCheckpointConfig"
 _SENTENCE_PIECE, _BYTES = "seqio.SentencePieceVocabulary", "seqio.ByteVocabulary"
 
-# The networks by the class of their settings. With stacked layers each has a position bias.
+# {config class: system}. The scalable T5 stacks its layers, each with its own position bias.
 _NETWORKS = {
     "t5x.examples.t5.network.T5Config": "t5",
     "t5x.examples.scalable_t5.network.T5Config": "umt5",
 }
-# Our settings of the model, theirs, and their default.
+# {our setting of the model: (T5X's name, T5X's default)}
 _SIZES = {
     "vocab_size": ("vocab_size", None),
     "d_model": ("emb_dim", 512),
@@ -57,7 +57,7 @@ _OPTIMIZER = {
     "epsilon_gradient": ("epsilon1", 1e-30),
     "epsilon_parameter": ("epsilon2", 1e-3),
 }
-# Arguments of Adafactor without an equal here, and the values with which they do nothing.
+# {argument of T5X's Adafactor that is not supported here: values with which it has no effect}
 _WITHOUT_EQUAL: dict[str, tuple[Any, ...]] = {
     "beta1": (None, 0.0),  # T5X's momentum comes after the learning rate, ours before
     "factored": (True,),
@@ -67,7 +67,7 @@ _WITHOUT_EQUAL: dict[str, tuple[Any, ...]] = {
     "weight_decay_rate": (None, 0.0),  # T5X's is not multiplied by the learning rate
     "weight_decay_rate_lr_exponent": (None,),
 }
-# The tasks that T5X's files train on, by the names that the package t5 gives them.
+# {task name in the package t5: data settings}, for the tasks that T5X's files train on.
 _TASKS: dict[str, dict[str, str]] = {
     "c4_v220_span_corruption": {
         "module": "data/c4.py",
@@ -88,10 +88,10 @@ _TASKS: dict[str, dict[str, str]] = {
 
 
 def network(bindings: Bindings) -> tuple[str, dict[str, Any]]:
-    """The system and the settings of the network that the files describe.
+    """Return the system and the model settings of the network that the files describe.
 
     Raises:
-        ValueError: they describe none, or one without an equal here, or leave a setting open.
+        ValueError: they describe no network or an unsupported one, or leave a setting open.
     """
     _check_model(bindings)
     module = _reference(bindings, _MODEL, "module")
@@ -109,10 +109,10 @@ def network(bindings: Bindings) -> tuple[str, dict[str, Any]]:
 
 
 def run(bindings: Bindings) -> RunSettings:
-    """The settings of the training run that the files describe.
+    """Return the settings of the training run that the files describe.
 
     Raises:
-        ValueError: as `network`; or the optimizer, the schedule or the data have no equal here.
+        ValueError: the optimizer, the schedule or the data is not supported; see also `network`.
     """
     system, model = network(bindings)
     loss = {
@@ -134,7 +134,7 @@ def run(bindings: Bindings) -> RunSettings:
             batches=bindings.get(_TRAIN, "eval_steps", 20),
         ),
         **_start(bindings),
-        # T5X has no default; without one --config.workdir names the folder.
+        # T5X requires it to be set; here it may stay open, since --config.workdir can set it.
         workdir=""
         if bindings.is_required(_TRAIN, "model_dir")
         else bindings.get(_TRAIN, "model_dir", ""),
@@ -145,10 +145,10 @@ def run(bindings: Bindings) -> RunSettings:
 
 
 def load(files: Sequence[str], changes: Sequence[tuple[str, str]]) -> RunSettings:
-    """The settings of the run in gin files; each binding that was not used is a line on stdout.
+    """Return the settings of the run in gin files, and print each binding that was not used.
 
     Raises:
-        ValueError: as `Bindings` and `run`.
+        ValueError: see `Bindings` and `run`.
     """
     bindings = Bindings(files, changes)
     settings = run(bindings)
@@ -196,7 +196,7 @@ def _data(bindings: Bindings) -> DataSettings:
         raise ValueError(
             f"TASK_FEATURE_LENGTHS={lengths!r} must have the lengths of 'inputs' and 'targets'"
         )
-    # Another task is the user's to name: --config.data.module=... --config.data.task=...
+    # For other tasks the user sets --config.data.module=... --config.data.task=...
     task: dict[str, Any] = _TASKS.get(name, {"module": "", "task": str(name)})
     return DataSettings(
         **task,
@@ -221,7 +221,7 @@ def _vocabulary(bindings: Bindings) -> str:
 
 
 def _train(bindings: Bindings) -> TrainSettings:
-    """The number of steps, and how each is computed."""
+    """Return the number of steps, and how each is computed."""
     steps = bindings.get(_TRAIN, "total_steps")
     if type(steps) is not int:
         raise ValueError(f"TRAIN_STEPS={steps!r} must be a whole number")
@@ -236,7 +236,7 @@ def _train(bindings: Bindings) -> TrainSettings:
 
 def _checkpoint(bindings: Bindings) -> CheckpointSettings:
     every, keep = bindings.get(_SAVE, "period", 1000), bindings.get(_SAVE, "keep")
-    if keep is None:  # all
+    if keep is None:  # keep all
         return CheckpointSettings(every=every, keep_every=every)
     return CheckpointSettings(every=every, keep=keep)
 
@@ -249,7 +249,7 @@ def _mesh(bindings: Bindings) -> MeshSettings:
 
 
 def _optimizer(bindings: Bindings) -> dict[str, Any]:
-    """Adafactor's settings."""
+    """Return the settings of Adafactor."""
     found = bindings.get(_MODEL, "optimizer_def")
     if isinstance(found, Reference) and found.name != _ADAFACTOR:
         choose(f"{_MODEL}.optimizer_def", found.name, {_ADAFACTOR: None})
@@ -257,7 +257,7 @@ def _optimizer(bindings: Bindings) -> dict[str, Any]:
         value = bindings.get(_ADAFACTOR, name, harmless[0])
         if value not in harmless:
             raise ValueError(f"{_ADAFACTOR}.{name}={value!r} has no equal here: {harmless} has")
-    # The rules of T5X factor as we do: the matrix of each layer.
+    # T5X's standard rules factor the matrix of each layer, as here.
     rules = bindings.get(_ADAFACTOR, "logical_factor_rules")
     standard = "t5x.adafactor.standard_logical_factor_rules"
     if rules is not None and rules != Reference(standard):
@@ -272,9 +272,9 @@ def _optimizer(bindings: Bindings) -> dict[str, Any]:
 
 
 def _clipping(bindings: Bindings) -> dict[str, float]:
-    """The limit of the global norm, by what T5X divides the sum of the losses by.
+    """Return the clipping setting, which depends on how T5X normalizes the sum of the losses.
 
-    T5X's gradient is the sum of the gradients of the microbatches, each of which it divides.
+    T5X's gradient is the sum of the microbatches' gradients, each normalized separately.
 
     Raises:
         ValueError: each sequence has the same weight, which changes the loss.
@@ -286,7 +286,7 @@ def _clipping(bindings: Bindings) -> dict[str, float]:
         allowed = {"NUM_REAL_TARGET_TOKENS": None, "NUM_TOTAL_TARGET_TOKENS": None}
         choose(f"{_MODEL}.loss_normalizing_factor", kind, allowed)
     if not limit:
-        return {}  # Adafactor's steps do not depend on the size of the gradient
+        return {}  # without clipping, Adafactor's steps do not depend on the gradient's scale
     microbatches = bindings.get("t5x.trainer.Trainer", "num_microbatches") or 1
     if kind == "NUM_REAL_TARGET_TOKENS":
         return {"clip_norm": limit / microbatches}
@@ -299,7 +299,7 @@ def _clipping(bindings: Bindings) -> dict[str, float]:
 
 
 def _schedule(bindings: Bindings) -> dict[str, Any]:
-    """The learning rate, as T5X's factory makes it from factors."""
+    """Return the learning rate schedule for the factors of T5X's schedule."""
     found = bindings.get("t5x.trainer.Trainer", "learning_rate_fn")
     if isinstance(found, Reference):
         choose("t5x.trainer.Trainer.learning_rate_fn", found.name, {_RATE: None})
@@ -330,7 +330,7 @@ def _schedule(bindings: Bindings) -> dict[str, Any]:
 
 
 def _start(bindings: Bindings) -> dict[str, Any]:
-    """The checkpoint from whose parameters, step and optimizer state the run continues."""
+    """Return the checkpoint whose parameters, step and optimizer state the run continues from."""
     path = bindings.get(_RESTORE, "path") or ""
     if not isinstance(path, str):
         raise ValueError(f"INITIAL_CHECKPOINT_PATH={path!r} must be one folder, as a text")

@@ -18,11 +18,12 @@ from t5x_like.experiment import reporting
 
 
 class TensorBoardWriter:
-    """Writes scalars, and the load of experts as a plot, into a new file of a folder."""
+    """Writes scalars, and plots of the experts' load, into a new event file of a folder."""
 
     def __init__(self, folder: pathlib.Path):
         folder.mkdir(parents=True, exist_ok=True)
-        # The form of TensorFlow's names: TensorBoard reads the files of a folder in their order.
+        # Named as by TensorFlow: TensorBoard reads the files of a folder in the order of their
+        # names.
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.v2"
         self._raw = paths.open_to_append(folder / name)
         self._file = io.BufferedWriter(self._raw)
@@ -45,7 +46,7 @@ class TensorBoardWriter:
         self._write_summary(step, values)
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Plot and write tables [1, layers, experts, 1] of shares."""
+        """Plot and write tables of experts' shares of the load [1, N, E, 1]."""
         values = []
         for name, table in images.items():
             image = reporting.draw_load(table[0, :, :, 0])
@@ -64,7 +65,7 @@ class TensorBoardWriter:
         self._write_summary(step, values)
 
     def flush(self) -> None:
-        """Write what is buffered, and upload it where the folder is in a bucket."""
+        """Write what is buffered, and upload it if the folder is in a bucket."""
         self._file.flush()
         self._raw.flush()
 

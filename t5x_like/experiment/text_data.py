@@ -1,4 +1,4 @@
-"""The vocabulary, objective, converter and labels that the settings of the data name."""
+"""The vocabulary, objective, converter and labels that the data settings name."""
 
 import dataclasses
 import functools
@@ -20,14 +20,14 @@ from t5x_like.vocabularies import Vocabulary
 class TextData:
     """The vocabulary, objective, converter and labels of a config's `data`.
 
-    It needs what reads the text (TensorFlow, for seqio's tasks) only for `tasks`, and for labels
-    that the config does not list.
+    The library that reads the text (TensorFlow, for seqio tasks) is imported only for `tasks`, and
+    for labels that the config does not list.
 
     Attributes:
-        data: the settings.
+        data: the data settings.
         vocabulary: the vocabulary of all tasks.
-        examples: what the objective's examples contain.
-        converter: makes batches of the examples.
+        examples: the features of the objective's examples.
+        converter: makes batches from the examples.
     """
 
     data: DataSettings
@@ -37,14 +37,14 @@ class TextData:
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """See `label_names`."""
+        """The names of the classes or tags, see `label_names`."""
         return label_names(self.data)
 
     def tasks(self) -> Tasks:
-        """The tasks of the data module, in place of those of the same names.
+        """Register the tasks of the data module, replacing tasks of the same names.
 
-        The module decides how its text is read: by seqio if it registers tasks there, by grain and
-        without TensorFlow if it has corpora.
+        The module decides how its text is read: by seqio if it registers seqio tasks, or by grain,
+        without TensorFlow, if it has corpora.
 
         Raises:
             ValueError: a module, an objective or one of their settings does not exist.
@@ -71,14 +71,14 @@ def _kind_of_tasks(module: ModuleType, *, tokenized: str) -> Callable[..., Tasks
 
 
 def build(data: DataSettings, *, start: int | None = None) -> TextData:
-    """Open what the settings of the data name; nothing is read or registered yet.
+    """Load the vocabulary, objective and converter; no data is read or registered yet.
 
     Args:
-        start: the network's own token that begins the rows of its decoder, if it has one; that of
-            `data.converter_settings` goes first.
+        start: the first decoder token that the network prescribes, or None; the `start` of
+            `data.converter_settings` takes precedence.
 
     Raises:
-        ValueError: an objective, a converter, a setting of it or a vocabulary does not exist.
+        ValueError: an objective, a converter, one of its settings or a vocabulary does not exist.
     """
     vocabulary = vocabularies.load(data.vocabulary)
     examples = examples_of(data.objective, data.objective_settings)
@@ -92,10 +92,10 @@ def build(data: DataSettings, *, start: int | None = None) -> TextData:
 def make_converter(
     data: DataSettings, examples: Examples, *, vocabulary: Vocabulary | None
 ) -> Converter:
-    """The converter of a run, with the settings of its objective and vocabulary as defaults.
+    """Build the converter of a run; the objective and vocabulary supply defaults of its settings.
 
     Args:
-        vocabulary: None where only the shapes of batches matter.
+        vocabulary: None if only the shapes of batches matter.
     """
     settings: dict[str, Any] = {}
     if data.converter in examples.converters:
@@ -109,13 +109,13 @@ def make_converter(
 
 
 def label_names(data: DataSettings) -> tuple[str, ...]:
-    """The names of the classes or tags of the data, in the order of their numbers.
+    """Return the names of the classes or tags of the data, in the order of their ids.
 
-    They are `data.settings.labels`, or the result of the function `labels` of `data.module` for
-    the objective, and for `data.task` if it has an argument `task`; none without either.
+    They are `data.settings.labels`, or the result of the function `labels` of `data.module`, which
+    gets the objective and, if it has an argument `task`, `data.task`; () if there is neither.
 
     Raises:
-        ValueError: no such module, or files that cannot be read.
+        ValueError: the module does not exist, or its files cannot be read.
     """
     if data.settings.get("labels"):
         return tuple(str(one) for one in data.settings["labels"])

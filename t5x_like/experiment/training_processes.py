@@ -1,4 +1,4 @@
-"""Train runs from their folders, each in a process of its own, several at a time on request."""
+"""Train runs from their folders, each in a separate process, several at a time if requested."""
 
 import contextlib
 import dataclasses
@@ -14,19 +14,19 @@ from typing import IO, Any
 
 from t5x_like.names import trusts_code
 
-_CONFIG = "configs/run.py"  # reads the config of a run from its folder
+_CONFIG = "configs/run.py"  # loads the config of a run from its folder
 _OUTPUT = "output.txt"
 _POLL = 0.1  # seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run to be trained.
+    """A run to train.
 
     Attributes:
-        folder: of the run, with its config.json.
-        is_finished: whether the run has been trained to its end.
-        after: folders of runs that must be finished before this one begins.
+        folder: the folder of the run, with its config.json.
+        is_finished: returns whether the run has been trained to its end.
+        after: folders of runs that must finish before this run starts.
     """
 
     folder: pathlib.Path
@@ -39,18 +39,18 @@ Report = Callable[[Job, float | None], None]
 
 
 def train(jobs: Sequence[Job], *, report: Report, processes: int = 1) -> bool:
-    """Train the runs that are not finished, in their order.
+    """Train the unfinished runs in order.
 
-    SIGTERM or Ctrl-C saves the current runs and stops; the same call goes on from there. So does a
-    run that fails, before the error is raised.
+    SIGTERM or Ctrl-C saves the current runs and stops; the same call continues them. If a run
+    fails, the others are saved and stopped too, before the error is raised.
 
     Args:
-        jobs: a run stands behind those that it comes after.
+        jobs: the runs, each behind the runs in its `after`.
         report: called as each run is finished.
-        processes: runs at a time.
+        processes: the number of runs at a time.
 
     Returns:
-        Whether all are finished.
+        Whether all runs are finished.
 
     Raises:
         ValueError: a run failed, or the working folder has no configs/run.py.
@@ -75,7 +75,7 @@ def train(jobs: Sequence[Job], *, report: Report, processes: int = 1) -> bool:
                 if not signals:
                     process.check()
                 if not job.is_finished():
-                    return False  # a signal to the run alone: the others are ended, too
+                    return False  # only this run got a signal: stop the others too
                 report(job, process.seconds)
                 done.add(job.folder)
             time.sleep(_POLL if active else 0)
@@ -87,12 +87,12 @@ def _ready(waiting: Sequence[Job], done: set[pathlib.Path]) -> list[Job]:
 
 
 class _Process:
-    """A training process, whose output goes to the folder of its run."""
+    """A training process, whose output goes to output.txt in the folder of its run."""
 
     def __init__(self, folder: pathlib.Path):
         self._folder, self._start = folder, time.monotonic()
         command = [sys.executable, "-m", "t5x_like.train", f"--config={_CONFIG}:{folder}"]
-        # The config there is what the user's own config became.
+        # If the user trusted the code of this config, its process may run it too.
         if trusts_code(json.loads((folder / "config.json").read_text())):
             command.append("--trust_code")
         with (folder / _OUTPUT).open("a") as file:
@@ -108,7 +108,7 @@ class _Process:
         return time.monotonic() - self._start
 
     def stop(self) -> None:
-        """Let the run save itself and end."""
+        """Ask the run to save a checkpoint and end."""
         if not self.has_ended:
             self._process.terminate()
 
@@ -116,7 +116,7 @@ class _Process:
         self._process.wait()
 
     def check(self) -> None:
-        """Raise ValueError if the run failed."""
+        """Raise a ValueError if the run failed."""
         status, output = self._process.poll(), self._folder / _OUTPUT
         if status:
             last = output.read_text().strip().splitlines()[-1:] or ["no output"]
@@ -124,20 +124,20 @@ class _Process:
 
 
 def _lock(output: IO[str], folder: pathlib.Path) -> None:
-    """Lock the output of a run, which its process keeps open until it ends, also as an orphan."""
+    """Lock the output file of a run; its process holds the lock until it ends, even orphaned."""
     try:
         fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ValueError(
             f"{folder} is being trained by another process: wait for it, or end it"
         ) from error
-    except OSError:  # a file system without locks
+    except OSError:  # the file system has no locks
         return
 
 
 @contextlib.contextmanager
 def _ending(active: dict[Job, _Process]) -> Iterator[None]:
-    """End the processes that still run, and wait for them."""
+    """On exit, stop the processes that still run and wait for them."""
     try:
         yield
     finally:
@@ -149,12 +149,12 @@ def _ending(active: dict[Job, _Process]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _passing_signals_on(active: dict[Job, _Process]) -> Iterator[list[int]]:
-    """Pass signals to stop on to the runs, which save themselves; yield those that came."""
+    """Forward SIGTERM to the runs, which save and stop; yield the list of received signals."""
     signals: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
         signals.append(number)
-        if number == signal.SIGTERM:  # a terminal sends Ctrl-C to all
+        if number == signal.SIGTERM:  # a terminal sends Ctrl-C to the runs itself
             for process in list(active.values()):
                 process.stop()
 

@@ -1,7 +1,7 @@
-"""The lock of a workdir: one run at a time writes there, on whichever machine.
+"""The lock of a workdir: only one run at a time writes there, on any machine.
 
-The file `lock.json` names the host and the process, and is written again every few seconds. No lock
-of the file system is needed, which network file systems and buckets may not have.
+The file `lock.json` names the host and the process, and is rewritten every few seconds. It needs no
+file-system locks, which network file systems and buckets may lack.
 """
 
 import json
@@ -19,28 +19,28 @@ from t5x_like import paths, processes
 NAME = "lock.json"
 EVERY = 10.0  # seconds from one heartbeat to the next
 STALE = 60.0  # seconds without a heartbeat after which a run on another host counts as dead
-_SETTLED = 1.0  # seconds after which the last of two that took a lock over is seen by both
+_SETTLED = 1.0  # seconds until two runs that take over a lock at once both see who wrote last
 
 _PROC = pathlib.Path("/proc")
 
 
 class LockedError(ValueError):
-    """Another run has the workdir."""
+    """Another run holds the lock of the workdir."""
 
 
 class WorkdirLock:
     """The lock of a workdir, a context manager for the first process of a run.
 
     A run that was killed leaves its lock. On the same machine the lock is stale if the process is
-    gone, and is taken over at once; on another it is watched, and taken over when no heartbeat has
-    come for `STALE` seconds. Clocks of different machines are not compared.
+    gone, and is taken over at once; on another machine it is watched, and taken over when no
+    heartbeat has come for `STALE` seconds. Clocks of different machines are never compared.
 
     Args:
         workdir: the folder; created if absent when the lock is taken.
-        report: gets a line when the lock is watched or taken over.
+        report: called with a line of text when the lock is watched or taken over.
 
     Raises:
-        LockedError: on entering, another run is alive.
+        LockedError: on entering, if another run is alive.
     """
 
     def __init__(self, workdir: pathlib.Path, *, report: Callable[[str], None]):
@@ -52,7 +52,7 @@ class WorkdirLock:
         self._lost = ""
 
     def refuse_if_alive(self) -> None:
-        """Raise LockedError if a run on this machine has the lock; nothing is written."""
+        """Raise LockedError if a live run on this machine holds the lock; nothing is written."""
         found = self._read()
         if found and _is_alive(found):
             raise LockedError(self._refusal(found))
@@ -82,7 +82,7 @@ class WorkdirLock:
             self._path.unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Raise LockedError if another run has taken the lock over, since this one seemed dead."""
+        """Raise LockedError if another run took over the lock, because this run seemed dead."""
         if self._lost:
             raise LockedError(self._lost)
 
@@ -102,7 +102,7 @@ class WorkdirLock:
         self._report(f"took over the lock of {_name(found)}, which is gone")
 
     def _watch(self, found: dict[str, Any]) -> bool:
-        """Whether the run gives a sign of life within `STALE` seconds."""
+        """Return whether the lock file changes within `STALE` seconds."""
         self._report(f"{self._path} is of {_name(found)}: waiting {STALE:.0f} s for a heartbeat")
         end = time.monotonic() + STALE
         while time.monotonic() < end:
@@ -121,13 +121,13 @@ class WorkdirLock:
                 self._own["beat"] += 1
                 self._write()
             except OSError:
-                pass  # a full disk or a slow network: the next beat may succeed
+                pass  # a full disk or a slow network: the next heartbeat may succeed
 
     def _write(self) -> None:
         paths.write_whole(self._path, json.dumps(self._own))
 
     def _read(self) -> dict[str, Any] | None:
-        """The content of the lock, {} while it is being written; None without one."""
+        """Return the content of the lock, {} while it is being written, None without a lock."""
         try:
             with paths.requests(self._path):
                 found = json.loads(self._path.read_text())
@@ -152,7 +152,7 @@ def _name(found: dict[str, Any]) -> str:
 
 
 def _identity() -> dict[str, Any]:
-    """The machine and the process. Containers of one machine have process numbers of their own."""
+    """Return the machine and process; each container of a machine numbers its own processes."""
     boot = _PROC / "sys/kernel/random/boot_id"
     namespace = _PROC / "self/ns/pid"
     return {
@@ -165,14 +165,14 @@ def _identity() -> dict[str, Any]:
 
 
 def _started(process: int) -> str | None:
-    """When a process of this machine began, None if it is gone: a number is used again."""
+    """Return when a process started, None if it is gone; this detects reused process numbers."""
     stat = _PROC / str(process) / "stat"
     if _PROC.is_dir():
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             return None
-        return None if fields[0] in "ZX" else fields[19]  # it has ended, and nobody asked how
+        return None if fields[0] in "ZX" else fields[19]  # a zombie has ended
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -183,11 +183,11 @@ def _started(process: int) -> str | None:
 
 
 def _is_alive(found: dict[str, Any]) -> bool | None:
-    """Whether the process of a lock is alive; None where this machine cannot know."""
+    """Return whether the process of a lock is alive; None if it is on another machine."""
     own = _identity()
     if any(found.get(key) != own[key] for key in ("host", "boot", "namespace")):
         return None
     process = found.get("process")
-    if type(process) is not int or process < 1:  # not written by a run
+    if type(process) is not int or process < 1:  # the lock was not written by a run
         return None
     return _started(process) == found.get("started")

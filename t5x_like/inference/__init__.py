@@ -1,1 +1,1 @@
-"""Text in, text or labels out."""
+"""Inference: generated text, scores and labels for texts."""

@@ -1,4 +1,4 @@
-"""Predictions of multiple choice, and those of encoders."""
+"""Multiple-choice predictions: helpers for all networks, and the prediction of encoders."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from t5x_like.inference.predictor import Batch, Item, Results
 
 @dataclasses.dataclass(frozen=True)
 class EncoderChoices(EncoderPrediction):
-    """The one of `choices` that fits `text_a`, or follows `text_b` beside it.
+    """The choice that best fits `text_a`, or `text_a` and `text_b`.
 
-    `prediction` is its text, `answer` its number, `probabilities` are those of all choices.
+    `prediction` is its text, `answer` its index, and `probabilities` covers all choices.
 
     Attributes:
-        max_rows: choices of an item at most, C.
+        max_rows: maximum choices of an item, C.
     """
 
     max_rows: int
@@ -29,16 +29,16 @@ class EncoderChoices(EncoderPrediction):
     kind: ClassVar[str] = "choice"
 
     def value(self, predicted: Mapping[str, Any]) -> int:
-        """The number of the choice."""
+        """Return the index of the choice."""
         return predicted["answer"]
 
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
-        """The most choices."""
+        """Return the maximum number of choices."""
         return {"max_rows": text.examples.converter_settings["rows"]}
 
     def rows(self, item: Item) -> list[Any]:
-        """One example, with a row for each choice.
+        """Return one example, with a row for each choice.
 
         Raises:
             ValueError: the item lacks a field, or has too many choices.
@@ -60,7 +60,7 @@ class EncoderChoices(EncoderPrediction):
         }
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The probability of each choice."""
+        """Return the probability of each choice."""
         return {"probabilities": jax.nn.softmax(outputs["logits"])}
 
     def predict(
@@ -71,10 +71,10 @@ class EncoderChoices(EncoderPrediction):
 
 
 def choices_in(item: Item, *, most: int) -> list[str]:
-    """The choices of an item.
+    """Return the choices of an item.
 
     Raises:
-        ValueError: it has none, or more than `most`.
+        ValueError: it has no choices, more than `most`, or choices that are not strings.
     """
     found = item.get("choices")
     choices = found if isinstance(found, list) else []
@@ -84,7 +84,7 @@ def choices_in(item: Item, *, most: int) -> list[str]:
 
 
 def best_choice(item: Item, probabilities: np.ndarray) -> dict[str, Any]:
-    """The likeliest of an item's choices, its number, and the probabilities of all."""
+    """Return the most likely of an item's choices, its index, and the probabilities of all."""
     own = [float(p) for p in probabilities][: len(item["choices"])]
     best = int(np.argmax(own))
     return {"prediction": item["choices"][best], "answer": best, "probabilities": own}

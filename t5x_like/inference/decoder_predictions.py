@@ -1,4 +1,4 @@
-"""Predictions of decoders fine-tuned on labelled text: a class, a number, one of some choices."""
+"""Predictions of decoders fine-tuned on labelled text: a class, a number, a choice."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ class DecoderPrediction(Prediction):
 
     Attributes:
         objective: the objective of the fine-tuning, a name in `extraction_rows.ARRANGE`.
-        max_rows: rows of an example at most, C.
+        max_rows: maximum rows of an example, C.
     """
 
     objective: str
@@ -30,12 +30,12 @@ class DecoderPrediction(Prediction):
 
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
-        """The objective, and the rows of its examples."""
+        """Return the objective, and the rows of its examples."""
         rows = text.examples.converter_settings["rows"]
         return {"objective": text.data.objective, "max_rows": rows}
 
     def rows(self, item: Item) -> list[Rows]:
-        """One example, of one row, or of a row for each order of two texts.
+        """Return one example, with one row, or a row for each order of two texts.
 
         Raises:
             ValueError: the item lacks a field.
@@ -52,7 +52,7 @@ class DecoderPrediction(Prediction):
         return {"decoder_input_tokens": tokens, "decoder_segment_ids": segments}
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The probability of each class or choice."""
+        """Return the probability of each class or choice."""
         return {"probabilities": jax.nn.softmax(outputs["label_logits"])}
 
     def _texts(self, item: Item) -> list[str]:
@@ -66,13 +66,13 @@ class DecoderPrediction(Prediction):
 
 @dataclasses.dataclass(frozen=True)
 class DecoderClasses(DecoderPrediction):
-    """The class of `text_a`, or of the pair with `text_b`, and the `probabilities` of all."""
+    """The class of `text_a`, or of the pair with `text_b`, and all `probabilities`."""
 
     kind: ClassVar[str] = "class"
     has_labels: ClassVar[bool] = True
 
     def target(self, label: int) -> str:
-        """The name of a class."""
+        """Return the name of a class."""
         return self.label(label)
 
     def predict(
@@ -91,7 +91,7 @@ class DecoderNumber(DecoderPrediction):
     kind: ClassVar[str] = "number"
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The number."""
+        """Return the number."""
         return {"value": outputs["label_logits"][:, 0]}
 
     def predict(
@@ -103,19 +103,19 @@ class DecoderNumber(DecoderPrediction):
 
 @dataclasses.dataclass(frozen=True)
 class Choices(DecoderPrediction):
-    """The one of `choices` that fits `text_a`, or `text_a` and `text_b` after it.
+    """The choice that best fits `text_a`, or `text_a` followed by `text_b`.
 
-    `prediction` is its text, `answer` its number, `probabilities` are those of all choices.
+    `prediction` is its text, `answer` its index, and `probabilities` covers all choices.
     """
 
     kind: ClassVar[str] = "choice"
 
     def value(self, predicted: Mapping[str, Any]) -> int:
-        """The number of the choice."""
+        """Return the index of the choice."""
         return predicted["answer"]
 
     def rows(self, item: Item) -> list[Rows]:
-        """One example, with a row for each choice.
+        """Return one example, with a row for each choice.
 
         Raises:
             ValueError: the item lacks a field, or has more choices than an example has rows.

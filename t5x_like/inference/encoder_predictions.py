@@ -1,4 +1,4 @@
-"""Predictions of encoders: masked tokens, a class, a number, tags of words, a span as an answer."""
+"""Predictions of encoders: masked tokens, classes, numbers, tags of words, answer spans."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class EncoderPrediction(Prediction):
         writer: tokenizes texts into rows with special tokens.
 
     Raises:
-        ValueError: a vocabulary without [CLS], [SEP] and [MASK].
+        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
     """
 
     writer: RowWriter = dataclasses.field(init=False, repr=False)
@@ -33,7 +33,7 @@ class EncoderPrediction(Prediction):
         object.__setattr__(self, "writer", RowWriter(self.vocabulary, length=self.length))
 
     def rows(self, item: Item) -> list[Any]:
-        """One row, of `text_a` and of `text_b` if there is one.
+        """Return one row, of `text_a` and, if the item has it, `text_b`.
 
         Raises:
             ValueError: the item lacks a field.
@@ -44,7 +44,8 @@ class EncoderPrediction(Prediction):
         """Pad rows into the fields of a batch [B, L]; `allowed` is 1 on the context of a question.
 
         Args:
-            rows: each a `Row` or a `Window`.
+            rows: `Row`s or `Window`s.
+            batch_size: B.
         """
         zeros = np.zeros([batch_size, self.length], np.int32)
         batch = {"encoder_segment_ids": zeros.copy(), "allowed": zeros.copy()}
@@ -61,10 +62,10 @@ class EncoderPrediction(Prediction):
 
 @dataclasses.dataclass(frozen=True)
 class MaskedTokens(EncoderPrediction):
-    """Fill in the mask tokens "[MASK]" (or "<mask>") of `text_a`, and of `text_b` if there is one.
+    """Fill in the mask tokens "[MASK]" (or "<mask>") of `text_a` and, if present, `text_b`.
 
-    `prediction` is the text with the likeliest token in place of each mask token, `masks` the `top`
-    likeliest tokens of each with their probabilities.
+    `prediction` is the text with each mask token replaced by the most likely token; `masks` has the
+    `top` most likely tokens of each with their probabilities.
     """
 
     top: int = 5
@@ -72,7 +73,7 @@ class MaskedTokens(EncoderPrediction):
     from_batches: ClassVar[bool] = True
 
     def example(self, row: Mapping[str, Any]) -> tuple[Item, Any]:
-        """The one or two texts of a row of a batch, and the original text."""
+        """Return the one or two texts of a row of a batch, and the original text."""
         size = int(np.sum(row["encoder_segment_ids"] > 0))
         types = row.get("encoder_token_types", np.zeros(size, np.int32))[:size]
         tokens = row["encoder_input_tokens"][:size]
@@ -83,11 +84,11 @@ class MaskedTokens(EncoderPrediction):
         return item, decode(row["encoder_target_tokens"][1 : size - 1])
 
     def can_predict(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of a batch has a mask token."""
+        """Return whether a row of a batch has a mask token."""
         return bool(np.any(row["encoder_input_tokens"] == self.vocabulary.mask_id))
 
     def rows(self, item: Item) -> list[Row]:
-        """One row, with the mask token as the vocabulary spells it."""
+        """Return one row, with "[MASK]" or "<mask>" replaced by the vocabulary's mask token."""
         mask = self.vocabulary.piece(self.vocabulary.required_id("mask_id"))
         texts = [t.replace("[MASK]", mask).replace("<mask>", mask) for t in _texts(item)]
         row = self.writer.of_text(*texts)
@@ -96,8 +97,8 @@ class MaskedTokens(EncoderPrediction):
         return [row]
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The likeliest tokens at each position."""
-        # A model may have more rows than its vocabulary has pieces.
+        """Return the most likely tokens at each position."""
+        # A model may have more logits than its vocabulary has pieces.
         logits = outputs["logits"][..., : self.vocabulary.vocab_size]
         probabilities, tokens = jax.lax.top_k(jax.nn.softmax(logits), self.top)
         return {"probabilities": probabilities, "tokens": tokens}
@@ -127,17 +128,17 @@ class MaskedTokens(EncoderPrediction):
 
 @dataclasses.dataclass(frozen=True)
 class Classes(EncoderPrediction):
-    """The class of `text_a`, or of the pair with `text_b`, and the `probabilities` of all."""
+    """The class of `text_a`, or of the pair with `text_b`, and all `probabilities`."""
 
     kind: ClassVar[str] = "class"
     has_labels: ClassVar[bool] = True
 
     def target(self, label: int) -> str:
-        """The name of a class."""
+        """Return the name of a class."""
         return self.label(label)
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The probability of each class."""
+        """Return the probability of each class."""
         return {"probabilities": jax.nn.softmax(outputs["logits"])}
 
     def predict(
@@ -154,9 +155,9 @@ class Classes(EncoderPrediction):
 
 @dataclasses.dataclass(frozen=True)
 class SeveralClasses(EncoderPrediction):
-    """Any of the classes, each by its own probability: several-label classification.
+    """Multi-label classification: each class has an independent probability.
 
-    `prediction` has the classes whose probability is above `threshold`.
+    `prediction` lists the classes whose probability is above `threshold`.
     """
 
     threshold: float = 0.5
@@ -164,7 +165,7 @@ class SeveralClasses(EncoderPrediction):
     has_labels: ClassVar[bool] = True
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The probability of each class by itself."""
+        """Return the independent probability of each class."""
         return {"probabilities": jax.nn.sigmoid(outputs["logits"])}
 
     def predict(
@@ -179,12 +180,12 @@ class SeveralClasses(EncoderPrediction):
 
 @dataclasses.dataclass(frozen=True)
 class Numbers(EncoderPrediction):
-    """A number for each label: regression of several."""
+    """A number for each label: regression with several outputs."""
 
     has_labels: ClassVar[bool] = True
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The numbers."""
+        """Return the numbers."""
         return {"values": outputs["logits"]}
 
     def predict(
@@ -197,10 +198,10 @@ class Numbers(EncoderPrediction):
 
 @dataclasses.dataclass(frozen=True)
 class PairClasses(Classes):
-    """The class of the pair of `text_a` and `text_b`, and the `probabilities` of all."""
+    """The class of the pair of `text_a` and `text_b`, and all `probabilities`."""
 
     def rows(self, item: Item) -> list[Any]:
-        """One row.
+        """Return one row.
 
         Raises:
             ValueError: the item lacks a text.
@@ -216,7 +217,7 @@ class Number(EncoderPrediction):
     kind: ClassVar[str] = "number"
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The number."""
+        """Return the number."""
         return {"value": outputs["logits"][:, 0]}
 
     def predict(
@@ -234,15 +235,15 @@ class Tags(EncoderPrediction):
     has_labels: ClassVar[bool] = True
 
     def target(self, label: Sequence[int]) -> list[str]:
-        """The name of each tag."""
+        """Return the name of each tag."""
         return [self.label(one) for one in label]
 
     def rows(self, item: Item) -> list[Row]:
-        """One row, in which the first token of each word predicts its tag."""
+        """Return one row, in which the first token of each word predicts its tag."""
         return [self.writer.of_words(self._words(item))[0]]
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The likeliest tag at each position."""
+        """Return the most likely tag at each position."""
         return {"tags": jnp.argmax(outputs["logits"], axis=-1)}
 
     def predict(
@@ -266,11 +267,11 @@ class Answers(EncoderPrediction):
     """The span of `context` that answers `question`, and the `null_margin` of no answer.
 
     Attributes:
-        longest_answer: in tokens.
+        longest_answer: maximum length in tokens.
         no_answer: whether the prediction may be "", no answer (SQuAD 2.0).
-        null_threshold: the prediction is no answer where `null_margin` is above this; see
+        null_threshold: the prediction is no answer if `null_margin` is above this; see
             `decoding.spans.Answer`.
-        stride, longest_question: as for the objective question_answering.
+        stride, longest_question: see the objective question_answering.
     """
 
     longest_answer: int = 30
@@ -281,16 +282,16 @@ class Answers(EncoderPrediction):
 
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
-        """The settings of the objective."""
+        """Return the settings of the objective."""
         return dict(text.data.objective_settings)
 
     @property
     def threshold(self) -> float | None:
-        """The `null_margin` above which there is no answer; None if there always is one."""
+        """The `null_margin` above which there is no answer; None if there is always an answer."""
         return self.null_threshold if self.no_answer else None
 
     def rows(self, item: Item) -> list[Window]:
-        """A row for each window of the context."""
+        """Return a row for each window of the context."""
         question, context = (string_in(item, name) for name in ("question", "context"))
         self.writer.check_windows(stride=self.stride, longest_question=self.longest_question)
         return self.writer.windows(
@@ -298,7 +299,7 @@ class Answers(EncoderPrediction):
         )
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The best span of each window."""
+        """Return the best span of each window."""
         found = best_spans(
             outputs["start_logits"],
             outputs["end_logits"],
@@ -310,11 +311,11 @@ class Answers(EncoderPrediction):
     def predict(
         self, item: Item, rows: Sequence[Window], results: Sequence[Results]
     ) -> dict[str, Any]:
-        """See the class; `answer` is the best span, also where the prediction is no answer."""
+        """See the class; `answer` is the best span even if the prediction is no answer."""
         parts = []
         for window, found in zip(rows, results, strict=True):
             text = ""
-            if np.isfinite(found["score"]):  # else the window has only spaces
+            if np.isfinite(found["score"]):  # otherwise the window has only spaces
                 first, last = window.characters(int(found["start"]), int(found["end"]))
                 text = item["context"][first:last]
             parts.append((text, float(found["score"]), float(found["null_score"])))
@@ -328,13 +329,13 @@ class Answers(EncoderPrediction):
 
 
 def _texts(item: Item) -> list[str]:
-    """The one or two texts of an item."""
+    """Return the one or two texts of an item."""
     name = next((name for name in ("text_a", "text", "inputs") if name in item), "text_a")
     return [string_in(item, one) for one in (name, "text_b") if one == name or one in item]
 
 
 def string_in(item: Item, name: str) -> str:
-    """A field of an item.
+    """Return a string field of an item.
 
     Raises:
         ValueError: the item has no such string.

@@ -1,4 +1,4 @@
-"""Held-out examples as a person reads them: what the model predicts beside the original."""
+"""Format held-out examples for reading: the model's prediction beside the original."""
 
 import dataclasses
 import re
@@ -8,14 +8,14 @@ from typing import Any
 
 SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
-_CONTEXT = 60  # characters of a text that are kept on each side of a blank
+_CONTEXT = 60  # characters shown on each side of a blank
 _ELLIPSIS = " ... "
 _LABEL = 11  # characters of "    model: "
 
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """A blank of a text: its number there, and the words for it, the model's and the original's."""
+    """A blank of a text: its number, and the words that the model and the original put there."""
 
     number: int
     predicted: str
@@ -28,11 +28,11 @@ class Span:
 
 
 def spans(masked: str, predicted: str, original: str) -> list[Span]:
-    """The blanks of a text whose spans are replaced by sentinels, in order.
+    """Return the blanks of a text whose spans are replaced by sentinels, in order.
 
     Args:
         masked: "The <extra_id_0> sat on <extra_id_1> mat."
-        predicted, original: each sentinel followed by the words in its place.
+        predicted, original: each sentinel, followed by the words that it replaces.
     """
     filled = [_filled(text) for text in (predicted, original)]
     names = SENTINEL.findall(masked)
@@ -43,9 +43,9 @@ def spans(masked: str, predicted: str, original: str) -> list[Span]:
 
 
 def describe_spans(masked: str, found: Sequence[Span], *, width: int) -> str:
-    """A text with numbered blanks, and under it a line for each blank, right or wrong.
+    """Format a text with numbered blanks, and below it a line for each blank, right or wrong.
 
-    Of a long text only what stands near the blanks is kept.
+    Of a long text only the words near the blanks are shown.
 
     Args:
         width: characters of a line.
@@ -71,7 +71,7 @@ def describe_spans(masked: str, found: Sequence[Span], *, width: int) -> str:
 
 
 def describe_fields(fields: Mapping[str, Any], *, width: int) -> str:
-    """A line for each field, `name: value`; a long value is wrapped, and cut in its middle.
+    """Format a line for each field, `name: value`; long values are wrapped, and cut in the middle.
 
     Args:
         width: characters of a line.
@@ -91,21 +91,21 @@ def describe_fields(fields: Mapping[str, Any], *, width: int) -> str:
 
 
 def describe_share(found: Sequence[Span], *, examples: int) -> str:
-    """How many of the spans of some examples are filled exactly."""
+    """Describe how many of the spans of some examples are filled exactly."""
     right, number = sum(span.right for span in found), len(found)
     share = f"{right} of {number} spans are filled exactly ({right / number:.0%})"
     return f"{share}, in {examples} examples"
 
 
 def _filled(text: str) -> dict[str, str]:
-    """The words after each sentinel."""
+    """Return the words after each sentinel."""
     parts = SENTINEL.split(text)
     words = (" ".join(part.split()) for part in parts[2::2])
     return dict(zip(parts[1::2], words, strict=True))
 
 
 def _shorten(text: str, *, first: int, last: int) -> str:
-    """The first and the last characters of a text, with dots for what is left out between."""
+    """Return the first and the last characters of a text, with dots for the part left out."""
     if len(text) <= first + last + len(_ELLIPSIS):
         return text
     start = text[:first].rsplit(" ", 1)[0] if first else ""

@@ -1,4 +1,4 @@
-"""Talk with a model in the terminal: texts to continue, or the turns of a conversation."""
+"""Use a model in the terminal: let it continue texts, or hold a conversation."""
 
 from collections.abc import Iterable
 from typing import TextIO
@@ -19,7 +19,7 @@ _GREETING = (
 
 
 def type_out(model: TextModel, text: str, *, out: TextIO) -> None:
-    """Show an answer token by token, after the prompt itself if a language model continues it."""
+    """Print an answer token by token; a language model's answer follows its prompt."""
     if not model.encodes:
         out.write(text)
     writing = _Writing(model, model.prompt(text), out=out, held_back=0)
@@ -28,11 +28,11 @@ def type_out(model: TextModel, text: str, *, out: TextIO) -> None:
 
 
 def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
-    """Answer each line, and show the likeliest next tokens under each answer.
+    """Answer each line, and show the most likely next tokens under each answer.
 
-    One token fewer than `decode.max_new_tokens` is shown: the last one is only predicted. An empty
-    line continues the text; an encoder-decoder answers anew, another text if it samples. Ctrl-C
-    ends an answer, between answers the conversation, as does the end of the lines.
+    At most `decode.max_new_tokens` - 1 tokens are printed, since the last token is only predicted.
+    An empty line continues the text; an encoder-decoder answers again, differently if it samples.
+    Ctrl-C ends an answer, or between answers the conversation, as does the end of the lines.
     """
     out.write(f"{_INTRODUCTION}\n{_PROMPT}")
     out.flush()
@@ -61,11 +61,11 @@ def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
 
 
 def chat(model: TextModel, template: ChatTemplate, *, lines: Iterable[str], out: TextIO) -> None:
-    """Answer each line as the next turn of a conversation, with the turns before it.
+    """Answer each line as the next turn of a conversation, given the turns before it.
 
-    Where all turns are too long for the model, the oldest are left out: a question and its answer
-    together. Ctrl-C ends an answer, of which the conversation keeps what was shown; between answers
-    it ends the conversation, as does the end of the lines.
+    If the turns are too long for the model, the oldest are left out, a question with its answer.
+    Ctrl-C ends an answer, whose printed part the conversation keeps; between answers it ends the
+    conversation, as does the end of the lines.
     """
     room = model.length - (0 if model.encodes else model.new_tokens)
     turns: list[Turn] = []
@@ -96,11 +96,11 @@ def chat(model: TextModel, template: ChatTemplate, *, lines: Iterable[str], out:
 
 
 class _Writing:
-    """One answer, shown token by token.
+    """An answer that is printed token by token.
 
     Attributes:
-        prompt, tokens: of the prompt, and of the answer so far.
-        last: the log p of each next token, [V], when the last one was chosen.
+        prompt, tokens: the tokens of the prompt, and of the answer so far.
+        last: the log probabilities [V] from which the last token was chosen.
     """
 
     def __init__(self, model: TextModel, prompt: list[int], *, out: TextIO, held_back: int):
@@ -112,7 +112,7 @@ class _Writing:
         self._text = Detokenizer(model.vocabulary.decode, before)
 
     def step(self, step: StreamStep) -> bool:
-        """Show a token; end at an end token, and after the last one that is shown."""
+        """Print a token; return True at an end token or when enough tokens have been printed."""
         self.last = np.asarray(step.log_probs[0])
         token = int(step.tokens[0])
         if self._model.is_end(token) or len(self.tokens) >= self._most:
@@ -123,7 +123,7 @@ class _Writing:
         return False
 
     def end(self) -> None:
-        """Show an unfinished character, and end the line."""
+        """Print an unfinished character, and end the line."""
         self._out.write(self._text.close() + "\n")
         self._out.flush()
 
@@ -131,7 +131,7 @@ class _Writing:
 def _show(model: TextModel, log_probs: np.ndarray | None, *, out: TextIO) -> None:
     if log_probs is None:
         return
-    log_probs = log_probs[: model.vocabulary.vocab_size]  # a model may have more rows
+    log_probs = log_probs[: model.vocabulary.vocab_size]  # a model may have more logits than pieces
     best = np.argsort(-log_probs, kind="stable")[:LIKELIEST]
     shown = (f"{model.shown(int(one))} {100 * np.exp(log_probs[one]):.1f}%" for one in best)
     out.write("    " + "   ".join(shown) + "\n")

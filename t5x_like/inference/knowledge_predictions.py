@@ -13,7 +13,7 @@ class _OfTrees(EncoderPrediction):
     """A prediction from rows with branches.
 
     Attributes:
-        graph, branches, relations, reserved: as for the objective.
+        graph, branches, relations, reserved: see the objective.
 
     Raises:
         ValueError: the graph cannot be read, or a setting does not fit the rows.
@@ -37,13 +37,13 @@ class _OfTrees(EncoderPrediction):
 
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
-        """The settings of the objective."""
+        """Return the settings of the objective."""
         return dict(text.data.objective_settings)
 
 
 @dataclasses.dataclass(frozen=True)
 class KnowledgeClasses(_OfTrees, Classes):
-    """The class of `text_a`, or of the pair with `text_b`, and the `probabilities` of all."""
+    """The class of `text_a`, or of the pair with `text_b`, and all `probabilities`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +55,6 @@ class KnowledgeTags(_OfTrees, Tags):
 
 @dataclasses.dataclass(frozen=True)
 class KnowledgeAnswers(_OfTrees, Answers):
-    """The span of `context` that answers `question`, never of a branch; see `Answers`."""
+    """The span of `context` that answers `question`, never part of a branch; see `Answers`."""
 
     reserved: int = 64

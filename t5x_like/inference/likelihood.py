@@ -1,4 +1,4 @@
-"""The log-likelihood of continuations of prompts, token by token, in batches."""
+"""Log-likelihoods of continuations of prompts, token by token, in batches."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +16,11 @@ from t5x_like.partitioning import fetch
 
 Batch = dict[str, np.ndarray]
 
-_SHORTEST = 16  # tokens of a row; longer rows have twice as many, and so on
+_SHORTEST = 16  # minimum length of rows in tokens; longer rows have a power of two
 
 
 class Pair(NamedTuple):
-    """The tokens of a prompt, and those of a continuation, which are scored."""
+    """The tokens of a prompt, and the tokens of a continuation to score."""
 
     prompt: Sequence[int]
     continuation: Sequence[int]
@@ -31,8 +31,8 @@ class Score:
     """The score of a continuation.
 
     Attributes:
-        log_probs: natural log p of each token, given all before it; float32.
-        greedy: whether each token is the likeliest, so that greedy decoding generates them.
+        log_probs: natural log probability of each token, given all before it; float32.
+        greedy: whether each token is the most likely, so that greedy decoding generates them.
     """
 
     log_probs: Float[np.ndarray, " n"]
@@ -40,7 +40,7 @@ class Score:
 
     @property
     def total(self) -> float:
-        """Natural log p of the whole continuation."""
+        """The natural log probability of the whole continuation."""
         return float(np.sum(self.log_probs, dtype=np.float64))
 
     @property
@@ -50,25 +50,25 @@ class Score:
 
     @property
     def per_token(self) -> float:
-        """The mean log p of a token; 0 without tokens."""
+        """The mean log probability of a token; 0 without tokens."""
         return self.total / max(self.tokens, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class PromptFormat:
-    """How a network reads a prompt, and what comes after it.
+    """The layout of prompts and continuations in a network's rows.
 
     Attributes:
-        length: tokens of a row of the decoder at most: the continuation, and without an encoder the
-            prompt before it.
-        inputs: tokens of the encoder's row at most; 0 for a network without an encoder.
-        start: the token that the decoder reads first; None for a decoder whose prompts begin with
-            it, so that no token of them is predicted without one before it.
-        sees_prompt: the tokens of a prompt see each other, those after it too (a prefix LM).
-        ends: (of the prompt, of the continuation) an end token follows, as it did in training.
-        begin: tokens that both begin with, in an encoder-decoder that was trained so.
-        input_begin, input_end: what an encoder reads before and after its input, where that is not
-            `begin` and the end token: mBART's languages.
+        length: maximum tokens of a decoder row: of the continuation, and without an encoder also of
+            the prompt before it.
+        inputs: maximum tokens of the encoder's row; 0 for a network without an encoder.
+        start: the first token that the decoder reads; None for a decoder whose prompts include it,
+            so that their first token is not predicted.
+        sees_prompt: the tokens of a prompt attend to the whole prompt (a prefix LM).
+        ends: (for the prompt, for the continuation) whether an end token follows, as in training.
+        begin: tokens that both start with, for an encoder-decoder trained so.
+        input_begin, input_end: special tokens before and after an encoder's input, if they are not
+            `begin` and the end token: mBART's language codes.
     """
 
     length: int
@@ -81,14 +81,14 @@ class PromptFormat:
     input_end: tuple[int, ...] = ()
 
     def excess(self, pair: Pair) -> int:
-        """By how many tokens the prompt, or else the continuation, is too long; 0 if both fit."""
+        """Return by how many tokens the prompt or the continuation is too long; 0 if both fit."""
         own, after = len(pair.prompt), len(pair.continuation)
         if self.inputs:
             return max(own - self.inputs, after - self.length, 0)
         return max(sum(self.sizes(pair)) - self.length, 0)
 
     def sizes(self, pair: Pair) -> tuple[int, int]:
-        """The tokens in the decoder's row and in the encoder's."""
+        """Return the number of tokens in the decoder's row and in the encoder's row."""
         own, after = len(pair.prompt), len(pair.continuation)
         return (after, own) if self.inputs else (own + after - (self.start is None), 0)
 
@@ -96,7 +96,7 @@ class PromptFormat:
         """Check that all pairs fit into rows.
 
         Raises:
-            ValueError: one is longer than a row.
+            ValueError: a pair is longer than a row.
         """
         for pair in pairs:
             if self.excess(pair):
@@ -109,7 +109,7 @@ class PromptFormat:
         """Pad pairs on the right to one of a few lengths: a batch of [rows, L] int32.
 
         Raises:
-            ValueError: one is longer than a row.
+            ValueError: a pair is longer than a row.
         """
         self.check(pairs)
         longest = np.max([self.sizes(pair) for pair in pairs], axis=0)
@@ -139,22 +139,22 @@ class PromptFormat:
 
 
 def _rounded(size: int, *, most: int) -> int:
-    """The next power of two, so that few programs are compiled, up to the most."""
+    """Round up to a power of two, so that few programs are compiled, but at most to `most`."""
     return min(max(_SHORTEST, 1 << (int(size) - 1).bit_length()), most)
 
 
 class Scorer:
     """Score pairs in batches of `batch_size` rows.
 
-    Experts drop no token, as in generation (see `undropped`).
+    Mixture-of-experts layers drop no tokens, as in generation (see `undropped`).
 
     Args:
         module: `module.apply({"params": params}, batch)` gives logits [B, L, V].
         batch_size: rows of a global batch.
-        put: from a batch to arrays where the parameters are.
+        put: moves a batch to the devices of the parameters.
 
     Raises:
-        ValueError: texts have no probability, since experts choose their tokens.
+        ValueError: the experts choose their tokens, so that the network gives texts no probability.
     """
 
     def __init__(
@@ -176,16 +176,18 @@ class Scorer:
         self._score = jax.jit(score)
 
     def __call__(self, params: PyTree, pairs: Sequence[Pair]) -> list[Score]:
-        """The score of each pair. Call it on all processes with the same pairs.
+        """Return the score of each pair. Call it on all processes with the same pairs.
 
         Args:
-            params: the module's parameters, spread over any mesh; call it within the mesh's layout.
+            params: the module's parameters, sharded over any mesh; call it within the mesh's
+                layout.
+            pairs: the prompts and continuations.
 
         Raises:
-            ValueError: one is longer than a row.
+            ValueError: a pair is longer than a row.
         """
-        self._prompt_format.check(pairs)  # the longest would come last, after hours of others
-        # By length, since a batch is as long as its longest row.
+        self._prompt_format.check(pairs)  # now: the longest is scored last, hours later
+        # Sort by length, since a batch is as long as its longest row.
         order = sorted(range(len(pairs)), key=lambda n: self._prompt_format.sizes(pairs[n]))
         scores: dict[int, Score] = {}
         for first in range(0, len(order), self._rows):
@@ -209,7 +211,7 @@ class Scorer:
 def score_targets(
     logits: Float[Array, "B L V"], targets: Array
 ) -> tuple[Float[Array, "B L"], Bool[Array, "B L"]]:
-    """The natural log p of each target, in float32, and whether it is the likeliest token."""
+    """Return each target's natural log probability (float32), and whether it is the most likely."""
     logits = logits.astype(jnp.float32)
     own = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     likeliest = jnp.argmax(logits, axis=-1) == targets

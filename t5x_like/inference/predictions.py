@@ -1,4 +1,4 @@
-"""The predictions by name: what a system's task declares as its `prediction`."""
+"""The registry of predictions, by the names that a system's tasks declare (`Task.prediction`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ from t5x_like.names import check_settings, choose
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
-TEXT = "text"  # the prediction of a task that generates: see `inference.text_model`
+TEXT = "text"  # of a task that generates text, see `inference.text_model`
 PREDICTIONS: dict[str, type[Prediction]] = {
     "masked_tokens": MaskedTokens,
     "classes": Classes,
@@ -52,10 +52,10 @@ PREDICTIONS: dict[str, type[Prediction]] = {
 
 
 def name_of(pretrained: Pretrained) -> str:
-    """What a model predicts: TEXT, or a name in PREDICTIONS.
+    """Return the kind of a model's predictions: TEXT, or a name in PREDICTIONS.
 
     Raises:
-        ValueError: its head has no task, or its task predicts nothing by itself.
+        ValueError: its head has no task, or the task declares no prediction.
     """
     name = systems.find(pretrained.system).task(pretrained.config).prediction
     if not name:
@@ -75,16 +75,16 @@ def make(
     length: int,
     settings: Mapping[str, Any],
 ) -> Prediction:
-    """Make the prediction of this name.
+    """Make the prediction with this name.
 
     Args:
         labels: names of classes or tags; without names their numbers are predicted.
-        length: tokens a row.
+        length: tokens per row.
         settings: the other fields of its class.
 
     Raises:
-        ValueError: no prediction has this name, or it has no such setting, or a vocabulary without
-            the special tokens that it needs.
+        ValueError: the name or a setting does not exist, or the vocabulary lacks a special token
+            that the prediction needs.
     """
     kind = choose("prediction", name, PREDICTIONS)
     check_settings("predict", kind, settings, given=("vocabulary", "labels", "length"))
@@ -92,7 +92,7 @@ def make(
 
 
 def _of_problem(name: str, pretrained: Pretrained) -> str:
-    """The prediction of a folder whose head has another problem than its name says."""
+    """Return the prediction for the folder's `problem_type`, which may differ from the head's."""
     problem = pretrained.head_labels.problem
     if problem == MULTI and name in ("classes", "number"):
         return "several_classes"
@@ -100,9 +100,9 @@ def _of_problem(name: str, pretrained: Pretrained) -> str:
 
 
 def outputs_of(labels: Sequence[str], pretrained: Pretrained) -> list[int] | None:
-    """For each label of the data the number of the model's output that has its name.
+    """Return, for each label of the data, the index of the model's output with its name.
 
-    None where the data has no labels, the model's have the same order, or other names.
+    None if the data has no labels, or the model's labels have the same order or other names.
     """
     theirs = pretrained.head_labels.names
     if tuple(labels) == theirs or sorted(labels) != sorted(theirs):
@@ -111,10 +111,10 @@ def outputs_of(labels: Sequence[str], pretrained: Pretrained) -> list[int] | Non
 
 
 def build(pretrained: Pretrained, part: Part) -> Predictor:
-    """The predictor of a task of a run and its model.
+    """Build the predictor of a task with a model.
 
     Raises:
-        ValueError: as `name_of` and `make`; or a vocabulary that does not exist.
+        ValueError: the vocabulary does not exist; see also `name_of` and `make`.
     """
     name = name_of(pretrained)
     if name == TEXT:

@@ -1,4 +1,4 @@
-"""Run a model on items in batches, and turn its outputs into predictions."""
+"""Run a model on items in batches, and convert its outputs to predictions."""
 
 import abc
 import dataclasses
@@ -27,25 +27,25 @@ _LABELS = ("label", "value", "tags", "answers", "answer")
 
 @dataclasses.dataclass(frozen=True)
 class Prediction(abc.ABC):
-    """How items become rows of a batch, and how the outputs of a network become predictions.
+    """Converts items to rows of a batch, and the outputs of a network to predictions.
 
     Attributes:
         vocabulary: tokenizes the items.
-        labels: names of the classes or tags; one without a name is predicted by its number.
-        length: tokens a row.
+        labels: names of the classes or tags; a class without a name is predicted as its number.
+        length: tokens per row.
     """
 
     vocabulary: Vocabulary
     labels: Sequence[str]
     length: int
 
-    kind: ClassVar[str] = ""  # of the predictions, which metrics fit: "class", "number", ...
-    has_labels: ClassVar[bool] = False  # whether the data has names of classes or tags for it
-    from_batches: ClassVar[bool] = False  # held-out examples are rows of batches, not of the source
+    kind: ClassVar[str] = ""  # of prediction, for choosing metrics: "class", "number", ...
+    has_labels: ClassVar[bool] = False  # whether it predicts classes or tags with names
+    from_batches: ClassVar[bool] = False  # whether held-out examples come from batches
 
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
-        """The settings that a config has under `data`; the others are under `predict`."""
+        """Return the settings that a config has under `data`; all others are under `predict`."""
         return {}
 
     @abc.abstractmethod
@@ -58,43 +58,43 @@ class Prediction(abc.ABC):
 
     @abc.abstractmethod
     def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
-        """Pad rows into the fields of a batch, whose other rows are padding."""
+        """Pad rows into the fields of a batch, which is filled up with padding rows."""
 
     @abc.abstractmethod
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """What a prediction needs of the network's outputs, [B, ...]; traced."""
+        """Return the arrays that `predict` needs, from the network's outputs, [B, ...]; traced."""
 
     @abc.abstractmethod
     def predict(
         self, item: Item, rows: Sequence[Any], results: Sequence[Results]
     ) -> dict[str, Any]:
-        """The `prediction` for an item, and more of what the model finds, as JSON values."""
+        """Return the `prediction` for an item, and further results, as JSON values."""
 
     def example(self, row: Mapping[str, Any]) -> tuple[Item, Any]:
-        """A held-out row as an item, and its label."""
+        """Split a held-out row into an item and its label."""
         values = {name: data_side.plain(value) for name, value in row.items()}
         label = next(values[name] for name in _LABELS if name in values)
         return {name: values[name] for name in _FIELDS if name in values}, label
 
     def can_predict(self, row: Mapping[str, Any]) -> bool:
-        """Whether there is something to predict in a held-out row."""
+        """Return whether a held-out row has something to predict."""
         return True
 
     def target(self, label: Any) -> Any:
-        """The label of a held-out row in the form of `value`."""
+        """Convert the label of a held-out row to the form of `value`."""
         return label
 
     def value(self, predicted: Mapping[str, Any]) -> Any:
-        """What metrics compare of a prediction."""
+        """Return the part of a prediction that metrics compare."""
         return predicted["prediction"]
 
     def scores(self, predicted: Mapping[str, Any]) -> list[float]:
-        """The probabilities of all classes or choices, in order."""
+        """Return the probabilities of all classes or choices, in order."""
         own = predicted["probabilities"]
         return list(own.values() if isinstance(own, Mapping) else own)
 
     def label(self, number: int) -> str:
-        """The name of a class or tag."""
+        """Return the name of a class or tag."""
         return self.labels[number] if number < len(self.labels) else str(number)
 
 
@@ -102,7 +102,7 @@ class Predictor:
     """Run a model on items in batches of `batch_size` rows.
 
     Args:
-        order: for each label of the data the number of its output, where these differ.
+        order: for each label of the data, the index of its output, if the orders differ.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Predictor:
             raise ValueError(f"{error}: {json.dumps(item, default=str):.200}") from error
 
     def _run(self, rows: Sequence[Any]) -> list[Results]:
-        # One shape for all batches, so that one compiled program serves them all.
+        # All batches have one shape, so that the program is compiled only once.
         batch = self.prediction.collate(rows, batch_size=self.batch_size)
         with self._pretrained.layout():
             found = self._results(self._pretrained.params, self._pretrained.put(batch))

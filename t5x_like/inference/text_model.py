@@ -1,9 +1,9 @@
 """A generative model with its vocabulary: generate text from text, and score texts.
 
-The input of a language model is a start token and the prompt, and its output the continuation. The
-input of an encoder-decoder, or of a language model trained on pairs (converter prefix_lm), is the
-prompt and an end token (none with `end_inputs` False of text_to_text), and its output ends with an
-end token, too.
+A language model reads a start token and the prompt, and generates the continuation. An
+encoder-decoder, or a language model trained on pairs (converter prefix_lm), reads the prompt and an
+end token (no end token with `end_inputs` False of text_to_text), and generates a text with an end
+token.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from t5x_like.inference.likelihood import Pair, PromptFormat, Score, Scorer
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
-_SHORTEST = 16  # tokens of a row of prompts; rows have this length, twice it, four times it, ...
+_SHORTEST = 16  # minimum length of prompt rows in tokens; longer rows have a power of two
 
 
 class TextModel:
@@ -38,8 +38,8 @@ class TextModel:
     Attributes:
         pretrained, vocabulary: the model and its vocabulary.
         prompt_format: the lengths and special tokens of the model's input rows.
-        decode: settings of `generate`, by Hugging Face's names, with the vocabulary's end token.
-        ends: the tokens that end a text; empty without an end token.
+        decode: settings of `generate`, with Hugging Face's names, including the end token.
+        ends: ids of the tokens that end a text; [] if there is no end token.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TextModel:
         self.decode = {**ids, **decode}
         ends = self.decode["eos_token_id"]
         self.ends = np.atleast_1d([] if ends is None else ends).tolist()
-        if prompt_format.inputs:  # an encoder-decoder may generate more tokens than its targets had
+        if prompt_format.inputs:  # it may generate more tokens than its training targets had
             prompt_format = dataclasses.replace(
                 prompt_format, length=max(prompt_format.length, self.new_tokens)
             )
@@ -73,7 +73,7 @@ class TextModel:
         )
 
     def without_start(self, **decode: Any) -> "TextModel":
-        """The same model for prompts whose tokens begin with what the decoder reads first.
+        """Return a copy of the model for prompts whose tokens already include the start token.
 
         Args:
             decode: settings of `generate` that replace the model's.
@@ -91,12 +91,12 @@ class TextModel:
 
     @property
     def length(self) -> int:
-        """The most tokens of a prompt, without an encoder including its continuation."""
+        """The maximum tokens of a prompt; without an encoder, of prompt and continuation."""
         return self.prompt_format.inputs or self.prompt_format.length
 
     @property
     def room(self) -> int:
-        """The most tokens of a prompt after which there is room for new tokens."""
+        """The maximum tokens of a prompt that leave room for `new_tokens`."""
         return self.length if self.encodes else self.length - self.new_tokens
 
     @property
@@ -106,11 +106,11 @@ class TextModel:
 
     @property
     def new_tokens(self) -> int:
-        """The most tokens that are generated."""
+        """The maximum number of generated tokens."""
         return self.pretrained.generation.override(self.decode).new_tokens(prompt=1)[1]
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
-        """Tokenize a text, with the special tokens before it and, with `end`, those after it."""
+        """Tokenize a text, with the special tokens before it and, if `end`, after it."""
         own, begin = self.vocabulary.encode(text), self.prompt_format.begin
         if end:
             return [*(self.prompt_format.input_begin or begin), *own, *self._end]
@@ -118,14 +118,14 @@ class TextModel:
 
     @property
     def _end(self) -> tuple[int, ...]:
-        """What follows an input."""
+        """The special tokens after an input."""
         return self.prompt_format.input_end or (self.vocabulary.required_id("eos_id"),)
 
     def pair(self, prompt: str, continuation: str) -> Pair:
         """Tokenize a prompt and its continuation.
 
-        Both are tokenized together, so that the continuation's first token is one that the model
-        would generate; a blank at the end of the prompt becomes part of it. Where an end token
+        Both are tokenized together, so that the continuation starts with a token that the model
+        would generate; a space at the end of the prompt becomes part of it. If an end token
         separates the two, they are tokenized separately.
         """
         prompt_ends, continuation_ends = self.prompt_format.ends
@@ -136,7 +136,7 @@ class TextModel:
             bare = prompt.rstrip(" ")
             own = self.prompt(bare)
             whole = self.tokens(prompt + continuation, end=False)
-            # Where the continuation changes the prompt's last token, tokenize it separately.
+            # If the continuation changes the prompt's last token, tokenize it separately.
             joined = whole[: len(own)] == own
             after = whole[len(own) :] if joined else self.tokens(continuation, end=False)
         end = [self.vocabulary.required_id("eos_id")] if continuation_ends else []
@@ -148,20 +148,20 @@ class TextModel:
         return self.tokens(text if ends else text.rstrip(" "), end=ends)
 
     def excess(self, prompt: str, continuation: str | None) -> int:
-        """The number of tokens above the model's length; None stands for `new_tokens` tokens."""
+        """Return the number of tokens too many; a continuation of None has `new_tokens` tokens."""
         if continuation is None:
             return self.prompt_format.excess(Pair(self.prompt(prompt), [0] * self.new_tokens))
         return self.prompt_format.excess(self.pair(prompt, continuation))
 
     def cut(self, prompt: Sequence[int]) -> int:
-        """The number of tokens of a prompt that `generate_tokens` leaves out."""
+        """Return the number of tokens by which `generate_tokens` truncates a prompt."""
         return max(0, len(prompt) - self.room)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
         """Score continuations of prompts; prompts that are too long are truncated on the left.
 
         Raises:
-            ValueError: a continuation alone is too long.
+            ValueError: a continuation is too long even without its prompt.
         """
         return self.score_tokens([self._without_excess(self.pair(*pair)) for pair in pairs])
 
@@ -180,10 +180,10 @@ class TextModel:
         """Generate the tokens after each prompt's tokens, without the end token.
 
         A prompt that is too long is truncated: for a language model on the left, for an encoder on
-        the right. With several samples or beams per prompt, the first is returned.
+        the right. If there are several samples or beams per prompt, the first is returned.
 
         Raises:
-            ValueError: `decode` has a bad setting, or leaves no room for a prompt.
+            ValueError: `decode` has an invalid setting, or leaves no room for a prompt.
         """
         written: list[list[int]] = []
         for first in range(0, len(prompts), self.batch_size):
@@ -191,7 +191,7 @@ class TextModel:
             # All batches have the same number of rows, so that they share a compiled program.
             rows = [*some, *[some[0]] * (self.batch_size - len(some))]
             tokens, mask = self.lay_out(rows)
-            # The padding is this class's own, and depends on the other rows of a batch.
+            # Padding depends on a batch's other rows, so `no_repeat_ngram_size` must ignore it.
             out = self.pretrained.generate(tokens, mask, padding_counts=False, **self.decode)
             new = out[:, 1 if self.encodes else tokens.shape[1] :]
             written += [self.until_end(row) for row in new[:: len(out) // len(rows)][: len(some)]]
@@ -208,25 +208,26 @@ class TextModel:
     def stream(
         self, prompt: Sequence[int], callback: Callable[[StreamStep], bool | None], *, seed: int = 0
     ) -> None:
-        """Generate after one prompt's tokens, and call `callback` with each new one.
+        """Generate after one prompt's tokens, and call `callback` with each new token.
 
         Args:
+            prompt: the tokens of the prompt.
             callback: see `Pretrained.stream`.
             seed: added to the seed of `decode`, for another text after the same prompt.
 
         Raises:
-            ValueError: as `generate_tokens`, or beams.
+            ValueError: `decode` asks for beams; see also `generate_tokens`.
         """
         tokens, mask = self.lay_out([prompt])
         settings = {**self.decode, "seed": self.decode.get("seed", 0) + seed}
         self.pretrained.stream(tokens, mask, callback=callback, padding_counts=False, **settings)
 
     def is_end(self, token: int) -> bool:
-        """Whether a token ends a text."""
+        """Return whether a token ends a text."""
         return token in self.ends
 
     def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Pad prompts to [B, S] on the left, for an encoder on the right; also return the mask.
+        """Pad prompts to [B, L] on the left, for an encoder on the right; also return the mask.
 
         Raises:
             ValueError: `decode.max_new_tokens` leaves no room for a prompt.
@@ -259,7 +260,7 @@ class TextModel:
         return [row[max(0, len(row) - room) :] for row in prompts]
 
     def until_end(self, tokens: Iterable[int]) -> list[int]:
-        """The tokens before the first end token."""
+        """Return the tokens before the first end token."""
         return list(itertools.takewhile(lambda token: not self.is_end(token), map(int, tokens)))
 
     def text(self, tokens: Sequence[int], *, prompt: Sequence[int] = ()) -> str:
@@ -271,11 +272,11 @@ class TextModel:
         return continued(self.vocabulary.decode, tokens, prompt=before)
 
     def piece(self, token: int) -> str:
-        """A token's piece in the vocabulary, with its sign for a blank, as "\u0120the"."""
+        """Return a token's piece in the vocabulary, with its marker for a space, as "\u0120the"."""
         return self.vocabulary.piece(token)
 
     def shown(self, token: int) -> str:
-        """A token's text in quotes for display; a token without readable text in <brackets>."""
+        """Return a token's text in quotes for display, or its piece in <brackets> if unreadable."""
         if self.is_end(token):
             return "<end>"
         text = self.vocabulary.decode([token])
@@ -291,7 +292,7 @@ class TextModel:
 
 
 def build(pretrained: Pretrained, part: Part) -> TextModel:
-    """Build the text model of a task of a run, whose `data` sets vocabulary and rows.
+    """Build the text model of a task, whose `data` settings define the vocabulary and the rows.
 
     Raises:
         ValueError: the network does not generate text, the vocabulary does not exist or is larger
@@ -325,7 +326,7 @@ def build(pretrained: Pretrained, part: Part) -> TextModel:
 def _of_folder(
     prompt_format: PromptFormat, pretrained: Pretrained, vocabulary: Vocabulary
 ) -> PromptFormat:
-    """The format of an encoder-decoder in another library's folder, with the folder's tokens."""
+    """Return the format with the special tokens of a Hugging Face encoder-decoder's folder."""
     if not prompt_format.inputs:
         return prompt_format
     around = (vocabulary.prefix_ids, vocabulary.suffix_ids) if prompt_format.ends[0] else ((), ())
@@ -338,10 +339,10 @@ def _of_folder(
 
 
 def _check_positions(model: TextModel) -> None:
-    """Check that the network has positions for the rows of its prompts and texts.
+    """Check that the network has enough positions for prompts and generated texts.
 
     Raises:
-        ValueError: a row has more tokens than positions.
+        ValueError: a row has more tokens than the network has positions.
     """
     longest, sizes = longest_rows(model.pretrained.module), model.prompt_format
     rows = {"decoder": sizes.length, "encoder": sizes.inputs or sizes.length}
@@ -355,7 +356,7 @@ def _check_positions(model: TextModel) -> None:
 
 
 def _of_texts(converter: Converter) -> Converter:
-    """The converter of prompts with one response each, for one of comparisons."""
+    """Return the converter of single texts that corresponds to a converter of comparisons."""
     if isinstance(converter, EncoderDecoderComparisons):
         return EncoderDecoder(start=converter.start)
     return (

@@ -1,4 +1,4 @@
-"""Predictions of networks that read words by their characters: a class of a text, tags of words."""
+"""Predictions of networks that read words as characters: classes of texts, tags of words."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ class _OfWords(EncoderPrediction):
     """A prediction from rows <S> words </S>.
 
     Raises:
-        ValueError: a vocabulary of pieces.
+        ValueError: the vocabulary has pieces rather than words.
     """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "writer", WordRowWriter(self.vocabulary, length=self.length))
 
     def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
-        """Pad rows into the fields of a batch: also the characters, [B, L, 50]."""
+        """Pad rows into the fields of a batch, which include the characters [B, L, 50]."""
         batch = super().collate(rows, batch_size=batch_size)
         characters = np.zeros([batch_size, self.length, LONGEST], np.int32)
         row: WordRow
@@ -35,7 +35,7 @@ class _OfWords(EncoderPrediction):
 
 @dataclasses.dataclass(frozen=True)
 class TextClass(_OfWords, Classes):
-    """The class of `text_a`, or of the pair with `text_b`, and the `probabilities` of all."""
+    """The class of `text_a`, or of the pair with `text_b`, and all `probabilities`."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Look at what a model computes for a text: the numbers of a page, and the server that shows it."""
+"""Inspection of a model's computations for a text: the numbers, and the server of the page."""

@@ -1,4 +1,4 @@
-"""A model with its vocabulary: what it predicts for a text, as plain values for the page."""
+"""A model with its vocabulary, whose predictions for a text become JSON values for the page."""
 
 import dataclasses
 import pathlib
@@ -19,19 +19,19 @@ from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.vocabularies import Vocabulary
 
 MOST_CHARACTERS = 10_000
-TOP = 10  # likeliest tokens of a place
-NEW_TOKENS = 48  # that an encoder-decoder generates
+TOP = 10  # most likely tokens per position
+NEW_TOKENS = 48  # maximum tokens that an encoder-decoder generates
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspected:
-    """A model to look at.
+    """A model to inspect.
 
     Attributes:
-        name: shown above what it predicts.
+        name: shown above its predictions.
         kind: `next_tokens` of a decoder, `generated` of an encoder-decoder, `masks` of an encoder
-            with a masked language model, `replaced` of one that detects replaced tokens, or
-            `states` of another encoder, which has attention alone.
+            with a masked-language-model head, `replaced` of an encoder that detects replaced
+            tokens, or `states` of any other encoder, whose attention only is shown.
         text: tokenizes and generates; None for an encoder.
     """
 
@@ -43,7 +43,7 @@ class Inspected:
     text: TextModel | None
 
     def about(self) -> dict[str, Any]:
-        """What the page needs to know of the model before a text."""
+        """Return the properties of the model that the page needs before a text is entered."""
         mask = None if self.kind != "masks" else self.vocabulary.required_id("mask_id")
         return {
             "name": self.name,
@@ -56,7 +56,7 @@ class Inspected:
         }
 
     def read(self, text: str) -> list[int]:
-        """The tokens of a text, with those that the model was trained to see around it.
+        """Tokenize a text, with the special tokens that the model was trained to see around it.
 
         Raises:
             ValueError: the text is too long.
@@ -71,18 +71,18 @@ class Inspected:
         return [*([] if start is None else [start]), *self.text.tokens(text, end=False)]
 
     def look(self, tokens: Sequence[int], targets: Sequence[int] | None = None) -> dict[str, Any]:
-        """What the model predicts.
+        """Return the model's predictions.
 
         Args:
-            tokens: of the text; see `read`.
-            targets: the decoder's input of an encoder-decoder, its start token first; None for what
-                it generates greedily.
+            tokens: the tokens of the text; see `read`.
+            targets: the input of an encoder-decoder's decoder, with the start token; None to
+                generate it greedily.
 
         Returns:
-            `tokens`, and of an encoder-decoder `targets`, each with its `id` and `text`. Predicted
-            ones have `probability`, `bits` (the surprisal, -log2 p) and the likeliest tokens in
-            their place, `top`; those of replaced tokens have `replaced`, a probability. `next` are
-            the likeliest tokens after the last.
+            `tokens`, and for an encoder-decoder `targets`, each with `id` and `text`. Predicted
+            tokens have `probability`, `bits` (the surprisal, -log2 p) and `top`, the most likely
+            tokens at their position; with kind `replaced` each token has the probability
+            `replaced`. `next` lists the most likely tokens after the last.
         """
         self._check(tokens)
         if self.kind == "generated" and targets is None:
@@ -116,10 +116,12 @@ class Inspected:
         layer: int,
         head: int,
     ) -> dict[str, Any]:
-        """The attention weights of one head, a row for each query, and what there is to choose.
+        """Return the attention weights of one head, a row for each query, and the possible choices.
 
         Args:
+            tokens, targets: see `look`.
             side: `encoder`, `decoder` or `cross`; "" for the first that the model has.
+            layer, head: indices.
 
         Raises:
             ValueError: the model has no such weights.
@@ -143,10 +145,10 @@ class Inspected:
         }
 
     def lens(self, tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, Any]:
-        """The likeliest token of each layer at each place, by the output layer.
+        """Return each layer's most likely token at each position (logit lens).
 
         Raises:
-            ValueError: the output layer cannot read the other layers.
+            ValueError: the output layer cannot read the states of the layers.
         """
         if not self.about()["lens"]:
             raise ValueError(f"the layers of this {self.pretrained.system} have no logit lens")
@@ -162,11 +164,12 @@ class Inspected:
     def experts(
         self, tokens: Sequence[int], targets: Sequence[int] | None, *, side: str, layer: int
     ) -> dict[str, Any]:
-        """The experts that compute each token in one sparse layer; none of a dropped token.
+        """Return the experts that compute each token in a sparse layer, [] for a dropped token.
 
         Args:
+            tokens, targets: see `look`.
             side: `encoder` or `decoder`; "" for the first that has sparse layers.
-            layer: among the sparse layers of the side.
+            layer: index among the sparse layers of the side.
 
         Raises:
             ValueError: the model has no such layer.
@@ -188,7 +191,7 @@ class Inspected:
         }
 
     def _choose_side(self, side: str, found: Mapping[str, Any], what: str) -> str:
-        """The side that is asked for, "" for the first; raises ValueError if there is none."""
+        """Return the requested side, or the first for ""; raise ValueError if it does not exist."""
         side = side or next(iter(found), "")
         if side not in found:
             raise ValueError(f"this {self.pretrained.system} has no {what} {side!r}")
@@ -207,7 +210,7 @@ class Inspected:
         return {"encoder": (tokens, tokens), "decoder": (last, last), "cross": (last, tokens)}
 
     def _add_next(self, found: dict[str, Any], shown: list[dict[str, Any]], logits: Any) -> None:
-        """Add to each token what the one before it predicts, and what the last one predicts."""
+        """Add to each token the prediction at the token before it, and `next` after the last."""
         for place, one in enumerate(shown[1:]):
             probabilities = _softmax(logits[place])
             one["probability"] = float(probabilities[one["id"]])
@@ -216,14 +219,14 @@ class Inspected:
         found["next"] = self._top(_softmax(logits[-1]))
 
     def _generated(self, tokens: Sequence[int]) -> list[int]:
-        """The decoder's start token, and what the model generates greedily."""
+        """Return the decoder's start token and the greedily generated tokens."""
         assert self.text is not None
         start = self.text.decode["decoder_start_token_id"]
         room = self.states.most - 1
         return [start, *self.text.generate_tokens([tokens])[0][:room]]
 
     def _filled(self, tokens: Sequence[int], target: Sequence[int]) -> list[dict[str, Any]]:
-        """The text with the spans that a target gives in place of the sentinels (T5)."""
+        """Return the text with its sentinels replaced by the spans of the target (T5)."""
         spans: dict[int, list[int]] = {}
         current: list[int] | None = None
         for token in target:
@@ -251,7 +254,7 @@ class Inspected:
         return [self._one(token) for token in tokens]
 
     def _one(self, token: int) -> dict[str, Any]:
-        # A model may have more rows than its vocabulary has pieces.
+        # A model's embedding table may have more rows than its vocabulary has pieces.
         known = token < self.vocabulary.vocab_size
         return {"id": token, "text": (known and self.vocabulary.piece(token)) or f"<{token}>"}
 
@@ -262,16 +265,17 @@ class Inspected:
 
 
 def load(folder: str) -> Inspected:
-    """The model in a run, a checkpoint or a Hugging Face folder, with its vocabulary.
+    """Load the model in a run, a checkpoint or a Hugging Face folder, with its vocabulary.
 
     Raises:
-        ValueError: there is no model, no vocabulary, or a model that does not read tokens.
+        ValueError: there is no model or no vocabulary, the model does not read tokens, or it has
+            several heads.
     """
     data = DataSettings(converter="", lengths={"inputs": 0, "targets": 0}, batch_size=1)
     decode = {"max_new_tokens": NEW_TOKENS}
     run = Run(RunSettings(system="", initialize=folder, data=data, decode=decode))
     path = pathlib.Path(folder).expanduser()
-    assert run.source is not None  # there is a model, before a missing tokenizer is an error
+    assert run.source is not None  # raises without a model, before the tokenizer is read
     try:
         [part] = completion.complete(run).parts
         vocabulary = part.text.vocabulary
@@ -289,7 +293,7 @@ def load(folder: str) -> Inspected:
 
 
 def _kind(pretrained: Pretrained, states: NetworkStates) -> str:
-    """What there is to show, by the network's sides and the shape of its outputs."""
+    """Return the kind of view, from the network's sides and the shape of its outputs."""
     module = pretrained.module
     if module.generates:
         return "next_tokens" if module.sides == ("decoder",) else "generated"
@@ -302,6 +306,6 @@ def _kind(pretrained: Pretrained, states: NetworkStates) -> str:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """The probabilities of one place, in float64."""
+    """Return the probabilities at one position, in float64."""
     grown = np.exp(np.float64(logits) - logits.max())
     return grown / grown.sum()

@@ -1,4 +1,4 @@
-"""All that a network computes for one text: outputs, attention, and each layer's own prediction."""
+"""The states of a network for a text: outputs, attention, hidden states, experts, logit lens."""
 
 import collections
 import dataclasses
@@ -20,22 +20,22 @@ from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.pretrained import Pretrained
 
-# Rows are padded to one of these lengths, so that few shapes compile.
+# Rows are padded to one of these lengths, so that few shapes are compiled.
 LENGTHS = (32, 128, 512)
-_KEPT = 4  # texts whose states stay in memory: a click on another head computes nothing
+_KEPT = 4  # texts whose states stay in memory, so that choosing another head is fast
 
 
 @dataclasses.dataclass(frozen=True)
 class States:
-    """The states of one text, whose padding is cut off.
+    """The states of one text, without padding.
 
     Attributes:
-        logits: the network's `logits`, [T, V] or [T]; None where its head has none for each token.
-        attention: the weights by their kind (`encoder`, `decoder`, `cross`): [N, H, T, S].
-        hidden: the input of the first layer and the output of all, [N + 1, T, D], of the side that
-            the output layer reads; None where the layers carry something else.
-        experts: which of E experts compute each token in each of M sparse layers, by side: [M, T,
-            E]; empty where no tokens are routed.
+        logits: the network's `logits`, [T, V] or [T]; None if its head has no logits per token.
+        attention: {`encoder`, `decoder` or `cross`: attention weights [N, H, T, S]}.
+        hidden: the input of the first layer and the output of each layer, [N + 1, T, D], on the
+            side that the output layer reads; None if the layers carry something else.
+        experts: {side: which of E experts compute each token in each of M sparse layers [M, T, E]};
+            {} if no tokens are routed.
     """
 
     logits: Float[np.ndarray, "T ..."] | None
@@ -48,24 +48,24 @@ class NetworkStates:
     """Computes the states of texts with one network.
 
     Attributes:
-        most: the largest number of tokens of a side.
-        routes: tokens are routed to experts.
-        pads: rows are padded to `LENGTHS`; not where tokens are routed, since padding would take
-            slots of experts.
+        most: maximum tokens per side.
+        routes: whether tokens are routed to experts.
+        pads: whether rows are padded to `LENGTHS`; False if tokens are routed, since padding would
+            take up the experts' capacity.
     """
 
     def __init__(self, pretrained: Pretrained):
         self.pretrained = pretrained
         self.most = min(LENGTHS[-1], pretrained.config.get("positions") or LENGTHS[-1])
         self._kept: collections.OrderedDict[Any, States] = collections.OrderedDict()
-        self.pads = False  # to look whether it may
+        self.pads = False  # until `routes` is known
         self.routes = self._routes()
         self.pads = not self.routes
         self._collect = self._collectable()
 
     @functools.cached_property
     def has_lens(self) -> bool:
-        """Whether the output layer can read the layers: of the last one it gives the logits."""
+        """Whether the output layer can read the layers: the last must give the logits."""
         kinds = (Decoder, EncoderDecoder, Encoder)
         if "hidden_states" not in self._collect or not isinstance(self.pretrained.module, kinds):
             return False
@@ -76,7 +76,7 @@ class NetworkStates:
         return bool(np.allclose(self.lens(states.hidden, top=1)[0][-1, :, 0], likeliest, rtol=1e-3))
 
     def of(self, tokens: Sequence[int], targets: Sequence[int] | None = None) -> States:
-        """The states of a text, and of an encoder-decoder's target.
+        """Return the states of a text, and of an encoder-decoder's target.
 
         Raises:
             ValueError: a side has no token, or more than `most`.
@@ -90,13 +90,13 @@ class NetworkStates:
         return self._kept[key]
 
     def lens(self, hidden: Float[np.ndarray, "N+1 T D"], *, top: int) -> tuple[Any, Any]:
-        """The likeliest tokens where the output layer reads each layer's states (logit lens).
+        """Return the most likely tokens when the output layer reads each layer's states.
 
-        nostalgebraist 2020, "interpreting GPT: the logit lens". The last layer gives the model's
-        own prediction.
+        This is the logit lens (nostalgebraist 2020, "interpreting GPT: the logit lens"). The last
+        layer gives the model's actual prediction.
 
         Returns:
-            Probabilities and token ids, each [N + 1, T, top], the likeliest first.
+            Probabilities and token ids, each [N + 1, T, top], the most likely first.
         """
         length = self._padded(hidden.shape[1])
         padded = np.pad(hidden, [(0, 0), (0, length - hidden.shape[1]), (0, 0)])
@@ -155,18 +155,18 @@ class NetworkStates:
         return min(self.most, next(length for length in LENGTHS if size <= length))
 
     def _example(self) -> tuple[list[int], list[int] | None]:
-        """Tokens of each side that the network reads."""
+        """Return example tokens for each side of the network."""
         return [1, 2, 3], [1, 2, 3] if len(self.pretrained.module.sides) == 2 else None
 
     def _routes(self) -> bool:
-        """Whether tokens are routed to experts."""
+        """Return whether tokens are routed to experts."""
         run = functools.partial(self.pretrained.module.apply, mutable=["assignment"])
         batch = self._batch(*self._example())
         _, written = jax.eval_shape(run, {"params": self.pretrained.params}, batch)
         return bool(jax.tree.leaves(written))
 
     def _collectable(self) -> tuple[str, ...]:
-        """What the network returns of its layers: some have no scores, or other carries."""
+        """Return the kinds of states that the network can collect, of its layers and scores."""
         module, params = self.pretrained.module, self.pretrained.params
         batch = self._batch(*self._example())
         found = []
@@ -204,14 +204,14 @@ class NetworkStates:
                 logits = self.pretrained.module.apply({"params": params}, states, method=_output)
                 return jax.lax.top_k(jax.nn.softmax(logits[0]), top)
 
-            # One layer after the other: the logits of all would not fit.
+            # One layer after the other, since the logits of all would not fit into memory.
             return jax.lax.map(of_layer, hidden[:, None])
 
         return jax.jit(lens, static_argnames="top")
 
 
 def _output(module: nn.Module, states: Float[Array, "1 T D"]) -> Float[Array, "1 T V"]:
-    """The logits of the output layer for the states of any layer."""
+    """Return the logits of the output layer for the states of any layer."""
     if not isinstance(module, Encoder):
         states = _finished(module.decoder, states)
         return module.lm_head.product(states, module.token_embedder.embedding).logits()
@@ -221,11 +221,11 @@ def _output(module: nn.Module, states: Float[Array, "1 T D"]) -> Float[Array, "1
 
 
 def _finished(tower: Tower, states: Array) -> Array:
-    """What the tower makes of the last layer's output."""
+    """Apply what follows the last layer of the tower: its exit and final norm."""
     states = states if tower.make_exit is None else tower.exit(states)
     return states if tower.make_norm is None else tower.final_norm(states)
 
 
 def _weights(scores: Float[Array, "N 1 H T S"]) -> Float[np.ndarray, "N H T S"]:
-    """The softmax of the scores of one row."""
+    """Return the softmax of the scores of one row."""
     return np.asarray(jax.nn.softmax(scores[:, 0], axis=-1), np.float32)

@@ -1,4 +1,4 @@
-"""The server of the page: on 127.0.0.1, for requests of its own page alone."""
+"""The server of the page: on 127.0.0.1, answering only requests of its page."""
 
 import contextlib
 import functools
@@ -15,8 +15,8 @@ from t5x_like.inspection.inspected import Inspected
 from t5x_like.names import choose
 
 ADDRESS = "127.0.0.1"
-_MOST_BYTES = 200_000  # of a request
-_SECONDS = 10.0  # for the whole body of a request, and for each wait
+_MOST_BYTES = 200_000  # maximum size of a request
+_SECONDS = 10.0  # limit for the body of a request, and for each read
 _FILES = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -32,10 +32,10 @@ _HEADERS = {
 
 
 class RefusedError(Exception):
-    """A request that is not answered.
+    """A request is refused.
 
     Attributes:
-        status: of HTTP.
+        status: the HTTP status.
     """
 
     def __init__(self, status: int, reason: str):
@@ -44,7 +44,7 @@ class RefusedError(Exception):
 
 
 def make_server(models: Sequence[Inspected], *, port: int) -> ThreadingHTTPServer:
-    """A server of the page for these models; 0 is any free port.
+    """Make a server of the page for these models; port 0 stands for any free port.
 
     Raises:
         ValueError: the port is in use or not allowed.
@@ -57,13 +57,15 @@ def make_server(models: Sequence[Inspected], *, port: int) -> ThreadingHTTPServe
 
 
 def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> Any:
-    """The answer to a question of the page, as plain values.
+    """Answer a request of the page with JSON values.
 
     Args:
-        asked: `model`, a place in `models`, and `text` or `tokens`, and what the view needs.
+        models: the models of the page.
+        path: the path of the request.
+        asked: `model`, an index in `models`, `text` or `tokens`, and the arguments of the view.
 
     Raises:
-        ValueError: the question is not one of the page's.
+        ValueError: the request is invalid.
     """
     if path == "/api/about":
         return [model.about() for model in models]
@@ -95,10 +97,10 @@ def _of(asked: Mapping[str, Any], name: str, kind: type) -> Any:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection; a client that leaves prints nothing."""
+    """Serves each connection in a thread; a client that disconnects prints no traceback."""
 
     def handle_error(self, *connection: Any) -> None:
-        """Print an error that is not the connection's."""
+        """Print an error unless the connection caused it."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(*connection)
 
@@ -106,7 +108,7 @@ class _Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """Answers the page's requests, one at a time."""
 
-    timeout = _SECONDS  # of a connection that sends nothing
+    timeout = _SECONDS  # for a connection that sends nothing
 
     def __init__(self, models: Sequence[Inspected], lock: threading.Lock, *given: Any):
         self.models, self.lock, self.port = models, lock, given[-1].server_port
@@ -117,11 +119,11 @@ class Handler(BaseHTTPRequestHandler):
         self._respond(self._file)
 
     def do_POST(self) -> None:
-        """Send the answer to a question in JSON."""
+        """Send the answer to a request as JSON."""
         self._respond(self._answered)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the library's name)
-        """Print nothing: texts that are looked at stay on the page."""
+        """Print nothing, so that texts stay on the page."""
 
     def _file(self) -> tuple[str, bytes]:
         if self.path not in _FILES:
@@ -169,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
             status, kind = error.status, "application/json"
             content = json.dumps({"error": str(error)}).encode()
             self.close_connection = True
-        except OSError:  # the client has left
+        except OSError:  # the client has disconnected
             self.close_connection = True
             return
         with contextlib.suppress(OSError):  # likewise
@@ -185,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _check_origin(self) -> None:
-        """Refuse the pages of others, which a browser lets ask under names of their own."""
+        """Refuse the requests of other sites' pages, which a browser would let through."""
         port = self.port
         own = [f"{name}:{port}" for name in (ADDRESS, "localhost")]
         if self.headers.get("Host") not in own:

@@ -1,1 +1,1 @@
-"""Plan a run before it starts: memory, FLOPs and time, by arithmetic and by compiling the step."""
+"""Planning of a run: memory, FLOPs and time, by arithmetic and by compiling the step."""

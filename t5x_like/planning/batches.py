@@ -1,4 +1,4 @@
-"""The shapes of a config's batches, from its converter, without data or a vocabulary."""
+"""Shapes of a config's batches, from its converter, without data or a vocabulary."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ class PlannedStep:
     """A step of a run.
 
     Attributes:
-        phase: the name of its phase; "" in a run of only one.
+        phase: the name of its phase; "" in a run without phases.
         part: the task in this phase.
     """
 
@@ -34,23 +34,24 @@ class PlannedStep:
 
     @property
     def batch(self) -> Batch:
-        """The global batch."""
+        """The shapes of the global batch."""
         return batch(self.part.data)
 
 
 def steps(run: Run) -> list[PlannedStep]:
-    """The steps of all phases and tasks of a run."""
+    """Return the steps of all phases and tasks of a run."""
     return [PlannedStep(phase.name, part) for phase in run.phases for part in phase.parts]
 
 
 def largest(run: Run, *, task: str = "") -> PlannedStep:
-    """The step of a run whose batch has the most tokens: what must fit into memory.
+    """Return the step of a run whose batch has the most tokens, which needs the most memory.
 
     Args:
-        task: consider the steps of this task only.
+        run: the run.
+        task: consider only the steps of this task.
 
     Raises:
-        ValueError: as `batch`; or the run has no such task.
+        ValueError: the run has no such task; see also `batch`.
     """
     found = steps(run)
     if task:
@@ -61,16 +62,16 @@ def largest(run: Run, *, task: str = "") -> PlannedStep:
 
 
 def tokens(fields: Batch) -> int:
-    """The tokens that a step reads, on all sides: as the log of a run counts them."""
+    """Count the tokens that a step reads, on all sides, as in the log of a run."""
     return sum(x.size for name, x in fields.items() if name.endswith("input_tokens"))
 
 
 def batch(data: DataSettings) -> Batch:
-    """The global batch of these settings.
+    """Return the shapes of the global batch of these settings.
 
     Raises:
-        ValueError: a converter or an objective that does not exist or do not suit each other, or a
-            length that is not set.
+        ValueError: the converter or objective does not exist, they do not suit each other, or a
+            length is not set.
     """
     examples = examples_of(data.objective, data.objective_settings)
     row = converters.empty_row(
@@ -86,6 +87,6 @@ def batch(data: DataSettings) -> Batch:
 
 
 def _converter(data: DataSettings) -> Converter:
-    """The converter of the settings of data, as far as it decides shapes."""
+    """Build the converter of the data settings, without a vocabulary, for shapes."""
     examples = examples_of(data.objective, data.objective_settings)
     return make_converter(data, examples, vocabulary=None)

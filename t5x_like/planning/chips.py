@@ -12,7 +12,7 @@ from jax.experimental import topologies
 
 from t5x_like.names import choose
 
-EXTRA = "plan"  # of setup.py, which brings libtpu
+EXTRA = "plan"  # the extra of setup.py that installs libtpu
 _GIB = 2**30
 _MOST_SIMULATED = 4096
 _FORM = "v4:12x16x16, v5e:4x4 or cpu:8"
@@ -29,11 +29,11 @@ class Chip:
         memory_bandwidth: bytes/s of a chip.
         link_bandwidth: bytes/s of one link to a neighbour, each way.
         dimensions: number of dimensions of the torus.
-        full: a dimension of a slice is a ring where its length is a multiple of this.
+        full: a dimension of a slice is a ring if its length is a multiple of this.
         devices: JAX devices on a chip.
         tpu_config: libtpu's name for the way that the cores are used.
-        int8: peak of int8 products over that of bfloat16 products.
-        kind: what JAX calls a device of it (`device_kind`).
+        int8: ratio of the int8 to the bfloat16 peak.
+        kind: JAX's name for a device (`device_kind`).
     """
 
     memory: float
@@ -47,13 +47,12 @@ class Chip:
     kind: str = ""
 
 
-# Memory: what libtpu 0.0.42 reports as available where a program is too large (a test checks it);
-# it reserves some of the 32 GiB of a v3 or v4 chip, 16 of v5e, 95 GB of v5p and 32 of v6e.
-# Bandwidth of memory, and peaks in int8: cloud.google.com/tpu/docs/v3, v4, v5e, v5p, v6e, "System
-# architecture".
-# Links, and where they close to rings: Austin et al. 2025, "How to Scale Your Model", part 2
-# (jax-ml.github.io/scaling-book/tpus), the tables of key takeaways: v4 and v5p join the ends of
-# whole cubes of 4 by optical switches, the others those of a whole pod's side.
+# Memory is what libtpu 0.0.42 reports as available for a program that is too large (a test checks
+# it); it reserves some of the 32 GiB of a v3 or v4 chip, 16 of v5e, 95 GB of v5p and 32 of v6e.
+# Memory bandwidths and int8 peaks: cloud.google.com/tpu/docs/v3, v4, v5e, v5p, v6e, "System
+# architecture". Links, and when they close to rings: Austin et al. 2025, "How to Scale Your Model",
+# part 2 (jax-ml.github.io/scaling-book/tpus), the tables of key takeaways: v4 and v5p join the ends
+# of whole cubes of 4 by optical switches, the other chips only the ends of a whole pod's side.
 _CORES_TOGETHER = "megacore"
 CHIPS = {
     "v3": Chip(15.48 * _GIB, 0.9e12, 1.0e11, 2, 32, kind="TPU v3", devices=2),
@@ -84,7 +83,7 @@ class Topology:
     Attributes:
         name: the name as given, `v4:12x16x16`.
         chip: the generation of chips; None for simulated CPU devices.
-        shape: the sides of the slice in chips; the number of simulated devices.
+        shape: the sides of the slice in chips, or the number of simulated devices.
     """
 
     name: str
@@ -96,7 +95,7 @@ class Topology:
         """The links of a chip along each dimension: 2 on a ring, 1 at the end of a line."""
         if self.chip is None:
             return ()
-        # Optical switches join whole cubes only; elsewhere each side counts by itself.
+        # Optical switches only join whole cubes; on other chips each side counts separately.
         cubes = self.chip.dimensions == 3
         rings = [size % self.chip.full == 0 for size in self.shape]
         return tuple(
@@ -110,7 +109,7 @@ class Topology:
         return math.prod(self.shape) * (1 if self.chip is None else self.chip.devices)
 
     def devices(self) -> list[jax.Device]:
-        """The devices: descriptions for a TPU, simulated devices for `cpu:8`.
+        """Return the devices: descriptions for a TPU, simulated devices for `cpu:8`.
 
         Raises:
             NoCompilerError: the topology is a TPU's, and libtpu is not installed.
@@ -123,7 +122,7 @@ class Topology:
                 f"--topology={self.name} needs libtpu, the TPU's compiler, which runs on any "
                 f"machine with Linux on x86-64: pip install -e '.[{EXTRA}]'"
             )
-        # Here it only compiles: another process may have the chips, if there are any.
+        # libtpu only compiles here, so another process may hold the chips.
         os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
         try:
             return topologies.get_topology_desc(
@@ -137,7 +136,8 @@ def topology(name: str) -> Topology:
     """Parse a topology: `v4:12x16x16`, a generation and the sides of a slice; or `cpu:8`.
 
     Raises:
-        ValueError: another form, a generation that is not in CHIPS, or a wrong number of sides.
+        ValueError: the text has another form, a generation that is not in CHIPS, or a wrong number
+            of sides.
     """
     generation, _, sides = name.partition(":")
     chip = choose("--topology", generation, {"cpu": None, **CHIPS})
@@ -162,7 +162,7 @@ def _simulated(number: int) -> list[jax.Device]:
             f"--topology=cpu:{number}: each simulated device takes memory of this machine: at most "
             f"{_MOST_SIMULATED:,} allowed"
         )
-    # It must be set before a backend starts; nothing here has started one unless a caller has.
+    # This must be set before a backend starts; nothing here starts a backend earlier.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", number)
     devices = jax.devices("cpu")

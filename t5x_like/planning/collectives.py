@@ -38,12 +38,12 @@ class Collective:
     Attributes:
         kind: one of KINDS.
         axes: the mesh axes that a group of devices spans.
-        count: how many a step runs.
-        bytes: the least that each device sends in a step: with n devices in a group and shards of b
-            bytes, (n - 1) b for an all-gather, 2 (n - 1) / n times the whole array for an
+        count: number of executions in a step.
+        bytes: minimum bytes that each device sends in a step: with n devices in a group and shards
+            of b bytes, (n - 1) b for an all-gather, 2 (n - 1) / n times the whole array for an
             all-reduce, half of that for a reduce-scatter.
-        largest: bytes of the largest array that one of them reads or writes.
-        dimensions: the dimensions of the torus that a group spans; empty where devices have no
+        largest: bytes of the largest array that a collective reads or writes.
+        dimensions: the dimensions of the torus that a group spans; () if devices have no
             coordinates.
     """
 
@@ -56,15 +56,16 @@ class Collective:
 
 
 def collect(program: Program, mesh: Mesh) -> list[Collective]:
-    """The collectives of a step, those with most bytes first."""
+    """Return the collectives of a step, sorted by bytes, largest first."""
     found: dict[tuple, list[tuple[int, int, int]]] = collections.defaultdict(list)
     seen: set[tuple] = set()
     for visit, instruction in program.instructions():
         kind = instruction.opcode.removesuffix("-start")
         if kind not in KINDS:
             continue
-        # A collective that is split over several fusions occurs in each of them. Outside of fusions
-        # each is one: those of a `shard_map` may all have the same channel.
+        # A collective that is split over several fusions occurs in each, with one channel. Outside
+        # of fusions each instruction is a collective: in a `shard_map` all may have the same
+        # channel.
         channel = None if visit.is_frame else _CHANNEL.search(instruction.attributes)
         place = (visit.frame, kind, channel[0] if channel else instruction.name)
         if place in seen:
@@ -73,7 +74,7 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
         groups = _groups(instruction, mesh.devices.size)
         if groups.shape[1] > 1:
             if kind == "all-reduce" and "all-reduce-scatter" in visit.name:
-                kind = "reduce-scatter"  # each device keeps its shard only: the TPU's form of it
+                kind = "reduce-scatter"  # the TPU's form, in which each device keeps only its shard
             key = (kind, *_spanned(groups, mesh))
             size = sum(array.bytes for array in program.operands(visit, instruction))
             found[key].append(_amounts(kind, size, groups.shape[1], visit))
@@ -92,7 +93,7 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
 
 
 def _amounts(kind: str, size: int, devices: int, visit: Visit) -> tuple[int, int, int]:
-    """The count, the bytes that a device sends each time, and the bytes of the whole array."""
+    """Return the count, the bytes that a device sends each time, and the whole array's bytes."""
     if kind == "all-gather":
         return visit.times, size * (devices - 1), size * devices
     share = {"all-reduce": 2 * (devices - 1) / devices}
@@ -101,9 +102,9 @@ def _amounts(kind: str, size: int, devices: int, visit: Visit) -> tuple[int, int
 
 
 def _groups(instruction: Instruction, devices: int) -> np.ndarray:
-    """The groups of devices that communicate: places in the mesh, [groups, members].
+    """Return the groups of devices that communicate: indices in the mesh, [groups, members].
 
-    The pairs of a permutation are groups of two.
+    The pairs of a permutation count as groups of two.
     """
     text = instruction.attributes
     if found := _MESH.search(text):
@@ -154,7 +155,7 @@ def _mesh_groups(
 
 
 def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The mesh axes, and the dimensions of the torus, that the groups span."""
+    """Return the mesh axes, and the dimensions of the torus, that the groups span."""
     places = np.stack(np.unravel_index(groups, mesh.devices.shape), axis=-1)
     names = tuple(mesh.axis_names[axis] for axis in _varying(places))
     flat: list[Any] = list(mesh.devices.flat)
@@ -164,5 +165,5 @@ def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int
 
 
 def _varying(places: np.ndarray) -> tuple[int, ...]:
-    """The coordinates in which members of a group differ; `places` is [groups, members, coords]."""
+    """Return the coordinates in which members of a group differ; [groups, members, coordinates]."""
     return tuple(int(n) for n in np.flatnonzero((places != places[:, :1]).any(axis=(0, 1))))

@@ -1,4 +1,4 @@
-"""Compile the programs of a training step for devices that need not be attached; analyse them."""
+"""Compile the programs of a training step for devices that need not exist, and analyse them."""
 
 import dataclasses
 import itertools
@@ -34,10 +34,10 @@ class Compiled:
     Attributes:
         text: the optimized HLO.
         flops: FLOPs of the matrix products.
-        int8_flops: those of products of int8 operands.
+        int8_flops: FLOPs of the products of int8 operands.
         memory_bytes: bytes read from and written to memory.
         memory: bytes by kind of buffer, see `_memory`.
-        collectives: the collectives, those with most bytes first.
+        collectives: the collectives, sorted by bytes, largest first.
         unknown_loops: the number of loops of unknown length, which count as if they ran once.
         early_loops: the number of loops that can end early, which count in full.
         seconds: time of tracing and compiling.
@@ -55,7 +55,7 @@ class Compiled:
 
 
 def on_mesh(fields: Batch, mesh: Mesh) -> Batch:
-    """The shapes of a batch with its sharding."""
+    """Return the shapes of a batch with its sharding."""
     sharding = partitioning.batch_sharding(mesh)
     return {
         name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
@@ -102,15 +102,19 @@ def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
 def _memory(
     model: Experiment, stats: Any, program: Program, *, state: TrainState
 ) -> dict[str, int]:
-    """Bytes of one device by kind of buffer.
+    """Return the bytes per device by kind of buffer.
 
     `arguments` are parameters, optimizer state and batch; `temporaries` are all buffers within the
-    program, `activations` those among them that are kept for the backward pass, and `cache` those
-    that loops which can end early change from trip to trip, as in generation; `peak` is the sum of
-    all that is alive at once, the program and the outputs that reuse no argument included.
+    program; `activations` are the temporaries kept for the backward pass, and `cache` those that
+    loops that can end early change from trip to trip, as in generation; `peak` is the sum of
+    everything alive at once, including the program and the outputs that do not reuse an argument.
 
     Args:
-        state: the argument of the program. The optimizer state is alive where it has none, too.
+        model: the model.
+        stats: the compiler's memory analysis.
+        program: the parsed program.
+        state: the state argument of the program. If it lacks the optimizer state, that stays in
+            memory nevertheless, and is added.
     """
     shardings = model.shardings
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
@@ -131,9 +135,9 @@ def _memory(
 
 
 def _activations(model: Experiment, program: Program) -> int:
-    """Bytes that the loops over layers stack in the forward pass for the backward pass.
+    """Return the bytes that loops over layers stack in the forward pass for the backward pass.
 
-    They are the stacked values of such a loop whose shape is not a parameter's.
+    They are the stacked values of such loops whose shape is not a parameter's.
     """
     shardings = model.shardings
     known = {
@@ -154,11 +158,11 @@ def _activations(model: Experiment, program: Program) -> int:
 
 
 def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> dict[str, float]:
-    """Lower bounds of the time of a step in seconds, by resource.
+    """Return lower bounds on the time of a step in seconds, by resource.
 
-    `compute`: the matrix products at the bfloat16 or int8 peak; `memory`: the bytes at the
-    bandwidth of the memory; `interconnect`: the collectives, which use the links along the
-    dimensions that their groups span. Empty for devices without published peaks.
+    `compute`: the matrix products at the bfloat16 or int8 peak; `memory`: the bytes at the memory
+    bandwidth; `interconnect`: the collectives, on the links along the dimensions that their groups
+    span. {} for devices without published peaks.
     """
     peak = flops.peak_flops(device)
     chip = topology.chip
@@ -173,9 +177,9 @@ def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> d
 
 
 def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
-    """The least time of all collectives, if those along different dimensions overlap.
+    """Return the minimum time of all collectives, if different dimensions overlap.
 
-    For each set of dimensions, the collectives that stay within it can use its links only.
+    For each set of dimensions, the collectives that stay within it can use only its links.
     """
     chip = topology.chip
     assert chip is not None
@@ -191,7 +195,7 @@ def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
 
 
 def cleaned(text: str) -> str:
-    """Optimized HLO without references to the source: metadata, tables of files and lines."""
+    """Strip optimized HLO of references to the source: metadata, tables of files and lines."""
     lines, skipping = [], False
     for line in text.splitlines():
         skipping = bool(_TABLES.match(line)) or (skipping and bool(line))

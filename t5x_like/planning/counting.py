@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from t5x_like.planning.batches import Batch
 
-OWN_PARTS = ("teacher", "generator")  # networks beside the one that a run is for
+OWN_PARTS = ("teacher", "generator")  # auxiliary networks, counted as separate parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Parameter:
         path: the path in the parameter tree.
         shape: the global shape.
         axes: the logical name of each axis.
-        active: the share of it that one token uses: for experts, choices / experts.
+        active: the share of the array that one token uses: for experts, choices / experts.
     """
 
     path: tuple[str, ...]
@@ -36,7 +36,7 @@ class Parameter:
 
     @property
     def part(self) -> str:
-        """The part of the model that it belongs to."""
+        """The part of the model that the array belongs to."""
         if self.path[0] in OWN_PARTS:
             return self.path[0]
         if "experts" in self.axes:
@@ -58,19 +58,19 @@ class Parameter:
         return "embedding" if is_embedding else "other"
 
     def along(self, *names: str) -> int:
-        """The product of the sizes of the axes with these names."""
+        """Return the product of the sizes of the axes with these names."""
         return math.prod(
             size for size, name in zip(self.shape, self.axes, strict=True) if name in names
         )
 
 
 def parameters(shapes: PyTree, axes: PyTree, *, model: Mapping[str, Any]) -> list[Parameter]:
-    """The parameters of a model.
+    """List the parameters of a model.
 
     Args:
         shapes: tree of ShapeDtypeStructs.
         axes: tree of PartitionSpecs of the same structure.
-        model: the settings of the network, which set how many experts a token is routed to.
+        model: the settings of the network, which determine how many experts a token is routed to.
     """
     found = []
     leaves = jax.tree.leaves_with_path(shapes)
@@ -86,11 +86,11 @@ def parameters(shapes: PyTree, axes: PyTree, *, model: Mapping[str, Any]) -> lis
 
 
 def choices(model: Mapping[str, Any]) -> float:
-    """The number of experts that each token is routed to.
+    """Return the number of experts that each token is routed to.
 
-    By the setting `chosen` of the network with experts, which may be inside another, or else by the
-    name of its router. With expert choice it is an average: each expert takes `capacity_factor`
-    times an equal share.
+    It is the setting `chosen` of the network with experts, which may be nested, or otherwise
+    follows from the name of its router. With expert choice it is an average: each expert takes
+    `capacity_factor` times an equal share of the tokens.
     """
     model = _with_experts(model)
     if "chosen" in model:
@@ -100,7 +100,7 @@ def choices(model: Mapping[str, Any]) -> float:
 
 
 def _with_experts(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the network that has experts; empty where none has."""
+    """Return the settings of the network that has experts, or {}."""
     if "experts" in model:
         return model
     parts = (_with_experts(part) for part in model.values() if isinstance(part, Mapping))
@@ -108,7 +108,7 @@ def _with_experts(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:
-    """Part -> {"total": parameters, "active": those that one token uses}, largest first."""
+    """Return {part: {"total": parameters, "active": parameters per token}}, largest first."""
     parts: dict[str, dict[str, int]] = {}
     for one in found:
         sums = parts.setdefault(one.part, {"total": 0, "active": 0})
@@ -118,10 +118,10 @@ def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:
 
 
 def formula_flops(found: list[Parameter], batch: Batch) -> int:
-    """FLOPs of a training step: 6 for each active parameter and token, and attention.
+    """Return the FLOPs of a training step: 6 per active parameter and token, plus attention.
 
-    Kaplan et al. 2020, section 2.1: 6 N a token, where N leaves out embeddings that are looked up.
-    Chowdhery et al. 2022 (PaLM), appendix B: 12 times layers, heads, width and length a token for
+    Kaplan et al. 2020, section 2.1: 6 N per token, where N excludes embeddings that are looked up.
+    Chowdhery et al. 2022 (PaLM), appendix B: 12 x layers x heads x width x length per token for
     attention. Encoder and decoder count the tokens of their own sides; a tied output layer counts
     like an untied one.
     """
@@ -137,7 +137,7 @@ def formula_flops(found: list[Parameter], batch: Batch) -> int:
 
 
 def scores(found: list[Parameter], batch: Batch) -> float:
-    """The number of attention scores, over all heads and layers, for each token of the batch."""
+    """Return the attention scores per token of the batch, over all heads and layers."""
     rows, lengths = _lengths(batch)
     count = 0
     for one in found:
@@ -152,7 +152,7 @@ def _last(lengths: dict[str, int]) -> str:
 
 
 def _lengths(batch: Batch) -> tuple[int, dict[str, int]]:
-    """The rows of a batch, and the tokens a row of each side."""
+    """Return the rows of a batch, and the tokens per row of each side."""
     sides = {}
     rows = 0
     for side in ("encoder", "decoder"):
@@ -162,7 +162,7 @@ def _lengths(batch: Batch) -> tuple[int, dict[str, int]]:
 
 
 def _sides(one: Parameter, lengths: dict[str, int]) -> tuple[int, int]:
-    """The tokens a row that use a parameter, and the keys that each of them attends to."""
+    """Return the tokens per row that use a parameter, and the keys that each attends to."""
     last = lengths[_last(lengths)]
     first = lengths.get("encoder", last)
     if "cross_attention" in one.path:
@@ -173,7 +173,7 @@ def _sides(one: Parameter, lengths: dict[str, int]) -> tuple[int, int]:
 
 
 def _tied(found: list[Parameter]) -> int:
-    """The parameters of the embedding where it is the output layer as well."""
+    """Return the number of embedding parameters if the output layer is tied to them, or 0."""
     has_own = any(
         one.part == "head" and one.along("vocab") > 1 and len(one.shape) > 1 for one in found
     )
@@ -181,16 +181,16 @@ def _tied(found: list[Parameter]) -> int:
 
 
 def state_bytes(tree: PyTree) -> int:
-    """Bytes of a tree of arrays or shapes over all devices."""
+    """Return the bytes of a tree of arrays or shapes over all devices."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def shards(shapes: PyTree, shardings: PyTree) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """The shape and dtype of one device's shard of each array."""
+    """Yield the shape and dtype of one device's shard of each array."""
     for x, sharding in zip(jax.tree.leaves(shapes), jax.tree.leaves(shardings), strict=True):
         yield sharding.shard_shape(x.shape), x.dtype
 
 
 def device_bytes(shapes: PyTree, shardings: PyTree) -> int:
-    """Bytes of a tree on one device."""
+    """Return the bytes of a tree on one device."""
     return sum(math.prod(shape) * dtype.itemsize for shape, dtype in shards(shapes, shardings))

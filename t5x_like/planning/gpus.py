@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: memory, bandwidth, and the bounds that follow for a training step on one of them."""
+"""NVIDIA GPUs: memory, bandwidth, and the resulting bounds for training on one GPU."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ class Gpu:
     """The properties of one GPU. Its peak FLOP/s is in training/flops.py.
 
     Attributes:
-        kind: what JAX calls it (`device_kind`).
+        kind: JAX's name for it (`device_kind`).
         memory: bytes.
         memory_bandwidth: bytes/s.
     """
@@ -27,8 +27,8 @@ class Gpu:
         return peak
 
 
-# Memory and bandwidth: NVIDIA's datasheets of A100 (SXM4, 80 GB), H100 (SXM5; PCIe) and H200
-# (SXM).
+# Memory and bandwidth are from NVIDIA's datasheets of A100 (SXM4, 80 GB), H100 (SXM5; PCIe) and
+# H200 (SXM).
 GPUS = {
     "a100": Gpu("NVIDIA A100-SXM4-80GB", 80e9, 2.039e12),
     "h100_pcie": Gpu("NVIDIA H100 PCIe", 80e9, 2.0e12),
@@ -39,13 +39,14 @@ GPUS = {
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """What no training on one GPU exceeds, whatever its programs are.
+    """Bounds on training on one GPU, for any program.
 
     Attributes:
-        sequences: a second: model FLOPs at the peak.
+        sequences: maximum sequences per second, with model FLOPs at the peak.
         state: bytes of parameters, optimizer state and gradients.
-        left: bytes that remain for activations and everything else; below 0 it does not fit.
-        update_seconds: of a step, to read the state once and to write it without the gradients.
+        left: bytes that remain for activations and everything else; negative if it does not fit.
+        update_seconds: minimum seconds per step to read the state once and write it back without
+            the gradients.
     """
 
     sequences: float
@@ -55,12 +56,13 @@ class Bounds:
 
 
 def bounds(gpu: Gpu, *, work: int, parameters: int, optimizer: int) -> Bounds:
-    """The bounds of a training step on one GPU.
+    """Compute the bounds of a training step on one GPU.
 
     Args:
-        work: model FLOPs of a sequence.
-        parameters: bytes of the parameters, and of the gradients too.
-        optimizer: bytes of the optimizer's state.
+        gpu: the GPU.
+        work: model FLOPs per sequence.
+        parameters: bytes of the parameters, which equal those of the gradients.
+        optimizer: bytes of the optimizer state.
     """
     state = 2 * parameters + optimizer
     return Bounds(

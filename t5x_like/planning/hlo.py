@@ -8,7 +8,7 @@ import re
 _BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2}
 _BYTES |= {"u16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8, "c64": 8}
 _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
-# Memory spaces of a layout: 1, 3 and 4 are on the chip (VMEM, v4's CMEM, SMEM), 5 is the host's.
+# Memory spaces in a layout: 1, 3 and 4 are on-chip (VMEM, v4's CMEM, SMEM), 5 is on the host.
 _ON_CHIP = re.compile(r"S\([134]\)")
 _NAME = re.compile(r"%([\w.\-]+)")
 _CALLED = re.compile(r"(calls|to_apply|body|condition|branch_computations)=\{?([^{}]*?)\}?(?=, |$)")
@@ -19,9 +19,9 @@ class Array:
     """One array of a value.
 
     Attributes:
-        dtype: the type in HLO's notation, `bf16`.
+        dtype: the type in HLO's notation, such as `bf16`.
         shape: the shape of one device's shard.
-        on_chip: whether it is in on-chip memory and not in HBM.
+        on_chip: whether it is in on-chip memory rather than HBM.
     """
 
     dtype: str
@@ -30,7 +30,7 @@ class Array:
 
     @property
     def bytes(self) -> int:
-        """The size without padding."""
+        """The size in bytes, without padding."""
         width = 1 if self.dtype.startswith("f8") else _BYTES.get(self.dtype, 0)
         return int(math.prod(self.shape) * width)
 
@@ -41,7 +41,7 @@ class Instruction:
 
     Attributes:
         arrays: the arrays of its value; several for a tuple.
-        arguments: the text in its parentheses: operands, or the value of a constant.
+        arguments: the text in parentheses: operands, or the value of a constant.
         attributes: the rest of the line.
     """
 
@@ -54,12 +54,12 @@ class Instruction:
 
     @functools.cached_property
     def operands(self) -> tuple[str, ...]:
-        """The names of its operands, instructions of the same computation."""
+        """The names of its operands, which are instructions of the same computation."""
         return tuple(_NAME.findall(self.arguments))
 
     @functools.cached_property
     def called(self) -> dict[str, tuple[str, ...]]:
-        """The computations that it calls, by the attribute that names them."""
+        """{attribute: computations that it calls}."""
         found = _CALLED.findall(self.attributes)
         return {kind: tuple(_NAME.findall(names)) for kind, names in found}
 
@@ -68,7 +68,7 @@ Computation = dict[str, Instruction]
 
 
 def read(text: str) -> tuple[dict[str, Computation], str]:
-    """Parse `compiled.as_text()`: the computations by name, and the name of the entry computation.
+    """Parse `compiled.as_text()` into {name: computation} and the name of the entry computation.
 
     Raises:
         ValueError: the text has no entry computation.
@@ -84,7 +84,7 @@ def read(text: str) -> tuple[dict[str, Computation], str]:
         elif line == "}":
             current = None
         elif current is not None and line.startswith(" ") and " = " in line:
-            # The settings of a kernel go on over further lines, which are not indented.
+            # Further lines with a kernel's settings are not indented, and are skipped.
             instruction = _instruction(line.strip())
             current[instruction.name] = instruction
     if not entry:
@@ -94,7 +94,7 @@ def read(text: str) -> tuple[dict[str, Computation], str]:
 
 def _instruction(line: str) -> Instruction:
     name, _, rest = line.partition(" = ")
-    # A tuple's type has spaces; an array's has none.
+    # A tuple's type has spaces, an array's does not.
     end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
     opcode, _, _ = rest[end:].strip().partition("(")
     start = rest.index("(", end)
@@ -110,7 +110,7 @@ def _instruction(line: str) -> Instruction:
 
 
 def _closing(text: str, start: int) -> int:
-    """The index of the parenthesis that closes the one at `start`."""
+    """Return the index of the parenthesis that closes the parenthesis at `start`."""
     depth = 0
     for place in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)
@@ -120,7 +120,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def arrays(text: str) -> tuple[Array, ...]:
-    """The arrays of a type: two for `(f32[2,3]{1,0}, s32[])`."""
+    """Parse the arrays of a type: two for `(f32[2,3]{1,0}, s32[])`."""
     return tuple(
         Array(
             dtype, tuple(map(int, shape.split(","))) if shape else (), bool(_ON_CHIP.search(layout))

@@ -15,8 +15,8 @@ class Loop(NamedTuple):
 
     Attributes:
         instruction: the `while` itself.
-        trips: how often it runs, the most if it can end `early`; None where this cannot be derived.
-        early: whether its condition has another test than that of its counter.
+        trips: how often it runs, at most if it can end `early`; None if this cannot be derived.
+        early: whether its condition tests more than its counter.
     """
 
     instruction: Instruction
@@ -24,7 +24,7 @@ class Loop(NamedTuple):
     early: bool = False
 
     def changed(self, computations: dict[str, Computation]) -> int:
-        """The bytes that a trip hands to the next one changed: as the cache of a decoder."""
+        """Return the bytes that a trip changes for the next trip, such as a decoder's cache."""
         root = _root(computations[self.instruction.called["body"][0]])
         body = [computations[self.instruction.called["body"][0]][name] for name in root.operands]
         total = 0
@@ -36,11 +36,11 @@ class Loop(NamedTuple):
 
 
 def of(computations: dict[str, Computation], there: Computation, loop: Instruction) -> Loop:
-    """The trip count of a `while`.
+    """Derive the trip count of a `while`.
 
-    Where the program has no count, the condition must compare a counter, plus a constant, with a
-    constant upper bound; the counter starts from a constant, and the body adds a constant to it.
-    The condition can be this comparison and other tests.
+    If the program does not state the count, the condition must compare a counter, plus a constant,
+    with a constant upper bound; the counter must start from a constant, and the body add a constant
+    to it. The condition may have further tests.
 
     Args:
         there: the computation that contains the loop.
@@ -59,7 +59,7 @@ def of(computations: dict[str, Computation], there: Computation, loop: Instructi
 def _trips(
     computations: dict[str, Computation], there: Computation, loop: Instruction, test: Instruction
 ) -> int | None:
-    """How often a loop runs until a test of its condition fails."""
+    """Return how often a loop runs until a test of its condition fails."""
     if test.opcode != "compare" or "direction=LT" not in test.attributes:
         return None
     condition = computations[loop.called["condition"][0]]
@@ -91,7 +91,7 @@ def _root(computation: Computation) -> Instruction:
 
 
 def _entry(there: Computation, value: Instruction, index: int) -> Instruction | None:
-    """The instruction that computes an entry of a tuple."""
+    """Return the instruction that computes an entry of a tuple."""
     return there[value.operands[index]] if value.opcode == "tuple" else None
 
 
@@ -105,7 +105,7 @@ def _constant(there: Computation, value: Instruction) -> int | None:
 def _step(
     computations: dict[str, Computation], there: Computation, value: Instruction
 ) -> int | None:
-    """The constant that a body adds to the counter."""
+    """Return the constant that a body adds to the counter."""
     while value.opcode in _SAME:
         value = there[value.operands[0]]
     if value.opcode == "fusion":

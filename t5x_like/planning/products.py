@@ -12,34 +12,34 @@ from t5x_like.planning.hlo import Array, Computation, Instruction
 from t5x_like.planning.program import Program, Visit
 
 _KERNEL = re.compile(r'"cost_estimate":\{([^}]*)\}')
-# Products of each query with each key in splash attention's kernels: scores and values forward;
-# scores, gradients of weights, and those of queries, or of keys and values, backward.
+# Matrix products per kernel of splash attention: scores and values in the forward pass; in the
+# backward pass scores, gradients of weights, and gradients of queries, or of keys and values.
 SPLASH = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
-# They name values and move no bytes.
+# Instructions that only name values and move no bytes.
 _FREE = {"parameter", "tuple", "get-tuple-element", "bitcast", "constant", "while", "conditional"}
 _FREE |= {"call", "after-all", "partition-id", "replica-id", "iota", "opt-barrier"}
 
 
 def flops(program: Program) -> int:
-    """FLOPs of a step on one device, 2 for each multiply-add of products and convolutions.
+    """Return the FLOPs of a step on one device: 2 per multiply-add of products and convolutions.
 
-    The bodies of loops count as often as they run: `compiled.cost_analysis()` counts them once. A
-    kernel counts with what it declares, splash attention, which declares nothing, with the products
-    of its blocks, and any other not at all.
+    The bodies of loops count as often as they run; `compiled.cost_analysis()` counts them once. A
+    kernel counts with its declared FLOPs, splash attention, which declares none, with the products
+    of its blocks. Any other kernel counts as 0.
     """
     return sum(count for count, _ in _work(program))
 
 
 def int8_flops(program: Program) -> int:
-    """Those of `flops` whose operands are both int8, for which some chips have a higher peak."""
+    """Return the FLOPs with two int8 operands, for which some chips have a higher peak."""
     return sum(count for count, types in _work(program) if types == {"s8"})
 
 
 def _work(program: Program) -> Iterator[tuple[int, set[str]]]:
-    """The FLOPs of each instruction, and the types of the operands of a product."""
+    """Yield the FLOPs of each instruction, and the operand types of a product."""
     for visit, instruction in program.instructions():
         if instruction.opcode in ("dot", "convolution"):
             left, right = program.operands(visit, instruction)
@@ -58,7 +58,7 @@ def _of_kernel(instruction: Instruction, operands: list[Array]) -> int:
 
 
 def _declared(instruction: Instruction, name: str) -> int:
-    """A number of the cost estimate that a Pallas kernel was written with; 0 without one."""
+    """Return a number from the cost estimate declared by a Pallas kernel; 0 without one."""
     if instruction.opcode != "custom-call":
         return 0
     found = _KERNEL.search(instruction.attributes)
@@ -66,12 +66,12 @@ def _declared(instruction: Instruction, name: str) -> int:
 
 
 def _splash_product(operands: list[Array]) -> int:
-    """FLOPs of one product of queries and keys in a kernel of splash attention.
+    """Return the FLOPs of one product of queries and keys in a kernel of splash attention.
 
-    The kernel has numbers of the blocks that it computes, [1, n, m] or [1, m, n]: at most m blocks
-    of keys for each of n blocks of queries, and of the first m - 1 of a causal mask one less each.
-    With a window to both sides there may be a few more. Then come the queries, [..., H, T, K]; a
-    mask that is not full needs the slots of the queries, a matrix.
+    The kernel has an array with the numbers of the blocks that it computes, [1, n, m] or [1, m, n]:
+    at most m blocks of keys for each of n blocks of queries; with a causal mask, fewer for the
+    first m - 1 blocks of queries. A window to both sides may have a few more. Then come the
+    queries, [..., H, T, K]; a mask that is not full also needs a matrix of the queries' slots.
     """
     numbers = next(array.shape for array in operands if array.dtype == "s8")
     query = next(array.shape for array in operands if array.dtype in ("bf16", "f32"))
@@ -89,7 +89,7 @@ def _dot(instruction: Instruction, left: Array, right: Array) -> int:
 
 
 def _convolution(instruction: Instruction, left: Array, right: Array) -> int:
-    """A TPU's products are convolutions: axes of a batch of products become spatial ones."""
+    """Count a convolution; on TPUs, batch axes of matrix products become its spatial axes."""
     found = _LABELS.search(instruction.attributes)
     assert found is not None, instruction
     of_left, of_right, of_out = found.groups()
@@ -105,7 +105,7 @@ def _convolution(instruction: Instruction, left: Array, right: Array) -> int:
 
 
 def _window(attributes: str) -> dict[str, list[int]]:
-    """Stride, low padding and dilations of each spatial axis: `window={size=4x6 stride=3x5}`."""
+    """Parse stride, low padding and dilations per spatial axis: `window={size=4x6 stride=3x5}`."""
     found = _WINDOW.search(attributes)
     fields = dict(field.split("=") for field in found[1].split()) if found else {}
     number = len(fields["size"].split("x")) if fields else 0
@@ -126,18 +126,18 @@ def _window(attributes: str) -> dict[str, list[int]]:
 def _meetings(
     size: int, kernel: int, out: int, *, stride: int, low: int, dilation: int, kernel_dilation: int
 ) -> int:
-    """How many pairs of an output and a kernel's place meet an input, not padding or a gap."""
+    """Count the pairs of output and kernel positions that meet an input, not padding or a gap."""
     places = np.arange(out)[:, None] * stride + np.arange(kernel) * kernel_dilation - low
     inside = (places >= 0) & (places <= (size - 1) * dilation) & (places % dilation == 0)
     return int(inside.sum())
 
 
 def memory_bytes(program: Program) -> int:
-    """Bytes that a step reads from and writes to the main memory of one device, without padding.
+    """Return the bytes that a step moves to and from one device's main memory, without padding.
 
-    Each instruction reads its operands and writes its value once; what lies beside the arithmetic
-    is free. Of what is sliced or updated in place only the slice counts. A kernel reads and writes
-    what it declares, where that is more: it may read an operand several times.
+    Each instruction reads its operands and writes its value once; instructions that only name
+    values are free. For slices and updates in place only the slice counts. A kernel moves its
+    declared bytes if that is more, since it may read an operand several times.
     """
     return sum(
         visit.times * _traffic(program, visit, instruction)
@@ -175,7 +175,7 @@ def _body(program: Program, fusion: Instruction) -> Computation:
 
 
 def _read(program: Program, body: Computation, number: int) -> int:
-    """Bytes that a fusion reads of one of its operands: slices, or all of it."""
+    """Return the bytes that a fusion reads of an operand: only slices, or the whole operand."""
     [parameter] = [
         one for one in body.values() if one.opcode == "parameter" and one.arguments == str(number)
     ]
@@ -194,7 +194,7 @@ def _read(program: Program, body: Computation, number: int) -> int:
 
 
 def _uses(body: Computation, name: str) -> Iterator[tuple[str, Instruction]]:
-    """The users of a value, also through bitcasts: (name that they use, user)."""
+    """Yield the users of a value, also through bitcasts: (name that they use, user)."""
     for user in body.values():
         if name in user.operands:
             if user.opcode == "bitcast":
@@ -204,7 +204,7 @@ def _uses(body: Computation, name: str) -> Iterator[tuple[str, Instruction]]:
 
 
 def _written(program: Program, body: Computation) -> int:
-    """Bytes that a fusion writes: for arrays updated in place, the slices only."""
+    """Return the bytes that a fusion writes; of arrays updated in place only the slices."""
     root = next(one for one in body.values() if one.is_root)
     values = [body[name] for name in root.operands] if root.opcode == "tuple" else [root]
     total = 0

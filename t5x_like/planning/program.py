@@ -1,4 +1,4 @@
-"""A compiled program: its instructions, and how often a step executes each of them."""
+"""A compiled program: its instructions, and how often a step executes each."""
 
 import dataclasses
 import itertools
@@ -15,8 +15,9 @@ class Visit:
 
     Attributes:
         times: how often a step executes it there.
-        frame: the number of the computation that executes instruction by instruction: this one, or
-            for the body of a fusion the one that contains the fusion.
+        frame: the id of the computation that executes instruction by instruction: this computation
+            or, for the body of a fusion, the computation that contains the fusion.
+        is_frame: whether it is that computation itself.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Program:
     Attributes:
         computations: the computations by name.
         visits: every call that a step executes.
-        loops: each `while`. The body counts as often as it runs at most, and once where that is
+        loops: each `while`. The body counts as often as it runs at most, or once if that is
             unknown.
     """
 
@@ -41,13 +42,13 @@ class Program:
     loops: tuple[Loop, ...]
 
     def instructions(self) -> Iterator[tuple[Visit, Instruction]]:
-        """All instructions that a step executes, with their call sites."""
+        """Yield all instructions that a step executes, with their call sites."""
         for visit in self.visits:
             for instruction in self.computations[visit.name].values():
                 yield visit, instruction
 
     def operands(self, visit: Visit, instruction: Instruction) -> list[Array]:
-        """The arrays that an instruction reads."""
+        """Return the arrays that an instruction reads."""
         there = self.computations[visit.name]
         return [array for name in instruction.operands for array in there[name].arrays]
 
@@ -65,7 +66,7 @@ def parse(text: str) -> Program:
 
 
 class _Walk:
-    """Follow the calls from a computation, and count how often each is executed."""
+    """Follows the calls from a computation, and counts how often each is executed."""
 
     def __init__(self, computations: dict[str, Computation]):
         self.visits: list[Visit] = []
@@ -86,7 +87,7 @@ class _Walk:
                 for part in (*called["body"], *called["condition"]):
                     self.visit(part, times=times * number, frame=None)
             elif instruction.opcode in ("call", "conditional"):
-                # All branches of a conditional count: the program does not show which one runs.
+                # All branches of a conditional count, since the program does not show which runs.
                 for part in itertools.chain(*called.values()):
                     self.visit(part, times=times, frame=None)
             elif "calls" in called:

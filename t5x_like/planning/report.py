@@ -1,4 +1,4 @@
-"""Make a plan of a config: as JSON with stable keys, and as text."""
+"""Make a plan of a config, as JSON with stable keys and as text."""
 
 import contextlib
 import dataclasses
@@ -26,16 +26,16 @@ ONE_DEVICE = MeshSettings(data=1)
 
 
 def arithmetic(run: Run, *, task: str = "") -> Plan:
-    """Count parameters, optimizer state and FLOPs, from shapes alone: no compiler is needed.
+    """Count parameters, optimizer state and FLOPs from shapes, without compiling.
 
     Args:
-        task: the task to plan in a run of several; "": the task with the largest batch.
+        task: the task to plan in a run with several; "": the task with the largest batch.
 
     Raises:
-        ValueError: a setting that does not exist or does not fit the others.
+        ValueError: a setting does not exist or does not fit the others.
     """
     step = batches.largest(run, task=task)
-    # Traced on a CPU, and not compiled.
+    # The step is only traced, on a CPU, which lacks the compiler options of TPUs.
     train = dataclasses.replace(run.settings.train, compiler="default")
     alone = run.replace(mesh=ONE_DEVICE, train=train)
     model = model_side.build_tasks(alone, devices=jax.devices("cpu")[:1])[step.part.name]
@@ -64,7 +64,7 @@ def arithmetic(run: Run, *, task: str = "") -> Plan:
 
 
 def _parameters(model: Experiment) -> list[Parameter]:
-    """The parameters of a run's model; the heads of other tasks of the run are not active."""
+    """List the parameters of a model; heads of the run's other tasks count as inactive."""
     found = counting.parameters(
         model.shapes.params, model.axes.params, model=model.run.settings.model
     )
@@ -78,7 +78,7 @@ def _parameters(model: Experiment) -> list[Parameter]:
 
 
 def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
-    """Count the FLOPs of the model, and of the traced step, which recomputes activations."""
+    """Count the FLOPs of the model, and of the step including recomputed activations."""
     with model.layout():
         return {
             "model": model.flops(fields),
@@ -90,7 +90,7 @@ def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
     """Add memory, collectives and time bounds of the step, compiled for a topology.
 
     Raises:
-        ValueError: a mesh that does not fit the topology or the model.
+        ValueError: the mesh does not fit the topology or the model.
         NoCompilerError: the topology is a TPU's, and libtpu is not installed.
     """
     devices = topology.devices()
@@ -124,9 +124,9 @@ def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
 
 
 def _while_generating(model: Experiment, memory: int | None, *, fits: bool | None) -> Plan:
-    """The bytes of a device while an evaluation generates: the state, and a copy of stacked layers.
+    """Return the bytes per device while an evaluation generates: state and copied stacked layers.
 
-    The cache and the forward pass are not counted: their sizes depend on the evaluated rows.
+    The key-value cache and the forward pass are left out: their sizes depend on the rows.
     """
     shapes, shardings = (model.policy(tree.params) for tree in (model.shapes, model.shardings))
     found = {
@@ -138,7 +138,7 @@ def _while_generating(model: Experiment, memory: int | None, *, fits: bool | Non
 
 
 def _networks(model: Experiment) -> Plan:
-    """The bytes of the parameters of each network, on a device, of a system with several."""
+    """Return the parameter bytes per device of each network, for a system with several."""
     if not model.run.system.policy:
         return {}
     parts, shardings = model.shapes.params, model.shardings.params
@@ -147,7 +147,7 @@ def _networks(model: Experiment) -> Plan:
 
 
 def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
-    """The part of a plan for a step that the compiler refused, since it does not fit."""
+    """Return the part of a plan for a step that the compiler found too large."""
     state = counting.device_bytes(model.abstract_state, model.shardings)
     most = "temporaries" if memory is None or state < memory / 2 else "parameters and optimizer"
     return {
@@ -160,14 +160,14 @@ def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
 
 
 def check_layout(run: Run, topology: Topology) -> None:
-    """Check that a run of the config can start on the topology; nothing is compiled.
+    """Check that a run of the config can start on the topology, without compiling.
 
-    These are the checks of `train`: that the mesh fits the devices, that it divides the batches of
-    all phases and tasks, and that the processes can share their rows and the data. The last two
-    need libtpu's description of the devices, and are left out without it.
+    These are the checks of `train`: that the mesh fits the devices and divides the batches of all
+    phases and tasks, and that the processes can share the rows and the data. The check of the
+    processes needs libtpu's description of the devices, and is skipped without it.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: a check fails.
     """
     steps, shape = batches.steps(run), dataclasses.asdict(run.settings.mesh)
     for step in steps:
@@ -183,7 +183,7 @@ def check_shards(step: PlannedStep, mesh: Mesh) -> None:
     """Check that the processes of a mesh can share the data of a step.
 
     Raises:
-        ValueError: they cannot, or the shards of the data do not divide the batch.
+        ValueError: they cannot, or the data shards do not divide the batch.
     """
     data = step.part.data
     shards = data_side.number_of_shards(data, mesh, continues=step.continues)
@@ -191,7 +191,7 @@ def check_shards(step: PlannedStep, mesh: Mesh) -> None:
 
 
 def _reason(error: TooLargeError) -> str:
-    """The compiler's message about the memory, without its list of allocations."""
+    """Return the compiler's message about memory, without its list of allocations."""
     text = " ".join(str(error).split())
     return text[: text.find("Largest program allocations")].strip()[:400]
 
@@ -232,7 +232,7 @@ def _measured(
 
 
 def decide(compiled: Compiled, memory: int | None) -> Plan:
-    """Whether the step fits (None without a known limit), and the part that takes most memory."""
+    """Return whether the step fits (None if the limit is unknown), and its largest part."""
     parts = {name: size for name, size in compiled.memory.items() if name not in _SUMS}
     kept = parts["activations"] + parts["cache"]
     parts["other temporaries"] = compiled.memory["temporaries"] - kept
@@ -246,11 +246,11 @@ _SUMS = ("arguments", "temporaries", "peak")  # sums of other parts
 
 
 def text(plan: Plan) -> str:
-    """The plan as text."""
+    """Format a plan as text."""
     lines = [*_model_lines(plan), *_flops_lines(plan)]
     if "topology" in plan:
         lines += _layout_lines(plan)
-    if "prepare" in plan:  # a program of its own
+    if "prepare" in plan:  # a separate program
         before = plan["prepare"] | {"memory_per_device": plan["memory_per_device"]}
         lines += ["", "before the update: sampling, rewards, a teacher's answers"]
         lines += [*_measured_lines(before), "", verdict(before), "", "the update"]
@@ -363,7 +363,7 @@ def _time_lines(plan: Plan) -> list[str]:
 
 
 def verdict(plan: Plan) -> str:
-    """One line: whether the step fits, and the largest part of its memory."""
+    """Return one line: whether the step fits, and the largest part of its memory."""
     if plan["fits"] is None:
         part = plan["largest_part"]
         return f"the memory limit of these devices is unknown; the largest part: {part}"

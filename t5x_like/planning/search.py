@@ -1,4 +1,4 @@
-"""Search layouts of a config on a topology: estimate all by arithmetic, compile the best."""
+"""Search for the best layout of a config on a topology: estimate all, compile the best."""
 
 import dataclasses
 import itertools
@@ -17,9 +17,9 @@ from t5x_like.planning.chips import Chip, Topology
 from t5x_like.planning.report import Plan
 from t5x_like.training import flops
 
-# The bounds of a plan do not count what goes to the host and back.
+# Offloading to the host is left out, since the bounds of a plan do not count its transfers.
 _POLICIES = ("none", *(name for name in REMAT_POLICIES if not name.endswith("_on_host")))
-# A guess for simulated devices, to rank layouts with.
+# Guessed properties of simulated devices, for ranking layouts.
 _SIMULATED = Chip(2**40, 1e11, 1e10, dimensions=1, full=1)
 
 
@@ -36,7 +36,7 @@ class Layout:
         return f"{axes or 'one device'}; {self.microbatches} microbatches; remat {self.remat}"
 
     def apply(self, run: Run) -> Run:
-        """The run with this layout."""
+        """Return the run with this layout."""
         model = dict(run.settings.model)
         if "remat" in model:
             model["remat"] = self.remat
@@ -54,10 +54,10 @@ class _Estimate:
 
 
 def best(plan: Plan, run: Run, topology: Topology, *, tries: int) -> Plan:
-    """The plan of the layout that fits and whose compiled step has the least time bound.
+    """Return the plan of the fitting layout whose compiled step has the lowest time bound.
 
-    All layouts are estimated, and up to `tries` of them compiled, the fastest first: one for each
-    mesh, and where it does not fit another one that needs less memory. Progress is printed.
+    All layouts are estimated, and up to `tries` are compiled, the fastest first: one for each mesh
+    and, if it does not fit, others of the mesh that need less memory. Progress is printed.
 
     Raises:
         ValueError: no layout divides the model and the batch, or none is estimated to fit.
@@ -77,12 +77,12 @@ def best(plan: Plan, run: Run, topology: Topology, *, tries: int) -> Plan:
 
 
 def _differs(one: _Estimate, tried: _Estimate, *, fits: bool) -> bool:
-    """Whether an estimate is worth compiling after another one was."""
+    """Return whether an estimate is worth compiling after another has been tried."""
     return one.layout.mesh != tried.layout.mesh or (not fits and one.memory < tried.memory)
 
 
 def _order(found: Plan) -> float:
-    """The time bound of a step; for simulated devices, which have no known peaks, its bytes."""
+    """Return the time bound of a step; for simulated devices, without known peaks, its bytes."""
     if "step_seconds_lower_bound" in found:
         return found["step_seconds_lower_bound"]
     return found["bytes_per_device"].get("peak", math.inf)
@@ -105,7 +105,7 @@ def _print(line: str, *, end: str = "\n") -> None:
 
 
 def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
-    """The estimates of the layouts that may fit."""
+    """Return the estimates of the layouts that may fit."""
     devices = topology.devices()
     step, steps = batches.largest(run, task=plan["task"]), batches.steps(run)
     rows = step.part.data.batch_size
@@ -145,7 +145,7 @@ def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
 
 
 def _meshes(devices: int, *, sparse: bool) -> Iterator[tuple[tuple[str, int], ...]]:
-    """All ways to divide the devices among the axes of a mesh."""
+    """Yield all ways to divide the devices among the axes of a mesh."""
     for model in _divisors(devices):
         for expert in _divisors(devices // model) if sparse else (1,):
             rest = devices // (model * expert)
@@ -159,17 +159,17 @@ def _divisors(number: int) -> list[int]:
 
 
 def _powers(number: int) -> list[int]:
-    """1, 2, 4, ... up to a number; none below 1."""
+    """Return 1, 2, 4, ... up to a number; [] for 0."""
     return [2**n for n in range(number.bit_length())]
 
 
 def _estimate(
     plan: Plan, model: Experiment, batch: batches.Batch, topology: Topology, layout: Layout
 ) -> tuple[float, float]:
-    """Estimate the bytes of a device and the seconds of a step, well enough to rank layouts.
+    """Estimate the bytes per device and the seconds of a step, well enough to rank layouts.
 
-    The state is exact. A layer keeps its input, and without remat the outputs of its products; a
-    step gathers parameters over `fsdp` for each pass and scatters gradients, and reduces
+    The bytes of the state are exact. A layer keeps its input, and without remat the outputs of its
+    products. A step gathers parameters over `fsdp` in each pass and scatters gradients, and reduces
     activations over `model` at the end of each sublayer. Compute and communication mostly overlap.
     """
     sizes, chip = dict(layout.mesh), topology.chip or _SIMULATED
@@ -208,5 +208,5 @@ def _estimate(
 
 
 def _is_reduced(one: counting.Parameter) -> bool:
-    """Whether `model` shards the contracted axis, so that partial products are reduced."""
+    """Return whether `model` shards the contracted axis, so that partial products are reduced."""
     return bool({"heads", "mlp"} & set(one.axes)) and "layers" in one.axes

@@ -1,1 +1,1 @@
-"""The relation of loss to parameters, tokens and compute: laws fitted to runs, and runs to fit."""
+"""Scaling laws of loss, parameters, tokens and compute: the laws, their fits, runs to fit."""

@@ -1,4 +1,4 @@
-"""Allocate a budget of FLOPs: size, tokens, chip hours, and the command that trains it."""
+"""Allocate a budget of FLOPs: size, tokens, chip hours, and the training command."""
 
 import dataclasses
 import json
@@ -23,16 +23,16 @@ from t5x_like.scaling_laws.ladder import LEAST_STEPS
 from t5x_like.scaling_laws.law import PUBLISHED, Law
 from t5x_like.training import flops as flop_counts
 
-_FAR = 10.0  # a size this many times off the optimum is no answer
+_FAR = 10.0  # a size this many times off the optimum is refused
 
 Allocation = dict[str, Any]
 
 
 def find_law(name: str) -> Law:
-    """A published law by its name, or approach 3 of a JSON file of `scaling fit`.
+    """Return a published law by its name, or approach 3 from a JSON file of `scaling fit`.
 
     Raises:
-        ValueError: there is no such law or file, or the file has no approach 3.
+        ValueError: the law or file does not exist, or the file has no approach 3.
     """
     if name in PUBLISHED:
         return PUBLISHED[name]
@@ -54,14 +54,14 @@ def find_law(name: str) -> Law:
 def allocate(
     budget: float, *, law: Law, system: str, changes: Sequence[str] = (), utilization: float
 ) -> tuple[Allocation, RunSettings]:
-    """The best size and tokens for a budget, and the settings of the nearest size of a system.
+    """Return the best size and tokens for a budget, and settings of a system's nearest size.
 
     Args:
         budget: FLOPs.
         law: the loss of N parameters and D tokens.
-        system: its sizes are those of configs/SYSTEM.py.
+        system: the system, whose sizes configs/SYSTEM.py has.
         changes: `--config.key=value` for that config.
-        utilization: model FLOPs by the chips' peak, for the chip hours.
+        utilization: ratio of model FLOPs to the chips' peak, for the chip hours.
 
     Returns:
         The allocation, with the keys of docs/scaling.md, and the settings.
@@ -86,7 +86,7 @@ def allocate(
             f"--flops={budget:g} is too small for size {size} of {system}: {steps} steps of "
             f"{each:,.0f} tokens; set a smaller --config.data.batch_size"
         )
-    # Read again, so that what follows from the steps does: schedules, and the ends of phases.
+    # Read the config again with the steps, from which schedules and ends of phases follow.
     settings = config.parse(command_line.parse([*words, f"--config.train.steps={steps}"])[0])
     optimum = float(law.loss(n, d))
     half = float(law.loss(n / 2, 2 * d))
@@ -129,7 +129,7 @@ def _parameters(system: str, settings: Mapping[str, Any]) -> int:
 
 
 def _chip_hours(budget: float, utilization: float) -> dict[str, float]:
-    """The hours of one chip of each generation at a share of its published peak."""
+    """Return the chip hours on each generation, at a share of its published peak."""
     hours = {}
     for name, chip in CHIPS.items():
         peak = flop_counts.peak_of_kind(chip.kind)
@@ -151,7 +151,7 @@ def _command(system: str, size: str, steps: int, budget: float, changes: Sequenc
 
 
 def on_topology(found: Allocation, settings: RunSettings, topology: Topology) -> Allocation:
-    """Add the hours on a slice: the steps times the least time of a step, which is compiled.
+    """Add the hours on a slice: the steps times the lower bound on a compiled step's time.
 
     Raises:
         ValueError: the config does not fit the topology.
@@ -170,7 +170,7 @@ def on_topology(found: Allocation, settings: RunSettings, topology: Topology) ->
 
 
 def text(found: Allocation) -> str:
-    """An allocation as text."""
+    """Format an allocation as text."""
     half = found["half_size"]
     wasted = 1 - half["flops_that_reach_it"] / found["flops"]
     lines = [

@@ -1,4 +1,4 @@
-"""Fit all laws to runs, with intervals: the content of the JSON file that `scaling fit` writes."""
+"""Fit all laws to runs, with intervals: the contents of the JSON file of `scaling fit`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +30,10 @@ def analyse(runs: Sequence[Run], *, times: int = 200, seed: int = 0) -> Analysis
     Args:
         runs: checked by `runs.check`.
         times: bootstrap resamples of each fit; 0 for no intervals.
-        seed: of the bootstrap.
+        seed: the seed of the bootstrap.
 
     Returns:
-        As docs/scaling.md has it.
+        The analysis, with the keys of docs/scaling.md.
     """
     _, _, c, _ = columns(runs)
     found = {
@@ -55,7 +55,7 @@ def analyse(runs: Sequence[Run], *, times: int = 200, seed: int = 0) -> Analysis
 
 
 def held_out(runs: Sequence[Run], found: Analysis) -> list[dict[str, Any]]:
-    """The loss that approach 3 and variable projection predict for runs kept apart from a fit."""
+    """Predict the loss of held-out runs with approach 3 and variable projection."""
     laws = {name: law_of(found[name]) for name in ("approach_3", "variable_projection")}
     return [
         {"run": run.name, "N": run.n, "D": run.d, "C": run.c, "loss": run.loss}
@@ -65,10 +65,10 @@ def held_out(runs: Sequence[Run], found: Analysis) -> list[dict[str, Any]]:
 
 
 def law_of(found: Mapping[str, Any]) -> Law:
-    """The law of `approach_3` or `variable_projection` in an analysis.
+    """Return the law of `approach_3` or `variable_projection` in an analysis.
 
     Raises:
-        KeyError, TypeError, ValueError: it lacks a constant, or one is no number.
+        KeyError, TypeError, ValueError: a constant is missing, or not a number.
     """
     return Law(**{one.name: float(found[one.name]) for one in dataclasses.fields(Law)})
 
@@ -79,7 +79,7 @@ def _fits(runs: Sequence[Run], *, times: int, seed: int) -> Analysis:
     law = parametric.fit(n, d, loss)
     projected = variable_projection.fit(n, d, loss)
 
-    # The intervals are of noise in the loss: `compute`, which has none, is not fitted again.
+    # The intervals reflect noise in the loss; `compute`, which has no noise, is not refitted.
     def refit(rng: np.random.Generator) -> Statistics:
         drawn = _draw(rng, len(runs))
         start = parametric.start_at(law)
@@ -170,9 +170,9 @@ def _approach_2(
 
 
 def _kaplan(runs: Sequence[Run], found: Analysis, compute: Compute) -> Analysis:
-    """Kaplan's form of the loss, and whether the intervals exclude the published exponent.
+    """Fit Kaplan's form of the loss, and test whether the intervals exclude its published exponent.
 
-    Approach 3 has two exponents, and an answer for each.
+    Approach 3 has two exponents, for C = 6 N D and for the runs' C, and an answer for each.
     """
     n, d, _, loss = columns(runs)
     law = kaplan.fit(n, d, loss)
@@ -191,7 +191,7 @@ def _kaplan(runs: Sequence[Run], found: Analysis, compute: Compute) -> Analysis:
 
 
 def text(found: Analysis) -> str:
-    """An analysis as text."""
+    """Format an analysis as text."""
     low, high = found["flops"]
     lines = [
         f"{found['runs']} runs of {low:.3g} to {high:.3g} FLOPs, {found['budgets']} budgets",

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of what is fitted to runs."""
+"""Bootstrap intervals of fitted quantities."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -7,21 +7,21 @@ import numpy as np
 
 Statistics = Mapping[str, float]
 LEVEL = 0.95
-_LEAST_SHARE = 0.5  # of the resamples that must have given a fit
+_LEAST_SHARE = 0.5  # the share of resamples that must have a fit
 
 
 def intervals(
     statistics: Callable[[np.random.Generator], Statistics | None], *, times: int, seed: int
 ) -> dict[str, list[float]] | None:
-    """The central 95% interval of each statistic over resamples (the percentile bootstrap).
+    """Return the central 95% interval of each statistic over resamples (percentile bootstrap).
 
     Args:
-        statistics: draws a resample and computes the statistics of it; None where it has no fit.
+        statistics: draws a resample and returns its statistics; None if it has no fit.
         times: the number of resamples; 0 for no intervals.
-        seed: of the resamples.
+        seed: the seed of the resamples.
 
     Returns:
-        name -> [low, high]; None where half of the resamples had no fit.
+        {name: [low, high]}; None if more than half of the resamples had no fit.
     """
     found: list[Statistics] = []
     with warnings.catch_warnings():
@@ -40,7 +40,7 @@ def intervals(
 
 
 def excluded(value: float, interval: Iterable[float] | None) -> bool | None:
-    """Whether a value lies outside an interval; None without an interval."""
+    """Return whether a value lies outside an interval; None without an interval."""
     if interval is None:
         return None
     low, high = interval

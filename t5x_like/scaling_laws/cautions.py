@@ -1,4 +1,4 @@
-"""Reasons not to trust a fit, each as a sentence that names what to do."""
+"""Reasons not to trust a fit, each a sentence with the remedy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,18 +8,18 @@ import numpy as np
 from t5x_like.scaling_laws import envelope, isoflop
 from t5x_like.scaling_laws.runs import Run, columns
 
-_FEW_STEPS = 300  # warmup and decay take most of fewer
+_FEW_STEPS = 300  # a shorter run is mostly warmup and decay
 _FEW = 20  # runs; Hoffmann et al. had over 400
 _DECADES = 2.0
 _BIAS = 0.01
 # A cosine a quarter longer than the run is clearly worse (Hoffmann et al. 2022, appendix B).
 _LONGER = 1.25
-_UNITS = 4.0  # times 6 N D: more than embeddings and attention explain
-_POWER = 0.05  # a changes by 0.01 where C grows as N^1.05 D and not as N D
+_UNITS = 4.0  # factor from 6 N D: more than embeddings and attention explain
+_POWER = 0.05  # compute as N^1.05 D rather than N D changes the exponent a by about 0.01
 
 
 def of_few_steps(steps: Mapping[str, float]) -> list[str]:
-    """Runs that are limited by the number of updates, by the steps of each."""
+    """Warn of runs with too few steps, whose loss is limited by the number of updates."""
     few = {name: number for name, number in steps.items() if number < _FEW_STEPS}
     if not few:
         return []
@@ -32,7 +32,7 @@ def of_few_steps(steps: Mapping[str, float]) -> list[str]:
 
 
 def of_few_sizes(budgets: Sequence[float]) -> list[str]:
-    """Budgets that have too few sizes for a parabola."""
+    """Warn of budgets with too few sizes for a parabola."""
     if not budgets:
         return []
     where = f"{min(budgets):.3g}" + f" to {max(budgets):.3g}" * (len(budgets) > 1)
@@ -43,7 +43,7 @@ def of_few_sizes(budgets: Sequence[float]) -> list[str]:
 
 
 def of_runs(runs: Sequence[Run]) -> list[str]:
-    """What is wrong with the runs, whatever is fitted to them."""
+    """Return warnings about the runs, for any fit."""
     n, d, c, _ = columns(runs)
     found = []
     if len(runs) < _FEW:
@@ -83,7 +83,7 @@ def _schedules(runs: Sequence[Run]) -> list[str]:
 
 
 def of_fits(runs: Sequence[Run], fits: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the fits: `approach_1` to `variable_projection` of an analysis."""
+    """Return warnings about the fits `approach_1` to `variable_projection` of an analysis."""
     found = []
     if not envelope.has_curves(runs):
         found.append(
@@ -110,7 +110,7 @@ def of_fits(runs: Sequence[Run], fits: Mapping[str, Any]) -> list[str]:
 
 
 def of_compute(fits: Mapping[str, Any]) -> list[str]:
-    """Where C = 6 N D, which approach 3 assumes, is not how the FLOPs of the runs grow."""
+    """Warn if the FLOPs of the runs do not grow as C = 6 N D, which approach 3 assumes."""
     s, one = fits["compute"]["s"], fits["approach_3"]
     if abs(s - 1) < _POWER:
         return []
@@ -121,7 +121,7 @@ def of_compute(fits: Mapping[str, Any]) -> list[str]:
 
 
 def _without_parabola(runs: Sequence[Run], profiles: Sequence[isoflop.Profile]) -> list[float]:
-    """The FLOPs of the budgets that have no profile."""
+    """Return the FLOPs of the budgets that have no profile."""
     kept = {number for one in profiles for number in one.numbers}
     groups = isoflop.budgets(runs)
     return [runs[group[0]].c for group in groups if not kept.intersection(group)]
@@ -139,7 +139,7 @@ def _edges(profiles: Sequence[isoflop.Profile]) -> list[str]:
 
 
 def _biases(minima: Sequence[Mapping[str, Any]], profiles: Sequence[isoflop.Profile]) -> list[str]:
-    """The bias of the worst budget, where it is 1% or more."""
+    """Warn of the budget with the largest bias, if it is 1% or more."""
     sizes = {one.flops: one.sizes for one in profiles}
     used = [one for one in minima if one["used"] and np.isfinite(one["bias_of_N"])]
     if not used:

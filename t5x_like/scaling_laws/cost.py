@@ -1,4 +1,4 @@
-"""What a run of a config costs: parameters, tokens and FLOPs, counted from shapes."""
+"""The cost of a config's run: parameters, tokens and FLOPs, counted from shapes."""
 
 import dataclasses
 import functools
@@ -20,15 +20,15 @@ _LOOKED_UP = ("embedding", "positions", "head")
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The cost of a network and of a token that it is trained on.
+    """The size of a network, and the cost of training it on a token.
 
     Attributes:
-        parameters: of the whole network.
-        without_embeddings: without embedding tables, positions and output layer, as Kaplan et al.
-            2020 count them.
-        flops_per_token: of the matrix products of the loss and its gradient, masked positions
-            included (`training.flops`): the FLOPs of Hoffmann et al. 2022, appendix F, without
-            lookups in the embedding and softmax. With the count `6nd`, 6 times the parameters.
+        parameters: parameters of the whole network.
+        without_embeddings: parameters without embedding tables, positions and output layer, as
+            counted by Kaplan et al. 2020.
+        flops_per_token: FLOPs of the matrix products of the loss and its gradient, masked positions
+            included (`training.flops`), as in Hoffmann et al. 2022, appendix F, but without
+            embedding lookups and softmax. With the count `6nd`, 6 times the parameters.
     """
 
     parameters: int
@@ -37,17 +37,18 @@ class Cost:
 
 
 def of_settings(settings: RunSettings, *, count: str = "counted") -> Cost:
-    """The cost of a run; of several tasks the mean over its steps.
+    """Return the cost of a run; with several tasks, the mean over its steps.
 
     Args:
+        settings: the settings of the run.
         count: how FLOPs are counted, one of COUNTS.
 
     Raises:
-        ValueError: a setting that does not exist or does not fit the others.
+        ValueError: a setting does not exist or does not fit the others.
     """
     choose("--count", count, dict.fromkeys(COUNTS))
     stored = config.to_dict(settings)
-    # Only these matter, so that runs of one network are counted once.
+    # Only these settings matter; as a cache key they let equal networks be counted once.
     parts = {name: stored[name] for name in ("system", "model", "loss", "data", "tasks")}
     found = _counted(json.dumps(parts, sort_keys=True))
     if count == "6nd":
@@ -60,7 +61,7 @@ def _counted(text: str) -> Cost:
     settings = config.of_stored(
         {
             **json.loads(text),
-            # Any optimizer, since it does not count; any folder to start from: it is not read.
+            # Placeholders: the optimizer does not count, and the folder is not read.
             "initialize": "any",
             "optimizer": {"name": "adamw", "schedule": "constant", "learning_rate": 1.0},
         }
@@ -81,7 +82,7 @@ def _counted(text: str) -> Cost:
 
 
 def _batches(parts: Sequence[Part]) -> list[tuple[str, float, batches.Batch]]:
-    """Of each task of a run its name, its share of the steps, and its batch."""
+    """Return (name, share of the steps, batch) for each task of a run."""
     total = sum(part.weight for part in parts)
     return [(part.name, part.weight / total, batches.batch(part.data)) for part in parts]
 
@@ -91,7 +92,7 @@ def _tokens_of_step(parts: Sequence[Part]) -> float:
 
 
 def tokens_at(settings: RunSettings, steps: Sequence[int]) -> list[int]:
-    """The tokens that a run is trained on up to each of these steps; of several tasks the mean."""
+    """Return the tokens trained on up to each of these steps; with several tasks, on average."""
     phases = [
         (phase.first, phase.last, _tokens_of_step(phase.parts)) for phase in Run(settings).phases
     ]

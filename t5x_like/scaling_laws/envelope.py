@@ -1,4 +1,4 @@
-"""Approach 1: the least loss over training curves at each number of FLOPs."""
+"""Approach 1: the lower envelope of the training curves, at each number of FLOPs."""
 
 import dataclasses
 import math
@@ -12,23 +12,23 @@ from t5x_like.scaling_laws.law import Vector
 from t5x_like.scaling_laws.runs import Run, columns
 
 _POINTS = 1500
-_WINDOW = 0.2  # the standard deviation of the smoothing, in the logarithm of FLOPs
-_KEPT = 1000  # points of a smoothed curve
+_WINDOW = 0.2  # standard deviation of the smoothing, in log FLOPs
+_KEPT = 1000  # maximum points of a smoothed curve
 
 
 def fit(runs: Sequence[Run]) -> Frontier | None:
     """Regress the sizes and tokens of the least loss on FLOPs (Hoffmann et al. 2022, section 3.1).
 
     At 1500 logarithmically spaced numbers of FLOPs, between the ends of the shortest and of the
-    longest run, it takes the run whose curve is lowest there. Where a run has no curve, each
-    counts at its end alone, and the points are the runs that no run of at most the same budget
-    beats: fewer and coarser.
+    longest run, it takes the run whose curve is lowest. If a run has no curve, only the ends of
+    runs count, and the points, fewer and coarser, are the runs that no run with at most the same
+    budget beats.
 
     Args:
-        runs: with curves of `smoothed`, or the least is that of the most noise.
+        runs: runs whose curves were `smoothed`; otherwise the lowest curve is the noisiest.
 
     Returns:
-        None where the points lie on one budget.
+        None if the points lie on one budget.
     """
     if has_curves(runs):
         flops, best = _lowest_curves(runs)
@@ -41,7 +41,7 @@ def fit(runs: Sequence[Run]) -> Frontier | None:
 
 
 def has_curves(runs: Sequence[Run]) -> bool:
-    """Whether all runs have a training curve."""
+    """Return whether all runs have a training curve."""
     return all(run.curve is not None for run in runs)
 
 
@@ -54,18 +54,18 @@ def _lowest_curves(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
         tokens, loss = run.curve
         along = np.log(tokens * (run.c / run.d))
         row[:] = np.interp(np.log(flops), along, loss, left=np.inf, right=np.inf)
-        # The last point of a curve may be a step short of the end, where rounding matters.
+        # By rounding, the last point of a curve may lie just before the run's end.
         row[np.isclose(flops, run.c, rtol=1e-9)] = loss[-1]
     found = np.isfinite(losses).any(0)
     return flops[found], losses[:, found].argmin(0)
 
 
 def smoothed(runs: Sequence[Run]) -> list[Run]:
-    """The runs with training curves without most of their noise.
+    """Return the runs with smoothed training curves.
 
-    At each point a line is fitted to those around, with weights that are Gaussian in log C: an
-    average would be too high on a falling curve, and most so at its end, where runs are compared. A
-    point with none near it stays as it is. Of long curves a thousand points are left.
+    At each point a line is fitted to the neighbours, with Gaussian weights in log C: an average
+    would be too high on a falling curve, and most so at its end, where runs are compared. A point
+    without near neighbours stays as it is. Long curves are thinned to about a thousand points.
     """
     return [
         run if run.curve is None else dataclasses.replace(run, curve=_smooth(*run.curve))
@@ -75,12 +75,12 @@ def smoothed(runs: Sequence[Run]) -> list[Run]:
 
 def _smooth(tokens: Vector, loss: Vector) -> tuple[Vector, Vector]:
     x = np.log(tokens)
-    kept = np.arange(len(x))[:: -math.ceil(len(x) / _KEPT)][::-1]  # with the end of the run
+    kept = np.arange(len(x))[:: -math.ceil(len(x) / _KEPT)][::-1]  # keeps the run's end
     return tokens[kept], np.array([_line_at(x[number], x, loss) for number in kept])
 
 
 def _line_at(at: float, x: Vector, loss: Vector) -> float:
-    """The value at a point of the line fitted around it."""
+    """Return the value at a point of the line fitted around it."""
     weights = np.exp(-(((x - at) / _WINDOW) ** 2) / 2)
     weights /= weights.sum()
     middle, level = weights @ x, weights @ loss
@@ -90,7 +90,7 @@ def _line_at(at: float, x: Vector, loss: Vector) -> float:
 
 
 def _unbeaten(runs: Sequence[Run]) -> list[int]:
-    """The best run of each budget that no run of a smaller budget beats."""
+    """Return the best run of each budget, unless a run with a smaller budget beats it."""
     _, _, _, loss = columns(runs)
     kept: list[int] = []
     for group in budgets(runs):

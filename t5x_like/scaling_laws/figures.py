@@ -20,7 +20,9 @@ def draw(
     """Draw the three figures into a folder, which is made if it does not exist.
 
     Args:
-        analysis: as `analysis.analyse` returns it.
+        runs: the runs.
+        analysis: the result of `analysis.analyse`.
+        folder: the folder to write into.
     """
     import matplotlib.figure  # takes a second that errors need not wait for
 
@@ -35,7 +37,7 @@ def draw(
 
 
 def _curves(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
-    """Loss against FLOPs, and the sizes of the lowest runs."""
+    """Plot loss against FLOPs, and the sizes of the lowest runs."""
     runs = envelope.smoothed(runs)
     n, _, c, loss = columns(runs)
     for run in runs:
@@ -59,7 +61,7 @@ def _line(axes: Any, approach: Mapping[str, Any], flops: np.ndarray) -> None:
 
 
 def _profiles(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
-    """Loss against size for each budget with its parabola, and the minima."""
+    """Plot loss against size for each budget with its parabola, and the minima."""
     n, _, _, loss = columns(runs)
     profiles = isoflop.profiles(runs)
     for one in profiles:
@@ -81,7 +83,7 @@ def _profiles(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right
 
 
 def _contours(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
-    """The fitted loss over FLOPs and sizes with its optimum, and fitted against measured losses."""
+    """Plot the fitted loss over FLOPs and sizes with its optimum, and fitted against measured."""
     n, d, c, loss = columns(runs)
     law = law_of(analysis["approach_3"])
     flops, sizes = np.geomspace(c.min(), c.max(), 80), np.geomspace(n.min(), n.max(), 80)

@@ -12,7 +12,7 @@ class Frontier:
     """N_opt = n_scale C^a and D_opt = d_scale C^b.
 
     Attributes:
-        flops, parameters, tokens: the points that it was fitted to.
+        flops, parameters, tokens: the fitted points.
     """
 
     a: float
@@ -24,12 +24,12 @@ class Frontier:
     tokens: Vector
 
     def optimum(self, flops: float) -> tuple[float, float]:
-        """The parameters and tokens of the least loss for a budget of FLOPs."""
+        """Return the parameters and tokens with the least loss for a budget of FLOPs."""
         return self.n_scale * flops**self.a, self.d_scale * flops**self.b
 
 
 def regress(flops: Vector, parameters: Vector, tokens: Vector) -> Frontier | None:
-    """The frontier through points, by least squares of logarithms; None for a single budget."""
+    """Fit the frontier to points by least squares in logarithms; None for a single budget."""
     if len(flops) < 2 or np.ptp(np.log(flops)) < np.log(1.5):
         return None
     a, log_n = np.polyfit(np.log(flops), np.log(parameters), 1)

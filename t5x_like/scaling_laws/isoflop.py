@@ -10,8 +10,8 @@ from t5x_like.scaling_laws.frontier import Frontier, regress
 from t5x_like.scaling_laws.law import SIX_N_D, Compute, Law, Vector
 from t5x_like.scaling_laws.runs import Run, columns
 
-_SAME = 1.1  # runs whose FLOPs differ by less are of one budget
-LEAST_SIZES = 3  # of a budget, for a parabola
+_SAME = 1.1  # runs whose FLOPs differ by a smaller factor share a budget
+LEAST_SIZES = 3  # minimum sizes of a budget for a parabola
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Profile:
     """The runs of one budget, and the parabola of their loss in log N.
 
     Attributes:
-        numbers: of the runs.
-        flops: of a run, on average.
-        n, d: parameters and tokens at the minimum; None where the parabola has none.
-        loss: at the minimum.
-        sizes: the least and most parameters of the runs.
-        best_at_edge: the run of the least loss is the smallest or the largest.
+        numbers: the indices of the runs.
+        flops: the mean FLOPs of a run.
+        n, d: parameters and tokens at the minimum; None if the parabola has no minimum.
+        loss: the loss at the minimum.
+        sizes: minimum and maximum parameters of the runs.
+        best_at_edge: whether the run with the least loss is the smallest or the largest.
     """
 
     numbers: tuple[int, ...]
@@ -42,7 +42,7 @@ class Profile:
 
 
 def budgets(runs: Sequence[Run]) -> list[list[int]]:
-    """The numbers of the runs of each budget, the smallest first; a run may be alone in one."""
+    """Group the indices of runs by budget, the smallest first; a group may have a single run."""
     _, _, c, _ = columns(runs)
     groups: list[list[int]] = []
     for number in map(int, np.argsort(c, kind="stable")):
@@ -54,10 +54,11 @@ def budgets(runs: Sequence[Run]) -> list[list[int]]:
 
 
 def profiles(runs: Sequence[Run], loss: Vector | None = None) -> list[Profile]:
-    """The parabolas of all budgets with 3 sizes or more (Hoffmann et al. 2022, section 3.2).
+    """Fit the parabolas of all budgets with 3 sizes or more (Hoffmann et al. 2022, section 3.2).
 
     Args:
-        loss: of the runs, in place of their own.
+        runs: the runs.
+        loss: losses to use instead of the runs' losses.
     """
     n, d, c, own = columns(runs)
     loss = own if loss is None else loss
@@ -81,16 +82,16 @@ def _profile(numbers: tuple[int, ...], n: Vector, d: Vector, c: Vector, loss: Ve
 
 
 def _minimum(x: Vector, loss: Vector) -> tuple[float | None, float | None]:
-    """Where the least-squares parabola in x = log(size) is least: the size and the loss."""
+    """Return the size and loss at the minimum of the least-squares parabola in x = log(size)."""
     middle = x.mean()
     square, slope, level = np.polyfit(x - middle, loss, 2)
-    if square <= 0 or abs(slope / square) > 100:  # e^50 away is no minimum
+    if square <= 0 or abs(slope / square) > 100:  # a minimum e^50 away is spurious
         return None, None
     return float(np.exp(middle - slope / (2 * square))), float(level - slope**2 / (4 * square))
 
 
 def fit(found: Sequence[Profile]) -> Frontier | None:
-    """The frontier through the minima that lie within the sizes of their budget; None for one."""
+    """Fit the frontier to the minima within the sizes of their budget; None for one budget."""
     kept = [one for one in found if one.inside]
     values = np.array([(one.flops, one.n, one.d) for one in kept], float).reshape(-1, 3)
     return regress(*values.T)
@@ -99,13 +100,13 @@ def fit(found: Sequence[Profile]) -> Frontier | None:
 def resample(
     runs: Sequence[Run], found: Sequence[Profile], rng: np.random.Generator
 ) -> Vector | None:
-    """Losses of the runs as another sample might have them: the parabolas and drawn residuals.
+    """Resample the losses of the runs: the parabolas plus drawn residuals.
 
-    A budget has few sizes, so residuals of all budgets are drawn, and not runs. They are scaled by
-    sqrt(R / (R - 3)) for the three coefficients of a parabola through R runs.
+    A budget has few sizes, so that residuals of all budgets are drawn rather than runs. They are
+    scaled by sqrt(R / (R - 3)) for the three coefficients of a parabola through R runs.
 
     Returns:
-        None where every budget has three runs: parabolas through three points leave no residual.
+        None if every budget has three runs, whose parabolas leave no residual.
     """
     n, _, _, loss = columns(runs)
     fitted, pool = loss.copy(), []
@@ -122,14 +123,15 @@ def resample(
 
 
 def bias(law: Law, n: Vector, d: Vector, compute: Compute = SIX_N_D) -> float:
-    """The relative error of a parabola's minimum for runs without noise, where a law holds.
+    """Return the relative error of a parabola's minimum for noiseless runs that follow a law.
 
-    A parabola is a Taylor series to second order, so that it is off where the grid is wide or not
+    A parabola is a Taylor series to second order, so that it is off if the grid is wide or not
     around the optimum, unless alpha equals beta (Czech et al. 2026, arXiv:2603.22339).
 
     Args:
+        law: the law.
         n, d: the parameters and tokens of the runs of one budget.
-        compute: the relation of their FLOPs to both.
+        compute: the relation of FLOPs to parameters and tokens.
     """
     at, _ = _minimum(np.log(n), law.loss(n, d))
     optimum, _ = law.optimum(float(np.exp(np.log(compute.flops(n, d)).mean())), compute)
@@ -137,5 +139,5 @@ def bias(law: Law, n: Vector, d: Vector, compute: Compute = SIX_N_D) -> float:
 
 
 def width(sizes: tuple[float, float] | Float[np.ndarray, " 2"]) -> float:
-    """How far a grid reaches from its middle to either side, as a factor: 4 for x/÷ 4."""
+    """Return the factor by which a grid extends from its middle to either side: 4 for x/÷ 4."""
     return float(np.sqrt(sizes[1] / sizes[0]))

@@ -7,7 +7,7 @@ from scipy import optimize
 
 from t5x_like.scaling_laws.law import SIX_N_D, Compute, Vector
 
-PUBLISHED_A = 0.73  # N_opt ~ C^0.73: Kaplan et al. 2020, as in table 2 of Hoffmann et al. 2022
+PUBLISHED_A = 0.73  # N_opt ~ C^0.73: Kaplan et al. 2020, quoted in table 2 of Hoffmann et al. 2022
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,16 +28,16 @@ class KaplanLaw:
 
     @property
     def a(self) -> float:
-        """The exponent of N_opt ~ C^a where this law holds and C = 6 N D."""
+        """The exponent of N_opt ~ C^a by this law, for C = 6 N D."""
         return self.exponent(SIX_N_D)
 
     def exponent(self, compute: Compute) -> float:
-        """The exponent of N_opt ~ C^a where this law holds and C = k N^s D."""
+        """Return the exponent of N_opt ~ C^a by this law, for C = k N^s D."""
         return self.alpha_d / (self.alpha_n + compute.s * self.alpha_d)
 
 
 def fit(n: Vector, d: Vector, loss: Vector) -> KaplanLaw:
-    """The law of the least squared error of the logarithm of the loss.
+    """Fit the law by least squares of the logarithm of the loss.
 
     Args:
         n: parameters of each run.
@@ -57,7 +57,7 @@ def fit(n: Vector, d: Vector, loss: Vector) -> KaplanLaw:
 
     best = min(
         (
-            # Half of the loss of the middle run for each of the two terms.
+            # Starts at which each of the two terms is half of the middle run's loss.
             optimize.least_squares(
                 error,
                 [np.log(alpha), np.log(ratio), *[log_loss.mean() / alpha - np.log(2)] * 2],

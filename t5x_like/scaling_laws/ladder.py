@@ -1,4 +1,4 @@
-"""Design a ladder: runs of several sizes and budgets, each budget of equal counted FLOPs."""
+"""Design a ladder: runs of several sizes for each of several budgets of FLOPs."""
 
 import collections
 import dataclasses
@@ -15,8 +15,8 @@ from t5x_like.names import hint, trust_code
 from t5x_like.scaling_laws import cautions, cost, isoflop
 from t5x_like.scaling_laws.cost import Cost
 
-LEAST_STEPS = 50  # of a run
-_LOGS = 100  # of a run: the points of its training curve
+LEAST_STEPS = 50  # minimum steps of a run
+_LOGS = 100  # log lines of a run: the points of its training curve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Rung:
     """One run of a ladder.
 
     Attributes:
-        size: its name.
-        budget: FLOPs as given; `flops` are those of whole steps.
-        cost: of a token.
-        tokens: that it is trained on.
-        settings: of the run, with its folder.
+        size: the name of the size.
+        budget: the FLOPs asked for; `flops` are the actual FLOPs of whole steps.
+        cost: the cost of its network.
+        tokens: number of training tokens.
+        settings: the settings of the run, with its folder.
     """
 
     size: str
@@ -55,9 +55,9 @@ class Design:
     Attributes:
         budgets: FLOPs.
         sizes: names of sizes of the system, or `4x256`: layers and width.
-        rates: a learning rate for each size; none for the config's.
-        tokens_per_parameter: the least and most of a run; others are left out.
-        corpus_tokens: the tokens of the corpus: runs that would read it twice are left out.
+        rates: a learning rate for each size; () for the config's.
+        tokens_per_parameter: minimum and maximum; runs outside are left out.
+        corpus_tokens: the tokens of the corpus; runs that would read more are left out.
         count: how FLOPs are counted, one of `cost.COUNTS`.
     """
 
@@ -70,14 +70,14 @@ class Design:
 
 
 def design(base: RunSettings, ladder: Design, *, folder: pathlib.Path) -> list[Rung]:
-    """The runs of a ladder, the smallest budget first.
+    """Return the runs of a ladder, the smallest budget first.
 
-    Each is the base config with the size, the steps of its budget, and a warmup and a cosine of the
-    base config's shape that end with the run.
+    Each run is the base config with the model of its size, the steps of its budget, and a warmup
+    and cosine schedule scaled to end with the run.
 
     Raises:
-        ValueError: a size that the system does not have, a schedule that is no cosine, a budget
-            that is too small for a size or leaves none of them, or settings that do not fit.
+        ValueError: the system does not have a size, the schedule is not a cosine, a budget is too
+            small for a size or leaves no size, or settings do not fit.
     """
     _check(base, ladder)
     rungs = []
@@ -168,12 +168,12 @@ def _check_steps(rung: Rung) -> None:
 
 
 def model_settings(base: RunSettings, size: str) -> dict[str, Any]:
-    """The settings of the model of a size: those of the system's table, or of `4x256`.
+    """Return the model settings of a size: from the system's table, or of LAYERSxWIDTH.
 
-    Layers and width keep the base config's ratio of d_ff to d_model, and its width of a head.
+    For LAYERSxWIDTH the base config's ratio of d_ff to d_model and width of a head are kept.
 
     Raises:
-        ValueError: there is no such size, or the width is no multiple of a head's.
+        ValueError: the size does not exist, or the width is not a multiple of a head's width.
     """
     table = systems.find(base.system).sizes
     shape = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", size)
@@ -212,7 +212,7 @@ def write(rungs: Sequence[Rung]) -> None:
     """Write the config.json of each run, which `configs/run.py` reads.
 
     Raises:
-        ValueError: a folder has a run of other settings.
+        ValueError: a folder has a run with other settings.
     """
     for rung in rungs:
         path = rung.folder / "config.json"
@@ -221,12 +221,12 @@ def write(rungs: Sequence[Rung]) -> None:
                 f"{path} is of a run with other settings: choose another --output, or remove it"
             )
     for rung in rungs:
-        trust_code(config.to_dict(rung.settings))  # for the process that trains it
+        trust_code(config.to_dict(rung.settings))  # for the training process
         command_line.write_json(rung.folder / "config.json", config.to_dict(rung.settings))
 
 
 def warnings(rungs: Sequence[Rung]) -> list[str]:
-    """What will be wrong with a fit to the runs, as sentences."""
+    """Return warnings about a later fit to the runs, as sentences."""
     sizes = collections.Counter(rung.budget for rung in rungs)
     few = [budget for budget, number in sizes.items() if number < isoflop.LEAST_SIZES]
     steps = {rung.folder.name: rung.settings.train.steps for rung in rungs}
@@ -234,7 +234,7 @@ def warnings(rungs: Sequence[Rung]) -> list[str]:
 
 
 def table(rungs: Sequence[Rung]) -> Iterator[str]:
-    """The lines of a table of the runs."""
+    """Yield the lines of a table of the runs."""
     yield (
         f"{'run':<22}{'N':>14}{'without emb.':>14}{'tokens':>16}{'steps':>9}{'FLOPs':>11}"
         f"{'6 N D':>11}{'D / N':>8}"

@@ -1,4 +1,4 @@
-"""The parametric scaling law L(N, D) = E + A / N^alpha + B / D^beta, and what is optimal by it.
+"""The parametric scaling law L(N, D) = E + A / N^alpha + B / D^beta, and its optima.
 
 The optimum depends on how FLOPs grow with N and D: C = 6 N D, or C = k N^s D fitted to runs.
 """
@@ -8,27 +8,27 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-Vector = Float[np.ndarray, " R"]  # a value of each run
+Vector = Float[np.ndarray, " R"]  # one value per run
 
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
     """The FLOPs of training, C = k N^s D. The usual C = 6 N D has k = 6 and s = 1.
 
-    Counted FLOPs grow more slowly than N D if N has no embeddings, since the output layer and
-    attention take a share of them that falls with the size; they may grow faster if N counts tables
-    that are only looked up.
+    Counted FLOPs grow more slowly than N D if N excludes embeddings, since the share of the output
+    layer and attention falls with the size; they may grow faster if N counts tables that are only
+    looked up.
     """
 
     k: float = 6.0
     s: float = 1.0
 
     def flops(self, parameters: Vector | float, tokens: Vector | float) -> Vector:
-        """The FLOPs of each run."""
+        """Return the FLOPs of each run."""
         return self.k * np.asarray(parameters, float) ** self.s * np.asarray(tokens, float)
 
     def tokens(self, flops: Vector | float, parameters: Vector | float) -> Vector:
-        """The tokens that FLOPs pay for."""
+        """Return the tokens for given FLOPs and parameters."""
         return np.asarray(flops, float) / self.flops(parameters, 1.0)
 
 
@@ -36,7 +36,7 @@ SIX_N_D = Compute()
 
 
 def fit_compute(n: Vector, d: Vector, c: Vector) -> Compute:
-    """C = k N^s D of the least squared error of log C.
+    """Fit C = k N^s D by least squares of log C.
 
     Args:
         n: parameters of each run, of two sizes or more.
@@ -57,10 +57,10 @@ def fit_compute(n: Vector, d: Vector, c: Vector) -> Compute:
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """The loss of a network of N parameters after D tokens, E + A / N^alpha + B / D^beta in nats.
+    """The loss of a network with N parameters after D tokens, E + A / N^alpha + B / D^beta in nats.
 
-    Hoffmann et al. 2022 (Chinchilla), equation 2 and section 3.3. The optimum is that of
-    C = 6 N D FLOPs, unless another relation is given.
+    Hoffmann et al. 2022 (Chinchilla), equation 2 and section 3.3. Optima assume C = 6 N D FLOPs,
+    unless another relation is given.
     """
 
     E: float
@@ -70,7 +70,7 @@ class Law:
     beta: float
 
     def loss(self, parameters: Vector | float, tokens: Vector | float) -> Vector:
-        """The loss in nats of each run."""
+        """Return the loss in nats of each run."""
         n, d = np.asarray(parameters, float), np.asarray(tokens, float)
         return self.E + self.A * n**-self.alpha + self.B * d**-self.beta
 
@@ -85,23 +85,23 @@ class Law:
         return self.exponents(SIX_N_D)[1]
 
     def exponents(self, compute: Compute) -> tuple[float, float]:
-        """The exponents a and b of N_opt ~ C^a and D_opt ~ C^b for C = k N^s D.
+        """Return the exponents a and b of N_opt ~ C^a and D_opt ~ C^b for C = k N^s D.
 
         With D = C / (k N^s), the loss is E + A N^-alpha + B (k / C)^beta N^(s beta). Its derivative
-        is 0 where N^(alpha + s beta) = alpha A / (s beta B) (C / k)^beta.
+        is 0 if N^(alpha + s beta) = alpha A / (s beta B) (C / k)^beta.
         """
         total = self.alpha + compute.s * self.beta
         return self.beta / total, self.alpha / total
 
     def optimum(self, flops: float, compute: Compute = SIX_N_D) -> tuple[float, float]:
-        """The parameters and tokens of the least loss for a budget of FLOPs (equation 4)."""
+        """Return the parameters and tokens with the least loss for a budget (equation 4)."""
         ratio = self.alpha * self.A / (compute.s * self.beta * self.B)
         scale = ratio ** (1 / (self.alpha + compute.s * self.beta))
         n = scale * (flops / compute.k) ** self.exponents(compute)[0]
         return n, float(compute.tokens(flops, n))
 
     def flops_for(self, loss: float) -> float:
-        """The least FLOPs that reach a loss.
+        """Return the least FLOPs that reach a loss, for C = 6 N D.
 
         Raises:
             ValueError: the loss is E or less, which no budget reaches.
@@ -114,9 +114,9 @@ class Law:
         return (at_one / (loss - self.E)) ** (1 / power)
 
 
-# The constants that Hoffmann et al. print (equation 10), and those of Besiroglu et al. 2024
-# (arXiv:2404.10102), who fitted the same points to convergence. Printed A, B, alpha and beta are
-# rounded: a of the first is 0.4516, where its paper has 0.46.
+# The constants printed by Hoffmann et al. (equation 10), and by Besiroglu et al. 2024
+# (arXiv:2404.10102), who fitted the same points to convergence. The printed A, B, alpha and beta
+# are rounded: the first law gives a = 0.4516, while its paper has 0.46.
 PUBLISHED = {
     "hoffmann": Law(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28),
     "besiroglu": Law(E=1.8172, A=482.01, B=2085.43, alpha=0.3478, beta=0.3658),

@@ -1,4 +1,4 @@
-"""Approach 3: fit the parametric law to runs, by Huber's loss or by variable projection."""
+"""Approach 3: fit the parametric law to runs with Huber's loss."""
 
 import functools
 import itertools
@@ -11,7 +11,7 @@ from scipy import optimize
 
 from t5x_like.scaling_laws.law import Law, Vector
 
-DELTA = 1e-3  # of Huber's loss, in nats of log loss
+DELTA = 1e-3  # the delta of Huber's loss, in log loss
 _EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0)
 _SCALES = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
 # (alpha, beta, log E, log A, log B): the grid of starts of Hoffmann et al. 2022, appendix D.
@@ -21,11 +21,11 @@ STARTS = tuple(
 
 
 def objective(n: Vector, d: Vector, loss: Vector) -> Callable[[Vector], tuple[float, Vector]]:
-    """The sum of Huber's losses of log L(N, D) - log L, and its gradient, in units of DELTA^2.
+    """Return the objective: the sum of Huber losses of log L(N, D) - log L, and its gradient.
 
-    A function of (alpha, beta, e, a, b), with E = exp(e), A = exp(a), B = exp(b). It is a sum: the
-    mean over hundreds of runs is so flat that an optimizer with its usual tolerances stops near
-    where it starts (Besiroglu et al. 2024, arXiv:2404.10102).
+    It is a function of (alpha, beta, e, a, b), with E = exp(e), A = exp(a), B = exp(b), in units of
+    DELTA^2. It is a sum, since the mean over hundreds of runs is so flat that an optimizer with its
+    usual tolerances stops near its start (Besiroglu et al. 2024, arXiv:2404.10102).
     """
     log_n, log_d, log_loss = np.log(n), np.log(d), np.log(loss)
 
@@ -47,24 +47,24 @@ def objective(n: Vector, d: Vector, loss: Vector) -> Callable[[Vector], tuple[fl
 
 
 def fit(n: Vector, d: Vector, loss: Vector, *, starts: Vector | None = None) -> Law:
-    """The law of the least summed Huber loss over runs (Hoffmann et al. 2022, section 3.3).
+    """Fit the law by minimizing the summed Huber loss (Hoffmann et al. 2022, section 3.3).
 
-    For each pair of exponents of STARTS, L-BFGS goes to convergence from the best of the starts
-    with this pair. It works on log N and log D less their means, which changes the path and not
-    the minimum: as written, alpha and log A are almost collinear.
+    For each pair of exponents in STARTS, L-BFGS runs to convergence from the best start with this
+    pair. It uses log N and log D minus their means, which changes the path but not the minimum:
+    without it, alpha and log A are almost collinear.
 
     Args:
         n: parameters of each run.
         d: tokens.
         loss: nats.
-        starts: points (alpha, beta, log E, log A, log B) [S, 5] to follow instead.
+        starts: points (alpha, beta, log E, log A, log B) [S, 5] to start from instead.
     """
     mean_n, mean_d = np.log(n).mean(), np.log(d).mean()
     value = objective(n / np.exp(mean_n), d / np.exp(mean_d), loss)
     points = _best_starts(n, d, loss) if starts is None else np.array(starts, float)
     points[:, 3] -= points[:, 0] * mean_n
     points[:, 4] -= points[:, 1] * mean_d
-    # The matrices of L-BFGS are tiny: threads of BLAS would only wait for each other, for seconds.
+    # The matrices of L-BFGS are tiny: BLAS threads would wait for each other for seconds.
     with _libraries().limit(limits=1):
         best = min((_minimize(value, point) for point in points), key=lambda found: found.fun)
     alpha, beta, e, a, b = best.x
@@ -83,7 +83,7 @@ def _libraries() -> threadpoolctl.ThreadpoolController:
 
 
 def _best_starts(n: Vector, d: Vector, loss: Vector) -> Float[np.ndarray, "25 5"]:
-    """Of STARTS, the one with the least objective for each pair of exponents."""
+    """Return the start with the least objective for each pair of exponents in STARTS."""
     value = objective(n, d, loss)
     best: dict[tuple[float, float], tuple[float, tuple[float, ...]]] = {}
     for start in STARTS:
@@ -93,7 +93,7 @@ def _best_starts(n: Vector, d: Vector, loss: Vector) -> Float[np.ndarray, "25 5"
 
 
 def start_at(law: Law) -> Float[np.ndarray, "1 5"]:
-    """The start at a law, to refit it to other runs."""
+    """Return the parameters of a law as a start, to refit it to other runs."""
     return np.array([[law.alpha, law.beta, *np.log([max(law.E, 1e-9), law.A, law.B])]])
 
 

@@ -1,4 +1,4 @@
-"""Train the runs of a ladder one after the other, each in a process of its own."""
+"""Train the runs of a ladder one after the other, each in a separate process."""
 
 import functools
 import sys
@@ -11,12 +11,12 @@ from t5x_like.scaling_laws.trained import final_loss
 
 
 def run(rungs: Sequence[Rung]) -> bool:
-    """Train the runs that are not finished, and print a line for each.
+    """Train the unfinished runs, and print a line for each.
 
-    SIGTERM or Ctrl-C saves the current run and stops; the same call goes on from there.
+    SIGTERM or Ctrl-C saves the current run and stops; the same call continues from there.
 
     Returns:
-        Whether all are finished.
+        Whether all runs are finished.
 
     Raises:
         ValueError: a run failed, or the working folder has no configs/run.py.

@@ -1,4 +1,4 @@
-"""Training runs as the fits see them: parameters, tokens, FLOPs and loss, read from a CSV file."""
+"""Training runs as points for fits: parameters, tokens, FLOPs and loss, also from CSV files."""
 
 import csv
 import dataclasses
@@ -15,7 +15,7 @@ from t5x_like.scaling_laws.law import Vector
 
 COLUMNS = ("N", "D", "C", "loss")
 OPTIONAL = ("N_without_embeddings", "decay_tokens", "steps", "run")
-LEAST = 6  # runs for the five constants of the parametric law
+LEAST = 6  # minimum runs for the five constants of the parametric law
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,16 +23,16 @@ class Run:
     """One training run.
 
     Attributes:
-        name: for messages.
+        name: name in messages.
         n: parameters.
-        d: tokens that it was trained on.
+        d: training tokens.
         c: training FLOPs.
-        loss: at its end, in nats.
-        n_without_embeddings: parameters without embedding tables; None where unknown.
-        decay_tokens: tokens after which the learning rate has decayed; None where unknown,
-            infinity where it does not decay.
-        steps: updates of the parameters; None where unknown.
-        curve: tokens and loss along the run, ascending; None where unknown.
+        loss: final loss in nats.
+        n_without_embeddings: parameters without embedding tables; None if unknown.
+        decay_tokens: tokens after which the learning rate has decayed; None if unknown, infinite if
+            it does not decay.
+        steps: updates of the parameters; None if unknown.
+        curve: (tokens, loss) along the run, ascending; None if unknown.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Run:
 
 
 def columns(runs: Sequence[Run]) -> tuple[Vector, Vector, Vector, Vector]:
-    """Parameters, tokens, FLOPs and loss of the runs."""
+    """Return the parameters, tokens, FLOPs and losses of the runs."""
     n, d, c, loss = np.array([(run.n, run.d, run.c, run.loss) for run in runs], float).T
     return n, d, c, loss
 
@@ -56,7 +56,7 @@ def check(runs: Sequence[Run], *, source: str) -> None:
     """Check that a law can be fitted to the runs.
 
     Raises:
-        ValueError: too few runs, or of too few sizes or numbers of tokens.
+        ValueError: there are too few runs, sizes or numbers of tokens.
     """
     if len(runs) < LEAST:
         raise ValueError(
@@ -78,8 +78,8 @@ def read_csv(path: pathlib.Path) -> list[Run]:
 
     Columns: N parameters, D tokens, C FLOPs and loss in nats. Optional are N_without_embeddings,
     decay_tokens (the tokens after which the learning rate has decayed), steps (updates of the
-    parameters), and run: rows with the same value are points of one training curve, whose last is
-    the run. Other columns are ignored.
+    parameters), and run: rows with the same value are points of one training curve, and the last
+    row is the run itself. Other columns are ignored.
 
     Raises:
         ValueError: a column is missing, or a value is not a positive number.
@@ -131,7 +131,7 @@ def _number(row: dict[str, str], name: str, where: str) -> float:
 
 
 def _joined(points: Sequence[Run]) -> list[Run]:
-    """One run for the points of each curve."""
+    """Join the points of each curve into a run."""
     curves: dict[str, list[Run]] = {}
     for point in points:
         curves.setdefault(point.name, []).append(point)
@@ -148,10 +148,10 @@ def _joined(points: Sequence[Run]) -> list[Run]:
 
 
 def find_runs(source: str) -> pathlib.Path:
-    """The CSV file or folder of runs with this name.
+    """Return the path of a CSV file or folder of runs.
 
     Raises:
-        ValueError: there is none; the message has those beside it.
+        ValueError: it does not exist; the message suggests similar names.
     """
     path = pathlib.Path(source).expanduser()
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Read runs that were trained here: their config.json and metrics.jsonl."""
+"""Read trained runs from their config.json and metrics.jsonl."""
 
 import math
 import pathlib
@@ -15,15 +15,15 @@ _DECAYING = ("cosine", "linear")
 
 
 def read_folder(folder: pathlib.Path, *, count: str = "counted") -> tuple[list[Run], list[str]]:
-    """The finished runs in the folders of a folder, and a sentence about each one left out.
+    """Return the finished runs in a folder's subfolders, and a sentence about each run left out.
 
-    The loss of a run is the held-out one at its last step, its curve the training loss.
+    The loss of a run is its held-out loss at the last step, its curve the training loss.
 
     Args:
         count: how FLOPs are counted, one of `cost.COUNTS`.
 
     Raises:
-        ValueError: no folder in it is of a run, or a config is wrong.
+        ValueError: no subfolder is a run, or a config is invalid.
     """
     folders = sorted(path.parent for path in folder.glob("*/config.json"))
     if not folders:
@@ -42,7 +42,7 @@ def read_folder(folder: pathlib.Path, *, count: str = "counted") -> tuple[list[R
 
 
 def final_loss(settings: RunSettings, folder: pathlib.Path) -> float | None:
-    """The held-out loss of a run at its last step; None where it is not finished."""
+    """Return the held-out loss of a run at its last step; None if it is not finished."""
     if not (folder / reporting.LOG).is_file():
         return None
     log = reporting.read_log(folder)

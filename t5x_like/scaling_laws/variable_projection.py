@@ -1,4 +1,4 @@
-"""Fit the parametric law by variable projection: a search over the two exponents alone."""
+"""Fit the parametric law by variable projection: a search over only the two exponents."""
 
 import numpy as np
 from scipy import optimize
@@ -9,17 +9,18 @@ _EXPONENTS = np.geomspace(0.03, 2.0, 16)
 
 
 def fit(n: Vector, d: Vector, loss: Vector, *, start: Law | None = None) -> Law:
-    """The law of the least squared error of the loss.
+    """Fit the law by least squares of the loss.
 
-    Given the exponents the law is linear in E, A and B, which non-negative least squares finds; so
-    the search is over alpha and beta, and has no starts to choose (Czech et al. 2026,
-    arXiv:2603.22339). Without noise it recovers the law; outliers weigh more than in Huber's loss.
+    Given the exponents, the law is linear in E, A and B, which non-negative least squares finds; so
+    only alpha and beta are searched, and no starts have to be chosen (Czech et al. 2026,
+    arXiv:2603.22339). Without noise it recovers the law; outliers weigh more than with Huber's
+    loss.
 
     Args:
         n: parameters of each run.
         d: tokens.
         loss: nats.
-        start: where to search from; None for the best point of a grid.
+        start: start of the search; None for the best point of a grid.
     """
     middle = np.exp(np.log(n).mean()), np.exp(np.log(d).mean())
     n, d = n / middle[0], d / middle[1]
@@ -48,6 +49,6 @@ def fit(n: Vector, d: Vector, loss: Vector, *, start: Law | None = None) -> Law:
 def _project(
     exponents: tuple[float, float] | Vector, n: Vector, d: Vector, loss: Vector
 ) -> tuple[Vector, float]:
-    """E, A and B for given exponents, and the norm of the error."""
+    """Return E, A and B for given exponents, and the norm of the error."""
     alpha, beta = exponents
     return optimize.nnls(np.stack([np.ones_like(n), n**-alpha, d**-beta], axis=1), loss)

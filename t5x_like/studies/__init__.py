@@ -1,6 +1,6 @@
 """Studies: arms that differ in some settings, trained with several seeds, and claims about them.
 
-A file in configs/studies/ defines one with the classes that are exported here.
+A file in configs/studies/ defines a study with the classes exported here.
 """
 
 from t5x_like.studies.definition import Arm, Claim, Measure, Run, Study, grid

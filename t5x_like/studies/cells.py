@@ -1,4 +1,4 @@
-"""The cells of a study, each an arm with a seed: their runs with configs and folders."""
+"""The cells of a study, each an arm with a seed: their runs, configs and folders."""
 
 import dataclasses
 import json
@@ -16,18 +16,18 @@ from t5x_like.experiment.run import Run
 from t5x_like.names import hint, trust_code
 from t5x_like.studies.definition import Changes, Study
 
-_PLANNED = "planned.json"  # training writes a completed config.json
+_PLANNED = "planned.json"  # the plan; training overwrites config.json with the completed config
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CellRun:
-    """A training run of one cell or of several that have it in common.
+    """A training run of one cell, or of several cells that share it.
 
     Attributes:
-        name: in the study.
-        settings: of the run, with its folder.
+        name: its name in the study.
+        settings: the run's settings, with its folder.
         after: the run that it starts from; None for random parameters.
-        numbers: that must be in its log at the last step.
+        numbers: the numbers that its log must have at the last step.
     """
 
     name: str
@@ -42,21 +42,21 @@ class CellRun:
 
     @property
     def text(self) -> str:
-        """The config as JSON, without the folder of the run."""
+        """The config as JSON, without the workdir."""
         return json.dumps(config.to_dict(self.settings) | {"workdir": ""}, indent=2, sort_keys=True)
 
     def value(self, number: str) -> float | None:
-        """A number at the last step; None where the run is not finished, or it is not defined."""
+        """Return a number at the last step; None if the run is unfinished or it is undefined."""
         if not self.is_finished():
             return None
         return reporting.read_log(self.folder).get(number, {}).get(self.settings.train.steps)
 
     def is_finished(self) -> bool:
-        """Whether its last checkpoint is there, and all numbers of the last step."""
+        """Return whether its last checkpoint and all numbers of the last step exist."""
         steps = self.settings.train.steps
         if steps not in checkpoints.checkpoint_steps(self.folder / "checkpoints"):
             return False
-        # A number that is not defined, a correlation of equal numbers, is null.
+        # Undefined numbers, such as correlations of equal values, are null but present.
         lines = reporting.log_lines(self.folder)
         logged = {name for line in lines if line["step"] == steps for name in line}
         return logged.issuperset(self.numbers)
@@ -67,8 +67,8 @@ class Cell:
     """An arm with a seed.
 
     Attributes:
-        arm, seed: of the study.
-        runs: by name, in their order; a run that an earlier cell has, too, is that one.
+        arm, seed: the arm and the seed.
+        runs: {name: run}, in order; a run shared with an earlier cell is the same object.
     """
 
     arm: str
@@ -77,11 +77,12 @@ class Cell:
 
 
 def cells(study: Study, folder: pathlib.Path, *, changes: Changes) -> list[Cell]:
-    """The cells of a study, seed by seed, so that early seeds cover all arms.
+    """Return the cells of a study, seed by seed, so that early seeds cover all arms.
 
     Args:
-        folder: of the study; a run is in ARM/SEED/NAME.
-        changes: settings of all runs, that come last.
+        study: the study.
+        folder: the folder of the study; a run is in ARM/SEED/NAME.
+        changes: settings of all runs, which override all others.
 
     Raises:
         ValueError: a config, a setting or a value is wrong; the message names arm and run.
@@ -120,15 +121,15 @@ def _run(
         _start_from(made, source.settings)
     made.initialize = str(after.folder) if after else ""
     own = dict(run.changes)
-    if name in study.arms[arm].starts_from:  # in place of the `initialize` of all arms
+    if name in study.arms[arm].starts_from:  # overrides the run's `initialize`
         own["initialize"] = made.initialize
     own.update({**study.arms[arm].changes.get(name, {}), **changes})
     for key, value in {**own, "train.seed": seed, "data.seed": seed}.items():
         _set(made, key, value)
     made.workdir = str(folder / arm / str(seed) / name)
     settings = config.parse(made)
-    assert Run(settings).phases  # which are checked
-    trust_code(config.to_dict(settings))  # for the process that trains it, which reads its folder
+    assert Run(settings).phases  # checks the settings
+    trust_code(config.to_dict(settings))  # for the training process, which reads the folder
     if settings.train.patience:
         raise ValueError("train.patience must be 0: the runs of a study have the same length")
     measured = [one.number for one in study.measures.values() if one.run == name]
@@ -138,7 +139,7 @@ def _run(
 def _source(
     study: Study, arm: str, name: str, *, folder: pathlib.Path, changes: Changes
 ) -> CellRun | None:
-    """The run that this arm leaves out, for its network and vocabulary."""
+    """Return the run that this arm leaves out, for its network and vocabulary."""
     start = study.start_of(arm, name)
     if not start:
         return None
@@ -148,9 +149,9 @@ def _source(
 
 
 def _start_from(made: ml_collections.ConfigDict, source: RunSettings) -> None:
-    """Take system, network and vocabulary of an earlier run.
+    """Copy system, network and vocabulary from an earlier run.
 
-    A config that leaves its system open changes the settings of the network that it sets.
+    If the config leaves its system open, its own network settings override the run's.
     """
     own = () if made.system else made.model.items()
     changes = {name: value for name, value in own if value is not None}
@@ -160,7 +161,7 @@ def _start_from(made: ml_collections.ConfigDict, source: RunSettings) -> None:
 
 
 def _set(settings: ml_collections.ConfigDict, key: str, value: Any) -> None:
-    """Set `key`, such as train.steps; parts that take any setting get new ones."""
+    """Set `key`, such as train.steps; sections that take any setting may get new keys."""
     *parents, last = key.split(".")
     node: Any = settings
     for name in parents:
@@ -175,7 +176,7 @@ def _set(settings: ml_collections.ConfigDict, key: str, value: Any) -> None:
 
 
 def runs_of(found: Sequence[Cell]) -> list[CellRun]:
-    """The runs of some cells, each once, a run behind the one that it starts from."""
+    """Return the distinct runs of some cells, each behind the run that it starts from."""
     return list(dict.fromkeys(run for cell in found for run in cell.runs.values()))
 
 
@@ -183,10 +184,11 @@ def write(runs: Sequence[CellRun], *, again: Callable[[CellRun], bool]) -> None:
     """Write the config.json of each run, which configs/run.py reads.
 
     Args:
-        again: whether a run of other settings is removed, and trained anew.
+        runs: the runs.
+        again: whether to remove a run with other settings, and train it anew.
 
     Raises:
-        ValueError: a folder has a run of other settings.
+        ValueError: a folder has a run with other settings.
     """
     changed = [run for run in runs if _has_changed(run)]
     refused = [run for run in changed if not again(run)]
@@ -207,11 +209,11 @@ def write(runs: Sequence[CellRun], *, again: Callable[[CellRun], bool]) -> None:
 
 
 def _has_changed(run: CellRun) -> bool:
-    """Whether the folder of a run has another one, or starts from one that does."""
+    """Return whether the folder holds a run with other settings, or starts from such a run."""
     planned = run.folder / _PLANNED
     if not planned.is_file():
         return False
-    # Read as a config, a setting that is newer than the run has its default.
+    # Reading it as a config gives settings newer than the run their defaults.
     before = config.to_dict(config.parse(config.load(planned)))
     if before["system"]:
         before["model"] = systems.complete(before["system"], before["model"])

@@ -1,4 +1,4 @@
-"""What a study is made of: runs, arms, measures, claims, as a file in configs/studies/ has them."""
+"""The parts of a study, as defined in configs/studies/: runs, arms, measures, claims."""
 
 import dataclasses
 import inspect
@@ -14,18 +14,18 @@ _FOLDER = "configs/studies"
 _NAME = re.compile(r"[\w-][\w.-]*")
 CENTERS = ("mean", "median")
 
-Changes = Mapping[str, Any]  # settings, "train.steps" -> a value
+Changes = Mapping[str, Any]  # {setting, such as "train.steps": value}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """A training run of every cell (an arm with a seed).
+    """A training run that every cell (an arm with a seed) has.
 
     Attributes:
-        config: FILE or FILE:SIZE, as `--config` takes it.
-        changes: of the config's settings, for all arms.
-        starts_from: the name of an earlier run, whose parameters, system and vocabulary this one
-            takes; "" for none.
+        config: FILE or FILE:SIZE, as for `--config`.
+        changes: changed settings of the config, for all arms.
+        starts_from: the name of an earlier run, whose parameters, system and vocabulary this run
+            starts from; "" for none.
     """
 
     config: str
@@ -35,16 +35,16 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:
-    """What is compared.
+    """A variant that a study compares.
 
     Attributes:
-        changes: by the name of a run, its settings in this arm.
-        starts_from: by the name of a run, the earlier run that it starts from in this arm, in place
-            of its own `starts_from` or `initialize`.
-        leaves_out: names of runs that this arm does not have; one that would start from such a run
-            starts with random parameters.
-        paper: by the name of a measure, the number that the paper has for this arm.
-        part: of the table, such as "Table 2: architectures".
+        changes: {run: changed settings in this arm}.
+        starts_from: {run: earlier run that it starts from in this arm}, which replaces the run's
+            `starts_from` or `initialize`.
+        leaves_out: names of runs that this arm does not have; a run that would start from such a
+            run is randomly initialized.
+        paper: {measure: the paper's number for this arm}.
+        part: the arm's part of the table, such as "Table 2: architectures".
     """
 
     changes: Mapping[str, Changes] = dataclasses.field(default_factory=dict)
@@ -56,14 +56,14 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A number that runs are compared by: its value at the last step of a run.
+    """A number for comparing runs: its value at the last step of a run.
 
     Attributes:
         run: the name of the run.
         number: its name in the run's metrics.jsonl, such as "pyglue/average".
-        scale: what it is multiplied by in tables.
-        smaller_is_better: as for a loss.
-        in_paper: what the paper's numbers beside it are, such as "GLUE".
+        scale: factor by which it is multiplied in tables.
+        smaller_is_better: whether smaller values are better, as for a loss.
+        in_paper: name of the paper's corresponding number, such as "GLUE".
     """
 
     run: str
@@ -80,9 +80,9 @@ class Claim:
     Attributes:
         text: the sentence.
         measure: the name of the measure.
-        arm, than: the names of the arms; the first is better by the measure.
-        within: in place of better: the arms differ by at most this, in the measure's scale; 0 for a
-            claim of better.
+        arm, than: the names of the arms; the claim is that `arm` is better than `than`.
+        within: if not 0, the claim is instead that the arms differ by at most this, in the
+            measure's scale.
     """
 
     text: str
@@ -97,12 +97,12 @@ class Study:
     """A study: each arm is trained with each seed, run by run.
 
     Attributes:
-        title, source: of the table; the source is the paper and its section.
+        title, source: title of the page, and the paper and its section.
         runs, arms, measures: by name, in order.
-        claims: what is asked.
-        seeds: `train.seed` and `data.seed` of every run of a cell.
-        center: what the table has of the seeds of an arm, "mean" or "median".
-        best_by: the measure whose center decides which arm is the best; "" to name none.
+        claims: the claims to judge.
+        seeds: values of `train.seed` and `data.seed`, the same for every run of a cell.
+        center: how the table summarizes the seeds of an arm, "mean" or "median".
+        best_by: the measure whose center determines the best arm; "" to name no best arm.
     """
 
     title: str
@@ -165,16 +165,16 @@ class Study:
                 raise ValueError(f"{setting} and initialize={own!r} are two starts: leave out one")
 
     def start_of(self, arm: str, run: str) -> str:
-        """The name of the run that a run starts from in an arm; "" for none."""
+        """Return the name of the run that a run starts from in an arm; "" for none."""
         return self.arms[arm].starts_from.get(run, self.runs[run].starts_from)
 
 
 def grid(run: str, settings: Mapping[str, Sequence[Any]]) -> dict[str, Arm]:
-    """An arm for each combination of some values of settings, `learning_rate-0.001_batch_size-16`.
+    """Make an arm for each combination of values, named `learning_rate-0.001_batch_size-16`.
 
     Args:
-        run: the name of the run that has them.
-        settings: "optimizer.learning_rate" -> its values, and so on.
+        run: the name of the run that has the settings.
+        settings: {setting, such as "optimizer.learning_rate": its values}.
     """
     arms = {}
     for values in itertools.product(*settings.values()):
@@ -185,14 +185,14 @@ def grid(run: str, settings: Mapping[str, Sequence[Any]]) -> dict[str, Arm]:
 
 
 def load(name: str) -> tuple[str, Study]:
-    """The name and the study of a file: what its function `get_study` returns.
+    """Load a study from the function `get_study` of a file; return its name and the study.
 
     Args:
-        name: a file, or the name of one in configs/studies/; after a colon the argument of
-            `get_study`, which becomes a part of the study's name.
+        name: a file, or its name in configs/studies/; after a colon, the argument of `get_study`,
+            which becomes a part of the study's name.
 
     Raises:
-        ValueError: there is no such file or function, or the study is not right.
+        ValueError: the file or function does not exist, or the study is invalid.
     """
     name, _, argument = name.partition(":")
     path = pathlib.Path(name if name.endswith(".py") else f"{_FOLDER}/{name}.py")

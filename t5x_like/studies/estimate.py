@@ -1,4 +1,4 @@
-"""What a study costs before it starts: counted FLOPs, and a rate that is given or measured."""
+"""Estimate the cost of a study before it starts: FLOPs, and hours at a given or measured rate."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from t5x_like.planning import batches
 from t5x_like.scaling_laws import cost
 from t5x_like.studies.cells import Cell, CellRun, runs_of
 
-_STEPS = 5  # that are timed
+_STEPS = 5  # timed steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +25,9 @@ class RunCost:
     """The cost of a run.
 
     Attributes:
-        parameters: of its network.
-        tokens: that it is trained on.
-        flops_per_token: of the matrix products of the loss and its gradient.
+        parameters: number of parameters of its network.
+        tokens: number of training tokens.
+        flops_per_token: FLOPs of the matrix products of the loss and its gradient.
     """
 
     parameters: int
@@ -36,16 +36,16 @@ class RunCost:
 
     @property
     def flops(self) -> float:
-        """Of the training; evaluations and compilation do not count."""
+        """FLOPs of the training, without evaluations."""
         return self.tokens * self.flops_per_token
 
 
 @functools.cache
 def of_run(run: CellRun) -> RunCost:
-    """The cost of a run.
+    """Return the cost of a run.
 
     Raises:
-        ValueError: a setting that does not exist or does not fit the others.
+        ValueError: a setting does not exist or does not fit the others.
     """
     try:
         # The number of labels may follow from the data.
@@ -58,9 +58,9 @@ def of_run(run: CellRun) -> RunCost:
 
 
 def measured_rate(runs: Sequence[CellRun]) -> tuple[float, str]:
-    """FLOP/s of training on this machine, and how they were measured.
+    """Return the training FLOP/s on this machine, and how they were measured.
 
-    They are the median of the finished runs, or else of some steps of the first run.
+    They are the median over the finished runs or, without any, over a few steps of the first run.
     """
     rates = [rate for run in runs if run.is_finished() and (rate := _rate_of_log(run))]
     if rates:
@@ -80,7 +80,7 @@ def _rate_of_steps(run: Run) -> float:
     shapes = batches.batch(part.data)
     seconds = []
     with model.layout():
-        # Ones: as token ids, weights and segments they make a full batch.
+        # Ones make a full batch, as token ids, weights and segments.
         batch = model.put({name: np.ones(x.shape, x.dtype) for name, x in shapes.items()})
         state = model.initial_state().replace(carry=_memory(model, batch))
         for _ in range(_STEPS + 1):
@@ -88,17 +88,17 @@ def _rate_of_steps(run: Run) -> float:
             state, _ = jax.block_until_ready(model.train_step(state, batch))
             seconds.append(time.perf_counter() - start)
         flops = model.flops(shapes)
-    return flops / statistics.median(seconds[1:])  # the first one compiles
+    return flops / statistics.median(seconds[1:])  # the first step compiles
 
 
 def _memory(model: Experiment, batch: Mapping[str, jax.Array]) -> Any:
-    """The memory of a run before its first batch; None for a task without one."""
+    """Return the `carry` of the state before the first batch; None for a task without memory."""
     carry = model.initial_carry(batch)
     return {model.name: carry} if model.name and carry is not None else carry
 
 
 def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) -> Iterator[str]:
-    """The lines of the plan of a study: of each arm its runs, and the whole."""
+    """Yield the lines of the plan of a study: the runs of each arm, and the total."""
     first_seed = [cell for cell in found if cell.seed == found[0].seed]
     arms, runs = (
         max(map(len, names)) + 2

@@ -16,7 +16,7 @@ from t5x_like.studies.verdicts import Values, Verdict
 
 
 def values_of(study: Study, found: Sequence[Cell]) -> Values:
-    """The numbers of the finished cells."""
+    """Return the numbers of the finished cells."""
     values: dict[str, dict[str, dict[int, float]]] = {
         arm: {measure: {} for measure in study.measures} for arm in study.arms
     }
@@ -29,7 +29,7 @@ def values_of(study: Study, found: Sequence[Cell]) -> Values:
 
 
 def write(study: Study, name: str, found: Sequence[Cell], folder: pathlib.Path) -> pathlib.Path:
-    """Write NAME.md, NAME.png and NAME.json into a folder, and return the first."""
+    """Write NAME.md, NAME.png and NAME.json into a folder, and return the path of NAME.md."""
     values = values_of(study, found)
     judged = verdicts.judge(study, values)
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def write(study: Study, name: str, found: Sequence[Cell], folder: pathlib.Path) 
 
 
 def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) -> Iterator[str]:
-    """The lines of the page."""
+    """Yield the lines of the page."""
     done = sum(any(own.values()) for own in values.values())
     yield f"# {study.title}"
     yield ""
@@ -62,7 +62,7 @@ def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) ->
 
 
 def best(study: Study, values: Values) -> str:
-    """The finished arm that is best by the center of `study.best_by`; "" if there is none."""
+    """Return the best finished arm by the center of `study.best_by`; "" if there is none."""
     if not study.best_by:
         return ""
     found = {arm: own[study.best_by].values() for arm, own in values.items()}
@@ -91,7 +91,7 @@ def _listed(seeds: Sequence[int]) -> str:
 
 
 def table(study: Study, values: Values) -> Iterator[str]:
-    """The lines of the table of arms and measures, one for each part."""
+    """Yield the lines of the tables of arms and measures, one table for each part."""
     heads = []
     for name, measure in study.measures.items():
         heads += [name, *([f"{measure.in_paper} in the paper"] if measure.in_paper else [])]
@@ -123,7 +123,7 @@ def _shown(study: Study, found: Collection[float]) -> str:
 
 
 def table_of_claims(judged: Sequence[Verdict]) -> Iterator[str]:
-    """The lines of the table of verdicts."""
+    """Yield the lines of the table of verdicts."""
     yield ""
     yield "| claim | verdict | difference | 95% interval | seeds |"
     yield "|---|---|---|---|---|"
@@ -160,9 +160,9 @@ def _to_json(study: Study, values: Values, judged: Sequence[Verdict]) -> dict[st
 
 
 def draw(study: Study, values: Values, path: pathlib.Path) -> None:
-    """Draw each seed of each arm, and our means against the paper's numbers, a row per measure.
+    """Draw each seed of each arm, and our centers against the paper's numbers, a row per measure.
 
-    The latter is left out where the paper has no numbers.
+    The second column is left out if the paper has no numbers.
     """
     import matplotlib.figure  # takes a second that errors need not wait for
 

@@ -1,11 +1,11 @@
 """Verdicts on claims, from the paired differences of seeds, with Student's t interval.
 
-The cells of one seed have the order of the data and the random numbers of the initial parameters in
-common, as far as their arms allow, so differences are taken seed by seed. The interval is that of
-Student's t with n - 1 degrees of freedom, which assumes that the differences are about normal: with
-the three to five seeds that one can afford a bootstrap would draw from as many values, and its
-percentile interval, never wider than they are apart, would be far too narrow. It is of other seeds,
-not of other test examples, and not corrected for the number of claims.
+The cells of a seed share the order of the data and the random numbers of the initial parameters, as
+far as their arms allow, so differences are taken seed by seed. The interval is Student's t with n -
+1 degrees of freedom, which assumes that the differences are approximately normal: with the
+affordable three to five seeds, a bootstrap would resample as few values, and its percentile
+interval, never wider than their range, would be far too narrow. The interval covers other seeds,
+not other test examples, and is not corrected for the number of claims.
 """
 
 import dataclasses
@@ -19,20 +19,20 @@ from t5x_like.studies.definition import Claim, Study
 HELD, NOT_HELD, OPEN = "held", "did not hold", "cannot be told apart"
 LEVEL = 0.95
 
-# By arm, measure and seed, in the scale of the measure.
+# {arm: {measure: {seed: value}}}, in the scale of the measure
 Values = Mapping[str, Mapping[str, Mapping[int, float]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What a study finds of a claim.
+    """The verdict of a study on a claim.
 
     Attributes:
         claim: the claim.
-        verdict: HELD, NOT_HELD or OPEN; "" if an arm has no finished cell.
+        verdict: HELD, NOT_HELD or OPEN; "" if the arms have no finished seed in common.
         difference: the mean over seeds of first arm minus second, NaN without a common seed.
-        interval: of this mean; infinite with fewer than two seeds.
-        seeds: that both arms have.
+        interval: interval of this mean; infinite with fewer than two seeds.
+        seeds: number of seeds that both arms have.
     """
 
     claim: Claim
@@ -43,7 +43,7 @@ class Verdict:
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95% interval of the mean of some values; infinite for fewer than two."""
+    """Return the 95% interval of the mean of some values; infinite for fewer than two values."""
     from scipy import stats
 
     size = len(values)
@@ -55,7 +55,7 @@ def t_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def judge(study: Study, values: Values) -> list[Verdict]:
-    """The verdict of each claim."""
+    """Return the verdict on each claim."""
     return [_judge(claim, study, values) for claim in study.claims]
 
 

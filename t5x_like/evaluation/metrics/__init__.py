@@ -1,4 +1,4 @@
-"""Metrics by name, functions after seqio's contract: `METRICS[name](targets, predictions)`.
+"""Metrics by name, functions with seqio's interface: `METRICS[name](targets, predictions)`.
 
 | names | compare | source |
 |---|---|---|
@@ -91,7 +91,7 @@ METRICS: dict[str, Metric] = {
 
 
 def directions(names: Iterable[str]) -> dict[str, bool]:
-    """The numbers of some metrics -> whether smaller values are better."""
+    """Return {number: whether smaller values are better} for the numbers of some metrics."""
     return {
         number: METRICS[name].smaller_is_better
         for name in names

@@ -1,9 +1,9 @@
 """Metrics of classes: accuracy, Matthews correlation, F1, and the area under the ROC curve.
 
-Classes are any values that compare and hash, such as their names; a prediction of None is no class,
-and wrong. The numbers are those of scikit-learn (tests/evaluation/test_metric_functions.py).
-They are computed here from the confusion matrix, since scikit-learn takes milliseconds to check its
-arguments, too long for a thousand resamples.
+Classes are any hashable values, such as names; a prediction of None is wrong. The numbers equal
+scikit-learn's (tests/evaluation/test_metric_functions.py), but are computed from the confusion
+matrix, since scikit-learn takes milliseconds to check its arguments, too long for a thousand
+resamples.
 """
 
 import collections
@@ -29,9 +29,9 @@ def accuracy(targets: Sequence[Any], predictions: Sequence[Any]) -> Statistics:
 
 
 def constants(targets: Sequence[Any]) -> list[list[Any]]:
-    """Predictions that are all the most frequent class, and all the next: one of them is best.
+    """Return constant predictions of the two most frequent classes, one of which is the best.
 
-    F1 of a positive class that is rarer than the other is largest where all is positive.
+    The F1 of a positive class that is the rarer one is largest if everything is predicted positive.
     """
     each = [own if isinstance(own, list | tuple) else [own] for own in targets]
     counted = collections.Counter(name for own in each for name in set(own))
@@ -39,9 +39,9 @@ def constants(targets: Sequence[Any]) -> list[list[Any]]:
 
 
 def matthews(targets: Sequence[Hashable], predictions: Sequence[Hashable]) -> Statistics:
-    """The Matthews correlation coefficient, of two or more classes, from -1 to 1.
+    """The Matthews correlation coefficient of two or more classes, from -1 to 1.
 
-    0 where all targets or all predictions are of one class. For several classes it is Gorodkin's
+    0 if all targets or all predictions are of one class. For more than two classes it is Gorodkin's
     R_K (2004).
     """
     rows, names = _numbered(targets, predictions)
@@ -57,10 +57,10 @@ def matthews(targets: Sequence[Hashable], predictions: Sequence[Hashable]) -> St
 
 
 def f1(targets: Sequence[Hashable], predictions: Sequence[Hashable], *, average: str) -> Statistics:
-    """F1 of classes, those that occur among targets and predictions.
+    """F1 of the classes that occur among targets and predictions.
 
     Args:
-        average: "macro", the mean over classes; "micro", over all decisions together; or
+        average: "macro", the mean over classes; "micro", computed over all decisions; or
             "per_class", `f1/NAME` of each class.
     """
     rows, names = _numbered(targets, predictions)
@@ -72,7 +72,7 @@ def f1(targets: Sequence[Hashable], predictions: Sequence[Hashable], *, average:
         each = _f1(common, sums)
         if average == "per_class":
             return {f"f1/{name}": value for name, value in zip(names, each, strict=True)}
-        # A class that a resample lacks has no F1.
+        # Classes that a resample lacks have no F1.
         return {"f1_macro": float(np.mean(each[sums > 0]))}
 
     return Statistics(rows, reduce)
@@ -81,7 +81,7 @@ def f1(targets: Sequence[Hashable], predictions: Sequence[Hashable], *, average:
 def f1_binary(
     targets: Sequence[Hashable], predictions: Sequence[Hashable], *, positive: Hashable
 ) -> Statistics:
-    """F1 of the positive class of two; a prediction of None counts as the wrong class."""
+    """F1 of the positive of two classes; a prediction of None counts as the wrong class."""
     is_positive = [target == positive for target in targets]
     found = [
         not right if prediction is None else prediction == positive
@@ -96,14 +96,14 @@ def f1_binary(
 
 
 def rank_accuracy(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistics:
-    """The share of examples whose largest score is that of a right class or choice."""
+    """The share of examples in which a right class or choice has the largest score."""
     best = [int(np.argmax(own)) for own in scores]
     found = accuracy(targets, best)
     return Statistics(found.rows, means("rank_accuracy"))
 
 
 def mean_reciprocal_rank(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistics:
-    """The mean of 1 / rank of the right choice, the best of several right ones.
+    """The mean of 1 / rank of the right choice, or of the best of several right choices.
 
     Choices with equal scores share the mean of their ranks, so that equal scores gain nothing.
     """
@@ -118,13 +118,13 @@ def mean_reciprocal_rank(targets: Sequence[Any], scores: Sequence[Sequence[float
 
 
 def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statistics:
-    """The area under the ROC curve of two classes, where class 1 is positive.
+    """The area under the ROC curve of two classes, of which class 1 is positive.
 
     It is the share of pairs of a positive and a negative example in which the positive one scores
     higher; ties count half. NaN if all targets are of one class.
 
     Raises:
-        ValueError: an example has not two scores.
+        ValueError: an example does not have two scores.
     """
     from scipy import stats
 
@@ -145,7 +145,7 @@ def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statis
 def _numbered(
     targets: Sequence[Hashable], predictions: Sequence[Hashable]
 ) -> tuple[Rows, list[Hashable]]:
-    """The numbers of targets and predictions [N, 2], and the classes; None is the one after."""
+    """Return the class ids of targets and predictions [N, 2], and the classes; None comes last."""
     names: list[Any] = sorted({*targets, *predictions} - {None}, key=lambda one: (str(one), one))
     numbers = {name: number for number, name in enumerate(names)}
     pairs = zip(targets, predictions, strict=True)
@@ -154,18 +154,18 @@ def _numbered(
 
 
 def _table(rows: Rows, *, size: int) -> np.ndarray:
-    """The confusion matrix [size, size]: a row for each target, a column for each prediction."""
+    """Return the confusion matrix [size, size], with rows for targets, columns for predictions."""
     cells = (rows[:, 0] * size + rows[:, 1]).astype(int)
     return np.bincount(cells, minlength=size * size).reshape(size, size).astype(float)
 
 
 def _counts(table: np.ndarray, *, of: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each class the right predictions, and the sum of its targets and its predictions."""
+    """Return for each class its right predictions, and the sum of its targets and predictions."""
     return np.diagonal(table)[:of], table.sum(axis=1)[:of] + table.sum(axis=0)[:of]
 
 
 def _f1(common: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """2 common / sums; 0 without targets and predictions."""
+    """Return 2 common / sums; 0 without targets and predictions."""
     return np.where(sums > 0, 2 * common / np.maximum(sums, 1), 0.0)
 
 

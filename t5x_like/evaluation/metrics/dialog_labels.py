@@ -1,7 +1,7 @@
 """LaMDA's metrics of responses, from labels (Thoppilan et al. 2022, section 4).
 
-A target is a mapping of the labels of a response, each 0 or 1, or a list of them, one of each
-rater, of which the majority counts:
+A target is a mapping of the labels of a response, each 0 or 1, or a list with a 0 or 1 from each
+rater, whose majority counts:
 
     sensible, specific, interesting, unsafe
     claims      it has a claim about the external world
@@ -10,7 +10,7 @@ rater, of which the majority counts:
     cites       it names its source
     helpful, consistent   of a model in a role: it helps, and answers as the role would
 
-Predictions are the texts, and are not read. All numbers are shares from 0 to 1.
+Predictions are the texts, which are not used. All numbers are shares from 0 to 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ Labels = Mapping[str, Any]
 
 
 def rated(targets: Sequence[Labels], predictions: Sequence[Any], *, name: str) -> Statistics:
-    """The share of the responses that have a property, among those of a kind.
+    """The share of responses with a property, among all or some of the responses.
 
     | name | share | among |
     |---|---|---|

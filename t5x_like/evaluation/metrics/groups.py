@@ -1,8 +1,8 @@
-"""Metrics of groups of examples: MultiRC's answers of a question, ReCoRD's copies of a query.
+"""Metrics of groups of examples: MultiRC's answers to a question, ReCoRD's copies of a query.
 
-Targets, and predictions if they are, too, are mappings with `group`, the key of the group, and
-`value`, as in the metrics that T5 gave to seqio. An example of a group by itself is resampled with
-its group. The two groups of `referent` are the labels of WSC.
+Targets, and optionally predictions, are mappings with `group`, the key of the group, and `value`,
+as in the metrics that T5 defined for seqio. Groups are resampled as a whole. The two groups of
+`referent` are the labels of WSC.
 """
 
 import re
@@ -26,9 +26,9 @@ def multirc(
     """MultiRC's metrics (Khashabi et al. 2018, section 3.3): a group is a question.
 
     Returns:
-        Statistics of `multirc_exact_match`, the share of questions all of whose answers are judged
-        right; and of `multirc_f1a`, the F1 of the positive class over the answers of all questions.
-        A prediction of None counts as the wrong class.
+        Statistics of `multirc_exact_match`, the share of questions with all answers judged right;
+        and of `multirc_f1a`, the F1 of the positive class over the answers of all questions. A
+        prediction of None counts as the wrong class.
     """
     counts: dict[Any, list[int]] = {}
     for target, prediction in zip(targets, predictions, strict=True):
@@ -52,8 +52,8 @@ def multirc(
 def record(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -> Statistics:
     """ReCoRD's metrics (Zhang et al. 2018, section 5): a group is a query with its right entities.
 
-    The first example of a query counts: a query that was written as an example for each of its
-    right entities has the same inputs in all of them.
+    Only the first example of a query counts, since all examples of a query, one for each right
+    entity, have the same inputs.
 
     Returns:
         Statistics of `record_exact_match` and `record_f1`, each the largest over the answers.
@@ -66,11 +66,11 @@ def record(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -> 
 
 
 def referent(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -> Statistics:
-    """Accuracy of WSC as text: whether a text is the noun where it should be, and only there.
+    """Accuracy of WSC as text: a text should be the noun if and only if the pronoun refers to it.
 
-    A target's `value` is the noun, its `group` "True" where the pronoun refers to it. As in T5's
-    released code, texts are the same if the words of one, without case and determiners, are among
-    those of the other, and both have an apostrophe or neither.
+    A target's `value` is the noun, its `group` "True" if the pronoun refers to it. As in T5's
+    released code, texts are the same if the words of one, without case and determiners, are a
+    subset of the other's, and both or neither have an apostrophe.
 
     Returns:
         Statistics of `referent`, the share of examples that are right.
@@ -84,14 +84,14 @@ def referent(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -
 
 
 def same_noun(text: str, noun: str) -> bool:
-    """Whether a text is a noun, but for case, determiners and words that one of them lacks."""
+    """Return whether a text is a noun, ignoring case, determiners and words that one lacks."""
     own, right = (
         {word for word in one.strip().lower().split(" ") if not _DETERMINER.fullmatch(word)}
         for one in (text, noun)
     )
     if any("'" in word for word in own) != any("'" in word for word in right):
         return False  # "Ann" is not "Ann's hat"
-    # A text of nothing but determiners has no words, which T5's code takes for an empty word.
+    # A text of only determiners has no words, which T5's code treats as one empty word.
     own, right = own or {""}, right or {""}
     return own <= right or right <= own
 

@@ -1,4 +1,4 @@
-"""The contract of metrics: functions of targets and of what a model makes of their inputs."""
+"""The interface of metrics: functions of targets and a model's predictions."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -12,24 +12,25 @@ LABELS = "labels"
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric after the contract of seqio, `metric(targets, predictions) -> {name: value}`.
+    """A metric with seqio's interface, `metric(targets, predictions) -> {name: value}`.
 
-    It can stand in the `metric_fns` of a `seqio.Task`.
+    It can be used in the `metric_fns` of a `seqio.Task`.
 
     Attributes:
-        fits: the kinds of predictions that it compares: CLASS, a name or a number of a class;
-            NUMBER; TAGS, a list with a tag for each word; TEXT, or a list of right texts as the
-            target; CHOICE, the number of one of several choices; LABELS, a mapping as the
-            target, with the labels of a text.
-        count: (targets, predictions) -> `Statistics`; with `positive=` where there is one.
-        smaller_is_better: as for an error; of accuracies larger values are better.
-        positive: the positive class of a binary metric; None for a metric without one.
-        numbers: the names of its numbers, "/*" for those of classes or types; empty for the name
-            of the metric alone.
-        grouped: targets are mappings with `group` and `value`, see `metrics.groups`.
-        constants: targets -> for each constant that may be the best one, its predictions for all
-            of them; None for a metric that needs no such number beside it.
-        by_score: compares scores in place of predictions, see `ScoreMetric`.
+        fits: the kinds of predictions that it compares: CLASS, the name or index of a class;
+            NUMBER; TAGS, a list with a tag for each word; TEXT, whose target may be a list of right
+            texts; CHOICE, the index of a choice; LABELS, whose target is a mapping of labels of a
+            text.
+        count: computes `Statistics` from (targets, predictions), and `positive=` for a binary
+            metric.
+        smaller_is_better: True for an error, False for an accuracy.
+        positive: the positive class of a binary metric; None for any other metric.
+        numbers: the names of its numbers, with "/*" for one per class or type; empty if its only
+            number has the metric's name.
+        grouped: whether targets are mappings with `group` and `value`, see `metrics.groups`.
+        constants: returns, for the targets, constant predictions of which one is the best; None if
+            the metric needs no such baseline.
+        by_score: whether it compares scores rather than predictions, see `ScoreMetric`.
     """
 
     fits: tuple[str, ...]
@@ -43,11 +44,11 @@ class Metric:
     by_score: ClassVar[bool] = False
 
     def compares(self, kind: str) -> bool:
-        """Whether it compares predictions of this kind, one for each example."""
+        """Return whether it compares predictions of this kind, one for each example."""
         return kind in self.fits and not self.by_score and not self.grouped
 
     def statistics(self, targets: Sequence[Any], outputs: Sequence[Any]) -> Statistics:
-        """What the metric counts.
+        """Count the targets and predictions.
 
         Raises:
             ValueError: there are no examples, or not as many predictions as targets.
@@ -61,10 +62,10 @@ class Metric:
         return self.count(targets, outputs, positive=self.positive)
 
     def of_constants(self, targets: Sequence[Any]) -> dict[str, float]:
-        """The best numbers of predictions that are all the same, as `constant_NAME`.
+        """Return the best numbers that constant predictions reach, as `constant_NAME`.
 
-        They are what the metric gives without reading any input: of accuracy the share of the most
-        frequent class. {} for a metric without `constants`.
+        They are a baseline that reads no input: for accuracy, the share of the most frequent class.
+        {} for a metric without `constants`.
         """
         best: dict[str, float] = {}
         for constant in self.constants(targets) if self.constants else ():
@@ -73,7 +74,7 @@ class Metric:
         return best
 
     def __call__(self, targets: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
-        """The numbers by name."""
+        """Return the numbers by name."""
         return self.statistics(targets, predictions).numbers()
 
 
@@ -81,8 +82,8 @@ class Metric:
 class ScoreMetric(Metric):
     """A metric of scores, `metric(targets, scores) -> {name: value}`.
 
-    A target is the number of the right class or choice, from 0, or a list of several right ones;
-    the scores of an example are a list, one for each class or choice, larger for likelier ones.
+    A target is the index of the right class or choice, or a list of several right indices. The
+    scores of an example are a list with one for each class or choice, larger if more likely.
     """
 
     by_score: ClassVar[bool] = True
@@ -90,5 +91,5 @@ class ScoreMetric(Metric):
     def __call__(
         self, targets: Sequence[Any], scores: Sequence[Sequence[float]]
     ) -> dict[str, float]:
-        """The numbers by name."""
+        """Return the numbers by name."""
         return self.statistics(targets, scores).numbers()

@@ -8,7 +8,7 @@ from t5x_like.evaluation.intervals import Statistics, means
 
 
 def pearson(targets: Sequence[float], predictions: Sequence[float]) -> Statistics:
-    """The Pearson correlation coefficient; NaN where all targets or all predictions are equal."""
+    """The Pearson correlation coefficient; NaN if all targets or all predictions are equal."""
     from scipy import stats
 
     return _correlation("pearson", stats.pearsonr, targets, predictions)

@@ -1,11 +1,11 @@
 """Metrics of tagged words: accuracy of tags, and F1 of entities as conlleval counts them.
 
 Entities are spans of words with a type (Tjong Kim Sang and De Meulder 2003, section 2.3). Tags are
-O, or a letter and a type: B-PER begins an entity, I-PER is within one, and in the scheme IOBES
-E-PER ends one and S-PER is one. The rules for where entities begin and end are those of conlleval,
-the script of the shared task, for IOB1, IOB2 and IOBES alike. They are written here because
-seqeval, the library with the same rules, has no wheel, and its sdist does not build with the
-setuptools of today.
+O, or a letter and a type: B-PER begins an entity, I-PER continues it, and in the scheme IOBES E-PER
+ends it and S-PER is an entity of one word. Entities begin and end by the rules of conlleval, the
+script of the shared task, for IOB1, IOB2 and IOBES alike. They are implemented here because
+seqeval, the library with the same rules, has no wheel, and its sdist does not build with current
+setuptools.
 """
 
 import collections
@@ -16,11 +16,11 @@ import numpy as np
 
 from t5x_like.evaluation.intervals import Statistics
 
-Tags = Sequence[str | None]  # of a sentence; None for a word without a prediction
+Tags = Sequence[str | None]  # one per word; None without a prediction
 
 
 def tag_accuracy(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statistics:
-    """The share of words with the right tag, over all sentences together."""
+    """The share of words with the right tag, over all sentences."""
     rows = [
         [sum(map(operator.eq, target, found)), len(target)]
         for target, found in zip(targets, predictions, strict=True)
@@ -34,16 +34,16 @@ def tag_accuracy(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statis
 
 
 def constants(targets: Sequence[Tags]) -> list[list[Tags]]:
-    """The predictions that are the most frequent tag at every word."""
+    """Return predictions of the most frequent tag for every word."""
     counted = collections.Counter(tag for target in targets for tag in target)
     return [[[tag] * len(target) for target in targets] for tag, _ in counted.most_common(1)]
 
 
 def entity_f1(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statistics:
-    """Precision, recall and F1 of entities over all sentences together, and F1 of each type.
+    """Precision, recall and F1 of entities over all sentences, and F1 of each type.
 
-    An entity is right if its first word, its last word and its type are those of an entity among
-    the targets. Without any entity F1 is 0, as conlleval has it.
+    An entity is right if an entity of the target has the same first word, last word and type. F1 is
+    0 without any entity, as in conlleval.
     """
     pairs = [
         (set(entities(target)), set(entities(found)))
@@ -73,7 +73,7 @@ def entity_f1(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statistic
 
 
 def entities(tags: Tags) -> list[tuple[int, int, str]]:
-    """The entities of a sentence: the first word, the last word and the type of each."""
+    """Return the entities of a sentence: (first word, last word, type)."""
     found, first = [], 0
     before, kind_before = "O", ""
     for number, tag in enumerate([*_without_none(tags), "O"]):

@@ -1,15 +1,15 @@
-"""The words of a text in any script, as metrics of texts count them.
+"""Split texts in any script into words, for metrics of texts.
 
-Of ASCII they are what rouge-score finds: runs of letters and digits in lower case, stemmed. Beyond,
-a word is a run of letters, digits and the marks on them (Unicode's categories L, N and M), and
-scripts that write no spaces between words are counted by character.
+In ASCII, words are defined as by rouge-score: runs of letters and digits in lower case, stemmed.
+Otherwise, a word is a run of letters, digits and their combining marks (Unicode's categories L, N
+and M), and scripts without spaces between words are split into characters.
 """
 
 import functools
 import unicodedata
 from typing import Any
 
-# The beginnings of Unicode's names of the characters of scripts without spaces between words.
+# Prefixes of the Unicode names of characters in scripts without spaces between words.
 _UNSPACED = (
     *("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "BOPOMOFO ", "YI SYLLABLE"),
     *("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ", "JAVANESE "),
@@ -26,18 +26,18 @@ def _kind(character: str) -> int:
     if category[0] in "LN":
         unspaced = unicodedata.name(character, "").startswith(_UNSPACED)
         return _CHARACTER if unspaced else _WORD
-    # Joiners are within words of Persian and Hindi.
+    # Invisible joiners occur within words of Persian and Hindi.
     is_invisible = category == "Cf" and character != _ZERO_WIDTH_SPACE
     return _INVISIBLE if is_invisible else _NONE
 
 
 def is_unspaced(character: str) -> bool:
-    """Whether a character belongs to a script that writes no spaces between words."""
+    """Return whether a character belongs to a script without spaces between words."""
     return _kind(character) == _CHARACTER
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case; compatible characters are equal (NFKC)."""
+    """Return the words of a text in lower case, after NFKC normalization."""
     found: list[str] = []
     before = _NONE
     for character in unicodedata.normalize("NFKC", text).lower():
@@ -62,7 +62,7 @@ class RougeWords:
         self._stem = porter.PorterStemmer().stem
 
     def tokenize(self, text: str) -> list[Any]:
-        """The words of a text; of ASCII words of more than 3 letters the stems."""
+        """Return the words of a text; ASCII words of more than 3 letters are stemmed."""
         return [
             self._stem(word) if word.isascii() and len(word) > 3 else word for word in words(text)
         ]

@@ -1,9 +1,10 @@
 """Metrics of texts: exact match and F1 of words, ROUGE, BLEU; the best over several right texts.
 
-A target is a right text, or a list of them. Exact match and F1 are those of SQuAD (Rajpurkar et al.
-2016, section 6.1) and of TriviaQA (Joshi et al. 2017, section 6), whose scripts normalize texts
-differently. All but BLEU are from 0 to 1. In scripts without spaces between words F1 and ROUGE
-count characters (`text_words`), where those scripts take a sentence for one word.
+A target is a right text, or a list of right texts. Exact match and F1 are defined as by SQuAD
+(Rajpurkar et al. 2016, section 6.1) and TriviaQA (Joshi et al. 2017, section 6), whose scripts
+normalize texts differently. All but BLEU range from 0 to 1. In writing systems without spaces
+between words, F1 and ROUGE count characters (`text_words`); the original scripts take a sentence
+for one word.
 """
 
 import collections
@@ -30,34 +31,34 @@ _ROUGE = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL", "rouge_
 
 
 def references(target: Texts) -> list[str]:
-    """The right texts of a target."""
+    """Return the right texts of a target."""
     return [target] if isinstance(target, str) else list(target)
 
 
 def normalize(text: str, *, punctuation: dict[int, Any] = _SQUAD) -> list[str]:
-    """The words of a text in lower case, without punctuation and articles.
+    """Return the words of a text in lower case, without punctuation and articles.
 
     Args:
         punctuation: a table of `str.translate`. SQuAD removes punctuation, so that "it's" is one
-            word; TriviaQA has a space for it, so that "it's" is two.
+            word; TriviaQA replaces it with a space, so that "it's" is two.
     """
     return _ARTICLES.sub(" ", text.lower().translate(punctuation)).split()
 
 
 def exact_match(predicted: str, answers: Sequence[str], **settings: Any) -> float:
-    """1 if a text has the words of one of the answers in order; without answers, if it has none."""
+    """Return 1.0 if a text has exactly the words of an answer; without answers, no words."""
     own = normalize(predicted, **settings)
     return float(any(own == normalize(answer, **settings) for answer in answers or [""]))
 
 
 def f1(predicted: str, answers: Sequence[str], **settings: Any) -> float:
-    """The harmonic mean of precision and recall of words, for the answer where it is largest."""
+    """Return the F1 of words (of precision and recall), the largest over the answers."""
     own = _by_character(normalize(predicted, **settings))
     return max(_f1(own, _by_character(normalize(one, **settings))) for one in answers or [""])
 
 
 def _by_character(texts: Sequence[str]) -> list[str]:
-    """The words with spaces between them, and the characters of scripts without."""
+    """Split words of scripts without spaces into characters; keep all other words."""
     found: list[str] = []
     for text in texts:
         if text.isascii():
@@ -82,7 +83,7 @@ def mean_over_texts(
     name: str,
     measure: Callable[[str, Sequence[str]], float],
 ) -> Statistics:
-    """The mean of what is measured of each prediction beside its right texts."""
+    """The mean of `measure` over the predictions, each compared with its right texts."""
     pairs = zip(predictions, targets, strict=True)
     values = [measure(predicted, references(target)) for predicted, target in pairs]
     return Statistics(np.array(values, float)[:, None], means(name))
@@ -91,13 +92,13 @@ def mean_over_texts(
 def rouge(targets: Sequence[Texts], predictions: Sequence[str], *, name: str) -> Statistics:
     """ROUGE F-measures (Lin 2004) by rouge-score, with stemming, of the best reference.
 
-    rouge-score's own bootstrap draws from NumPy's global random state; that of `Statistics` has a
-    seed, and is the same for all metrics.
+    rouge-score's own bootstrap is not used, since it draws from NumPy's global random state.
 
     Args:
+        targets, predictions: the texts.
         name: "rouge_1" and "rouge_2", of words and pairs of words; "rouge_l", of the longest common
-            subsequence; "rouge_lsum", of that of each sentence. Sentences are lines, or in a text
-            of one line end with ".", "!" or "?", or their like in another script.
+            subsequence; "rouge_lsum", the same per sentence. Sentences are lines or, in a text with
+            a single line, end with ".", "!" or "?", or their equivalents in other scripts.
     """
     from rouge_score import rouge_scorer
 
@@ -118,10 +119,11 @@ def _as_lines(text: str) -> str:
 def bleu(
     targets: Sequence[Texts], predictions: Sequence[str], *, tokenizer: str = "13a"
 ) -> Statistics:
-    """BLEU from 0 to 100, over all texts together, with case, by sacreBLEU (Post 2018).
+    """Case-sensitive corpus BLEU, from 0 to 100, by sacreBLEU (Post 2018).
 
     Args:
-        tokenizer: sacreBLEU's name of one.
+        targets, predictions: the texts.
+        tokenizer: sacreBLEU's name of a tokenizer.
 
     Returns:
         Statistics of `bleu`, its `brevity_penalty`, and `length_ratio` in words.
@@ -134,7 +136,7 @@ def bleu(
             "which the tokenizer %r does not split: take zh (Chinese) or char",
             tokenizer,
         )
-    # Forced: without advice on the terminal about tokenized punctuation.
+    # `force` silences warnings about tokenized punctuation.
     metric = BLEU(tokenize=tokenizer, force=True)
     rows = []
     for predicted, target in zip(predictions, targets, strict=True):

@@ -1,1 +1,1 @@
-"""Dialogs: candidate responses that are rated and ranked, and tools (Thoppilan et al. 2022)."""
+"""Dialog models: rated and ranked candidate responses, and tools (Thoppilan et al. 2022)."""

@@ -1,4 +1,4 @@
-"""A calculator: the value of an arithmetic expression, without running any code of the text."""
+"""A calculator for arithmetic expressions, which never runs code from the text."""
 
 import ast
 import math
@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 
 _LONGEST = 200  # characters of an expression
-_LARGEST = 10**300  # a result is smaller, so that it also is a float
+_LARGEST = 10**300  # results must be smaller, so that they fit a float
 _OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -22,14 +22,14 @@ _SIGNS: dict[type[ast.unaryop], Callable[[float], float]] = {
 
 
 class _NotArithmeticError(Exception):
-    """An expression that is none of numbers and operations, or whose value is too large."""
+    """An expression is not arithmetic, or its value is too large."""
 
 
 def calculate(text: str) -> list[str]:
-    """The value of an expression: "135+7721" gives ["7856"].
+    """Return the value of an expression: "135+7721" gives ["7856"].
 
-    The operations are + - * / // % ** and brackets; ^ is a power, too. A text that is something
-    else, a lone number, a division by zero and a result from 10^300 on give no value: [].
+    The operations are + - * / // % ** and parentheses; ^ is a power, too. The result is [] for any
+    other text, a lone number, a division by zero, or a value of 10^300 or more.
     """
     expression = text.strip().removesuffix("=").strip().replace("^", "**")
     if len(expression) > _LONGEST:
@@ -65,7 +65,7 @@ def _value(node: ast.expr) -> float:
 
 
 def _power(base: float, exponent: float) -> float:
-    """A power whose size is known to be allowed before it is computed."""
+    """Return a power, after checking that it is not too large to compute."""
     if base and abs(exponent) * abs(math.log10(abs(base))) >= math.log10(_LARGEST):
         raise _NotArithmeticError
     found = base**exponent

@@ -1,9 +1,9 @@
-"""Sample responses from one cache of the prompt, and rate each from its own cache.
+"""Sample responses from one key-value cache of the prompt, and rate each with its cache.
 
 Thoppilan et al. 2022, section 6.1: the same model generates and discriminates. The prompt is read
-once, and its cache repeated for all candidates. A rating continues the cache of a candidate with
-the words of the attribute, so the model rates the very tokens that it generated, whatever other
-tokens their text could have.
+once, and its cache repeated for all candidates. A rating appends the words of the attribute to the
+cache of a candidate, so that the model rates exactly the tokens that it generated, even if their
+text could be tokenized differently.
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ class Candidate:
     """A sampled response.
 
     Attributes:
-        tokens: without the end token.
-        text: of the tokens.
-        ratings: attribute -> the probability of 1 rather than 0.
+        tokens: the tokens without the end token.
+        text: their text.
+        ratings: {attribute: probability of 1 rather than 0}.
     """
 
     tokens: Sequence[int]
@@ -44,7 +44,7 @@ class CandidateSampler:
 
     Args:
         model: a decoder-only model with its vocabulary.
-        settings: of the dialog.
+        settings: the settings of the dialog.
 
     Raises:
         ValueError: the model has an encoder or is a prefix LM, or a rating is not a single token.
@@ -68,11 +68,11 @@ class CandidateSampler:
         }
 
     def __call__(self, prompts: Sequence[str], *, seed: int = 0) -> list[list[Candidate]]:
-        """The candidates after each prompt, in the order in which they were sampled.
+        """Return the candidates for each prompt, in the order in which they were sampled.
 
         Args:
-            prompts: see `dialog_rows.response_prompt`; too long ones are truncated on the left.
-            seed: added to that of the settings.
+            prompts: see `dialog_rows.response_prompt`; too long prompts are truncated on the left.
+            seed: added to the seed of the settings.
         """
         size = min(len(prompts), max(1, self._model.batch_size // self._settings.candidates))
         found: list[list[Candidate]] = []
@@ -146,14 +146,14 @@ def _rate(
     *,
     eos_ids: tuple[int, ...],
 ) -> dict[str, Float[Array, " B"]]:
-    """P(1) of each attribute of each row, renormalized over the two ratings.
+    """Return P(1) of each attribute of each row, normalized over the ratings 0 and 1.
 
     Args:
-        extend: of the model; it takes several tokens.
+        extend: the model's function; it takes several tokens.
         generated: rows with their cache.
-        attributes: name -> its tokens.
+        attributes: {name: its tokens}.
         ratings: the tokens of 0 and 1.
-        eos_ids: the end tokens, which are no part of a response.
+        eos_ids: the end tokens, which do not belong to a response.
     """
     cache = _own_tokens(extend, generated, eos_ids=eos_ids)
     rows = generated.tokens.shape[0]
@@ -166,9 +166,9 @@ def _rate(
 
 
 def _own_tokens(extend: Extend, generated: Generated, *, eos_ids: tuple[int, ...]) -> Any:
-    """The cache with all tokens of each row, the end token left out, and rows that end together."""
+    """Return the cache of all tokens but the end tokens, aligned so that all rows end together."""
     tokens, lengths = generated.tokens, generated.lengths
-    # The model has not read the token of the last step yet.
+    # The model has not read the last generated token yet.
     steps = jnp.max(lengths)
     last = jax.lax.dynamic_slice_in_dim(tokens, steps - 1, 1, axis=1)
     _, cache = extend(last, generated.cache)

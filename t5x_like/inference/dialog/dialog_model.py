@@ -22,10 +22,10 @@ class Reply:
     """The next turn of a dialog.
 
     Attributes:
-        text: of the turn.
+        text: the text of the turn.
         base: the best candidate, which research may have changed; None if all were dropped.
-        candidates: all that were sampled, those that were dropped included.
-        calls: of the toolset.
+        candidates: all sampled responses, including dropped ones.
+        calls: the calls of the toolset.
     """
 
     text: str
@@ -35,17 +35,17 @@ class Reply:
 
 
 class DialogModel:
-    """Reply to dialogs with the best of some candidates.
+    """Replies to dialogs with the best of several candidates.
 
     With several processes call it on all of them, with the same dialogs.
 
     Args:
-        model: a decoder-only model that was fine-tuned on dialogs (configs/lamda.py).
-        settings: of the dialog.
+        model: a decoder-only model fine-tuned on dialogs (configs/lamda.py).
+        settings: the settings of the dialog.
 
     Raises:
-        ValueError: the model has an encoder, a rating is not a single token of its vocabulary, or
-            the file of a tool is bad.
+        ValueError: the model has an encoder, a rating is not a single token of its vocabulary, or a
+            tool's file is invalid.
     """
 
     def __init__(self, model: TextModel, settings: DialogSettings):
@@ -58,14 +58,14 @@ class DialogModel:
         self._sample = CandidateSampler(model, settings)
 
     def reply(self, contexts: Sequence[Sequence[str]], *, seed: int = 0) -> list[Reply]:
-        """The next turn of each dialog.
+        """Return the next turn of each dialog.
 
         Args:
             contexts: the turns so far, by the user and the model in turn; the last is the user's.
-            seed: added to that of the settings.
+            seed: added to the seed of the settings.
 
         Raises:
-            ValueError: there is no dialog, or one without a turn.
+            ValueError: there is no dialog, or a dialog has no turn.
         """
         if not contexts or not all(contexts):
             raise ValueError("a reply needs a dialog with at least one turn")
@@ -75,7 +75,7 @@ class DialogModel:
         return self._researched(contexts, found) if self._tools else found
 
     def _choose(self, candidates: Sequence[Candidate]) -> Reply:
-        """The best candidate that is safe; of equal ones the first."""
+        """Reply with the best safe candidate, the first of equally good ones."""
         safe = [one for one in candidates if not self.settings.drops(one.ratings)]
         if not safe:
             return Reply(self.settings.refusal, None, candidates)
@@ -85,7 +85,7 @@ class DialogModel:
     def _researched(
         self, contexts: Sequence[Sequence[str]], replies: Sequence[Reply]
     ) -> list[Reply]:
-        """The replies after research; one that refuses stays."""
+        """Return the replies after research; refusals stay as they are."""
         assert self._tools is not None
         open_ones = [n for n, one in enumerate(replies) if one.base is not None]
         done = research(

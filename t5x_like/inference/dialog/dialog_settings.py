@@ -12,21 +12,21 @@ _UNSAFE = "unsafe"
 
 @dataclasses.dataclass(frozen=True)
 class DialogSettings:
-    """How a dialog model chooses its next turn (Thoppilan et al. 2022, sections 6.1 and 6.2).
+    """Settings of a dialog model's reply (Thoppilan et al. 2022, sections 6.1 and 6.2).
 
     Attributes:
-        candidates: responses that are sampled for each turn.
-        top_k, temperature: of sampling.
+        candidates: responses sampled for each turn.
+        top_k, temperature: settings of sampling.
         unsafe_above: candidates with a larger P(unsafe) are dropped; 1 drops none.
-        weights: of the probabilities of the other attributes, in the sum that ranks candidates.
+        weights: weights of the other attributes' probabilities in the sum that ranks candidates.
         refusal: the reply if all candidates are dropped.
-        role: turns before every dialog, by the user and the model in turn, so that the model plays
-            a role (section 7).
-        calculator: whether there is one. Without any tool there is no research.
-        translator: file with a table of words (`toolset.Translator`); "" for none.
-        retrieval: file with a key-value store (`toolset.Retrieval`); "" for none.
-        calls: of the toolset at most, for each turn.
-        seed: of sampling.
+        role: turns put before every dialog, by the user and the model in turn, so that the model
+            plays a role (section 7).
+        calculator: whether to use the calculator. Without any tool there is no research.
+        translator: file with a table of words (`toolset.Translator`); "" for no translator.
+        retrieval: file with a key-value store (`toolset.Retrieval`); "" for no retrieval.
+        calls: maximum calls of the toolset per turn.
+        seed: seed of sampling.
     """
 
     candidates: int = 16
@@ -64,16 +64,16 @@ class DialogSettings:
             )
 
     def drops(self, ratings: Mapping[str, float]) -> bool:
-        """Whether a candidate with these probabilities is unsafe."""
+        """Return whether a candidate with these probabilities is unsafe."""
         return ratings[_UNSAFE] > self.unsafe_above
 
     def score(self, ratings: Mapping[str, float]) -> float:
-        """The number that ranks a candidate: larger is better."""
+        """Return the score that ranks a candidate: larger is better."""
         return sum(weight * ratings[name] for name, weight in self.weights.items())
 
 
 def read(settings: Mapping[str, Any], *, where: str = "dialog") -> DialogSettings:
-    """Make the settings of a config.
+    """Make the settings from the `dialog` of a config.
 
     Raises:
         ValueError: a setting does not exist, or its value is not allowed.

@@ -1,4 +1,4 @@
-"""Rate responses that are texts: the discriminators of a dialog model over given dialogs."""
+"""Rate responses given as texts, with the discriminators of a dialog model."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Dialog(NamedTuple):
     """A dialog whose last turn is rated.
 
     Attributes:
-        context: the turns before it.
+        context: the turns before the last.
         response: the last turn.
     """
 
@@ -26,7 +26,7 @@ class Rater:
     """The probabilities of the ratings of responses (Thoppilan et al. 2022, section 6.1).
 
     Args:
-        model: a decoder-only model that was fine-tuned on ratings.
+        model: a decoder-only model fine-tuned on ratings.
 
     Raises:
         ValueError: the model has an encoder, or a rating is not a single token.
@@ -39,7 +39,7 @@ class Rater:
         self._ratings = dialog_rows.rating_ids(model.vocabulary)
 
     def __call__(self, dialogs: Sequence[Dialog]) -> list[dict[str, float]]:
-        """P(1) of each attribute of each dialog, renormalized over the two ratings.
+        """Return P(1) of each attribute of each dialog, normalized over the ratings 0 and 1.
 
         A dialog that is too long is truncated on the left.
         """

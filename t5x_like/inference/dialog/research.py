@@ -1,4 +1,4 @@
-"""Research before a reply: the model asks tools, reads their answers, then writes to the user.
+"""Research before a reply: the model queries tools, reads the results, then writes its reply.
 
 Thoppilan et al. 2022, section 6.2. After a base reply the model writes "TS, <query>", whose results
 are appended to its prompt, or "User, <text>", which is the reply.
@@ -10,20 +10,20 @@ from collections.abc import Callable, Sequence
 from t5x_like.batches import dialog_rows
 from t5x_like.batches.dialog_rows import Call
 
-# Prompts -> what the model writes after each.
+# From prompts to the text that the model generates after each.
 Write = Callable[[Sequence[str]], Sequence[str]]
 
 
 @dataclasses.dataclass
 class Research:
-    """The research for one reply.
+    """The state of the research for one reply.
 
     Attributes:
         context: the dialog so far.
         base: the reply before research.
-        calls: of the toolset.
-        reply: to the user; None until the model writes one.
-        done: whether there is nothing more to write.
+        calls: the calls of the toolset so far.
+        reply: the reply to the user; None until the model writes it.
+        done: whether research has ended.
     """
 
     context: Sequence[str]
@@ -34,16 +34,16 @@ class Research:
 
     @property
     def text(self) -> str:
-        """The reply, or without one the base reply."""
+        """The reply, or the base reply if research produced none."""
         return self.base if self.reply is None else self.reply
 
     def read(self, written: str, tools: Callable[[str], list[str]], *, most: int) -> None:
-        """Go one step on: call the toolset, or end.
+        """Do the step that the model wrote: call the toolset, or end.
 
         Args:
-            written: by the model.
+            written: the text that the model generated.
             tools: the toolset.
-            most: calls; a query beyond them ends research without a reply.
+            most: maximum number of calls; a query beyond it ends research without a reply.
         """
         found = dialog_rows.read_research(written)
         if found.query and len(self.calls) < most:
@@ -61,14 +61,14 @@ def research(
     tools: Callable[[str], list[str]],
     calls: int,
 ) -> list[Research]:
-    """Do the research for the replies of some dialogs, step by step for all of them together.
+    """Do the research for several dialogs' replies, batching each step over the dialogs.
 
     Args:
         contexts: the dialogs so far.
         bases: the reply of each before research.
         write: the model; it is called at most `calls` + 1 times.
-        tools: a query -> texts.
-        calls: of the toolset at most, for each dialog.
+        tools: the toolset, from a query to texts.
+        calls: maximum calls of the toolset per dialog.
     """
     found = [Research(*pair) for pair in zip(contexts, bases, strict=True)]
     while running := [one for one in found if not one.done]:

@@ -1,4 +1,4 @@
-"""Talk with a dialog model in the terminal: its reply, and how it chose it."""
+"""Talk with a dialog model in the terminal, showing how it chose each reply."""
 
 from collections.abc import Iterable
 from typing import TextIO

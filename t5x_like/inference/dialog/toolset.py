@@ -1,7 +1,7 @@
 """The toolset TS, from a query to texts: calculator, translator, retrieval of known facts.
 
-Thoppilan et al. 2022, section 6.2. Each tool reads every query, and gives no text for one that it
-does not understand; the texts of all are put together, in this order.
+Thoppilan et al. 2022, section 6.2. Each tool reads every query, and returns nothing for a query
+that it does not understand; the results are concatenated in this order.
 """
 
 import re
@@ -16,32 +16,32 @@ Tool = Callable[[str], list[str]]
 
 _IN_LANGUAGE = re.compile(r"(?:translate\s+)?(.+?)\s+(?:in|into|to)\s+(\w+)\s*[?.]*", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
-_MOST = 3  # snippets of one query
+_MOST = 3  # maximum snippets per query
 
 
 class Toolset:
-    """TS: a query -> what all tools answer.
+    """The toolset TS: from a query to the results of all tools.
 
     Args:
-        tools: in the order of their texts.
+        tools: the tools, in the order of their results.
     """
 
     def __init__(self, tools: Sequence[Tool]):
         self._tools = tuple(tools)
 
     def __call__(self, query: str) -> list[str]:
-        """The texts of all tools; empty if none has an answer."""
+        """Return the texts of all tools; [] if no tool has a result."""
         return [text for tool in self._tools for text in tool(query)]
 
 
 class Translator:
-    """Translate words and phrases by a table: "hello in French" gives ["bonjour"].
+    """Translates words and phrases with a table: "hello in French" gives ["bonjour"].
 
     Args:
         path: JSON Lines with the strings `text`, `language` and `translation`.
 
     Raises:
-        ValueError: the file cannot be read, or a line of it is bad.
+        ValueError: the file cannot be read, or a line is invalid.
     """
 
     def __init__(self, path: str):
@@ -52,7 +52,7 @@ class Translator:
         }
 
     def __call__(self, query: str) -> list[str]:
-        """The translation; empty if the table does not have the phrase in the language."""
+        """Return the translation; [] if the table does not have the phrase in the language."""
         asked = _IN_LANGUAGE.fullmatch(query.strip())
         if asked is None:
             return []
@@ -62,16 +62,16 @@ class Translator:
 
 
 class Retrieval:
-    """Find snippets in a key-value store: those whose key has all its words in the query.
+    """Finds snippets in a key-value store whose keys have all their words in the query.
 
-    Keys with more words come first, then those earlier in the file.
+    Snippets are ordered by the number of words in their key, then by their order in the file.
 
     Args:
-        path: JSON Lines with the strings `key`, `text` and perhaps `url`, which follows the text in
-            brackets.
+        path: JSON Lines with the strings `key`, `text` and optionally `url`, which is appended to
+            the text in parentheses.
 
     Raises:
-        ValueError: the file cannot be read, or a line of it is bad.
+        ValueError: the file cannot be read, or a line is invalid.
     """
 
     def __init__(self, path: str):
@@ -86,7 +86,7 @@ class Retrieval:
                 self._by_word.setdefault(word, []).append(number)
 
     def __call__(self, query: str) -> list[str]:
-        """The best snippets; empty if no key fits."""
+        """Return the best snippets; [] if no key fits."""
         words = _words(query)
         near = {number for word in words for number in self._by_word.get(word, ())}
         fitting = [number for number in sorted(near) if self._entries[number][0] <= words]
@@ -95,10 +95,10 @@ class Retrieval:
 
 
 def build(*, calculator: bool, translator: str, retrieval: str) -> Toolset | None:
-    """Make the toolset of the settings of a dialog; None without any tool.
+    """Make the toolset from dialog settings; None without any tool.
 
     Raises:
-        ValueError: a file is missing or bad.
+        ValueError: a file is missing or invalid.
     """
     tools: list[Tool] = [calculate] if calculator else []
     tools += [Translator(translator)] if translator else []
