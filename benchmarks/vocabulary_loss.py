@@ -19,6 +19,7 @@ import ml_collections
 from configs import llama, t5
 from t5x_like import losses, partitioning
 from t5x_like.experiment.command_line import ArgumentParser
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import vocabulary_tiles
 from t5x_like.models.vocabulary_product import VocabularyProduct
 from t5x_like.planning import chips, report
@@ -73,7 +74,8 @@ def plan_step(
     config = make()
     config.mesh = {"fsdp": topology.number}
     config.update_from_flattened_dict({**changes, "model.dtype": "bfloat16"})
-    plan = report.with_compiler(report.arithmetic(config), config, topology)
+    run = of_config(config)
+    plan = report.with_compiler(report.arithmetic(run), run, topology)
     if "why" in plan:  # it does not fit
         return plan["why"]
     found = {name: f"{size / 1e9:.2f} GB" for name, size in plan["bytes_per_device"].items()}

@@ -76,7 +76,7 @@ def test_changed_data_are_refused_unless_a_setting_allows_them(run, capsys):
 
 @pytest.mark.slow
 def test_a_checkpoint_without_fingerprints_resumes(run, monkeypatch):
-    found = run_folder.stored(run / "run", settings(run))
+    found = run_folder.stored(run / "run", of_config(settings(run)))
     assert found.fingerprints["files"]
     old = dataclasses.replace(found, fingerprints={})
     monkeypatch.setattr(run_folder, "stored", lambda *_: old)

@@ -29,7 +29,7 @@ COMMANDS = {
     "initialize": "infer --config=configs/pretrained.py --config.initialize={run} --input=-",
     "measures": "evaluate --config=configs/pretrained.py --config.initialize={run}",
     "ensemble": "evaluate --config=tests/programs/tiny_t5.py:{made} --ensemble={run},{run} "
-    "--config.evaluate.measures={'documents':{}}",
+    "--config.evaluate.measures={{'documents':{{}}}}",
     "fine-tuning": "train --config=tests/programs/tiny_t5.py:{made}/new --config.initialize={run}",
     "reward": "train --config=configs/instructgpt.py:reward:{run} --config.workdir={made}/reward",
     "dpo": "train --config=configs/dpo.py:{run} --config.workdir={made}/dpo",
