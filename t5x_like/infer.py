@@ -215,36 +215,38 @@ def stream_answers(model: TextModel, file: str) -> None:
 
 def answer_lines(model: TextModel, file: str, output: str) -> None:
     """Write the answer to each line of a file as a line of JSON."""
-    lines = _prompts(model, file)
-
-    def answers() -> Iterator[dict[str, Any]]:
-        for texts in _batched(lines, model.batch_size):
-            prompts = [model.prompt(text) for text in texts]
-            written = model.generate_tokens(prompts)
-            for text, prompt, tokens in zip(texts, prompts, written, strict=True):
-                yield {"inputs": text, "prediction": model.text(tokens, prompt=prompt)}
-
-    _write(answers(), output)
+    batches = _answered(model, _prompts(model, file))
+    answers = (
+        {"inputs": text, "prediction": model.text(tokens, prompt=prompt)}
+        for batch in batches
+        for text, prompt, tokens in zip(*batch, strict=True)
+    )
+    _write(answers, output)
 
 
 def answer_lines_with_log_probs(model: TextModel, file: str, output: str) -> None:
     """Write the answers with their tokens, and the natural log probability of each token."""
-    lines = _prompts(model, file)
+    batches = _answered(model, _prompts(model, file))
+    answers = (
+        {
+            "inputs": text,
+            "prediction": model.text(tokens, prompt=prompt),
+            "tokens": [model.piece(token) for token in tokens],
+            "log_probs": score.log_probs.tolist(),
+        }
+        for batch in batches
+        for text, prompt, tokens, score in zip(*batch, model.score_written(*batch[1:]), strict=True)
+    )
+    _write(answers, output)
 
-    def answers() -> Iterator[dict[str, Any]]:
-        for texts in _batched(lines, model.batch_size):
-            prompts = [model.prompt(text) for text in texts]
-            written = model.generate_tokens(prompts)
-            scores = model.score_written(prompts, written)
-            for text, prompt, tokens, score in zip(texts, prompts, written, scores, strict=True):
-                yield {
-                    "inputs": text,
-                    "prediction": model.text(tokens, prompt=prompt),
-                    "tokens": [model.piece(token) for token in tokens],
-                    "log_probs": score.log_probs.tolist(),
-                }
 
-    _write(answers(), output)
+def _answered(
+    model: TextModel, texts: Iterable[str]
+) -> Iterator[tuple[list[str], list[list[int]], list[list[int]]]]:
+    """Yield batches of texts, with the tokens of their prompts and of the generated answers."""
+    for batch in _batched(texts, model.batch_size):
+        prompts = [model.prompt(text) for text in batch]
+        yield batch, prompts, model.generate_tokens(prompts)
 
 
 def _prompts(model: TextModel, file: str) -> Iterator[str]:

@@ -120,6 +120,10 @@ class Run:
 
     Attributes:
         settings: the run's settings.
+        parts: the tasks, with the data settings before any phase's changes.
+        phases: in the order of `train.phases`; a run without phases has one named "". A phase that
+            changes only `batch_size` continues reading where the phase before stopped. Any other
+            phase opens its data anew, in another order, because its `data.seed` differs.
 
     Raises:
         ValueError: `train.phases` does not list `phases`, the steps do not add up to `train.steps`,
@@ -128,11 +132,12 @@ class Run:
     """
 
     settings: RunSettings
+    parts: tuple[Part, ...] = dataclasses.field(init=False)
+    phases: tuple[Phase, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        # Build them now, so that a mistake in them raises here.
-        assert self.parts
-        assert self.phases
+        object.__setattr__(self, "parts", _parts(self.settings, self.settings.data))
+        object.__setattr__(self, "phases", _phases(self.settings, self.parts))
 
     @functools.cached_property
     def system(self) -> System:
@@ -153,23 +158,13 @@ class Run:
         folder = self.settings.initialize
         return open_source(paths.path(folder)) if folder else None
 
+    def check_source(self) -> None:
+        """Open the folder `initialize` now, if there is one, so that a mistake raises here."""
+        self.source  # noqa: B018 - a property that opens
+
     def close_source(self) -> None:
         """Forget the open folder, of which some formats keep arrays; it can be opened again."""
         vars(self).pop("source", None)
-
-    @functools.cached_property
-    def parts(self) -> tuple[Part, ...]:
-        """The tasks of the run, with the data settings before any phase's changes."""
-        return _parts(self.settings, self.settings.data)
-
-    @functools.cached_property
-    def phases(self) -> tuple[Phase, ...]:
-        """The phases in the order of `train.phases`; a run without phases has one named "".
-
-        A phase that changes only `batch_size` continues reading where the phase before stopped.
-        Any other phase opens its data anew, in another order, because its `data.seed` differs.
-        """
-        return _phases(self.settings)
 
     def phase_at(self, step: int) -> Phase:
         """Return the phase in which a run takes this step; after the end, the last phase."""
@@ -304,7 +299,8 @@ def _check_keys(where: str, keys: Iterable[str], allowed: Iterable[str]) -> None
         choose(where, key, dict.fromkeys(allowed))
 
 
-def _phases(settings: RunSettings) -> tuple[Phase, ...]:
+def _phases(settings: RunSettings, parts: tuple[Part, ...]) -> tuple[Phase, ...]:
+    """Return the phases; `parts` are the tasks of the only phase of a run without phases."""
     # The order is a setting because a ConfigDict sorts its keys.
     names = settings.train.phases
     if sorted(names) != sorted(settings.phases):
@@ -324,7 +320,7 @@ def _phases(settings: RunSettings) -> tuple[Phase, ...]:
         before = phases[-1] if phases else None
         phases.append(_phase(settings, name, changes, before=before, steps=steps))
     if not phases:
-        phases = [_of_data(settings, "", 0, settings.train.steps, "", settings.data)]
+        phases = [_of_data(settings, "", 0, settings.train.steps, "", settings.data, parts)]
     if phases[-1].last != settings.train.steps:
         sizes = " + ".join(f"{phase.last - phase.first} ({phase.name})" for phase in phases)
         raise ValueError(
@@ -368,7 +364,13 @@ def _merged(before: Any, value: Any) -> Any:
 
 
 def _of_data(
-    settings: RunSettings, name: str, first: int, last: int, reading: str, data: DataSettings
+    settings: RunSettings,
+    name: str,
+    first: int,
+    last: int,
+    reading: str,
+    data: DataSettings,
+    parts: tuple[Part, ...] = (),
 ) -> Phase:
     """Return the phase with these data settings, after checking the batch size."""
     where = f"phases.{name}: " if name else ""
@@ -379,4 +381,4 @@ def _of_data(
     if data.batch_size % math.prod(cuts.values()):
         written = "*".join(f"train.{name}={n}" for name, n in cuts.items() if n > 1)
         raise ValueError(f"{where}{written} does not divide data.batch_size={data.batch_size}")
-    return Phase(name, first, last, reading, data, _parts(settings, data))
+    return Phase(name, first, last, reading, data, parts or _parts(settings, data))

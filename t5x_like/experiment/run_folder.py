@@ -58,7 +58,7 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
         if settings.initialize_optimizer:
             optimizer_state.find(run)
         elif settings.initialize:
-            assert run.source is not None  # opens the folder
+            run.check_source()
         return None
     found = checkpoints.read_metadata(folder)
     if "data_shards" not in found:

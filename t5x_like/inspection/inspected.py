@@ -275,7 +275,7 @@ def load(folder: str) -> Inspected:
     decode = {"max_new_tokens": NEW_TOKENS}
     run = Run(RunSettings(system="", initialize=folder, data=data, decode=decode))
     path = pathlib.Path(folder).expanduser()
-    assert run.source is not None  # raises without a model, before the tokenizer is read
+    run.check_source()  # raises without a model, before the tokenizer is read
     try:
         [part] = completion.complete(run).parts
         vocabulary = part.text.vocabulary

@@ -128,7 +128,7 @@ def _run(
         _set(made, key, value)
     made.workdir = str(folder / arm / str(seed) / name)
     settings = config.parse(made)
-    assert Run(settings).phases  # checks the settings
+    Run(settings)  # checks phases and tasks
     trust_code(config.to_dict(settings))  # for the training process, which reads the folder
     if settings.train.patience:
         raise ValueError("train.patience must be 0: the runs of a study have the same length")
