@@ -38,8 +38,8 @@ import ml_collections
 
 from configs import instructgpt
 from t5x_like import systems, vocabularies
-from t5x_like.batches import chunk_lengths, noise_counts
 from t5x_like.config import defaults
+from t5x_like.objectives import chunk_lengths, noise_counts
 from t5x_like.pretrained.weight_source import data_settings, open_source
 from t5x_like.systems.instructgpt import SIZES, instructgpt_of
 

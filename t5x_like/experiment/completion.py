@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from t5x_like import checkpoints, paths, systems, vocabularies
-from t5x_like.batches.objective_examples import examples_of
 from t5x_like.config.run_settings import DataSettings, RunSettings
 from t5x_like.experiment.run import AUTO, Part, Run
 from t5x_like.experiment.text_data import label_names
 from t5x_like.names import hint
+from t5x_like.objectives import examples_of
 from t5x_like.pretrained.weight_source import Source, data_settings
 
 # Heads with an objective of the same name, whose rows a prediction writes.

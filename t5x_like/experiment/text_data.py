@@ -10,9 +10,9 @@ from typing import Any
 from t5x_like import vocabularies
 from t5x_like.batches import converters, data_modules
 from t5x_like.batches.conversion import Converter, GenerativeConverter
-from t5x_like.batches.objective_examples import Examples, examples_of
 from t5x_like.batches.sharded_batches import Tasks
 from t5x_like.config.run_settings import DataSettings
+from t5x_like.objectives import Objective, examples_of
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -32,7 +32,7 @@ class TextData:
 
     data: DataSettings
     vocabulary: Vocabulary
-    examples: Examples
+    examples: Objective
     converter: Converter
 
     @functools.cached_property
@@ -90,7 +90,7 @@ def build(data: DataSettings, *, start: int | None = None) -> TextData:
 
 
 def make_converter(
-    data: DataSettings, examples: Examples, *, vocabulary: Vocabulary | None
+    data: DataSettings, examples: Objective, *, vocabulary: Vocabulary | None
 ) -> Converter:
     """Build the converter of a run; the objective and vocabulary supply defaults of its settings.
 

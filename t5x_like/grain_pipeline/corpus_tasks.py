@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from t5x_like import names
+from t5x_like import names, objectives
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
-from t5x_like.batches.objective_examples import examples_of
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
 from t5x_like.batches.tokenized_folder import TokenizedFolder
-from t5x_like.grain_pipeline import chunk_objectives
 from t5x_like.grain_pipeline.corpus import Corpus, Split, splits_of
 from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.grain_pipeline.document_stream import DocumentReader
 from t5x_like.grain_pipeline.tokenized_documents import Pieces, pieces, tokenize
+from t5x_like.grain_pipeline.units import Pieced, reads_texts, units_of
 from t5x_like.names import choose
+from t5x_like.objectives import Feature, Plan
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -46,10 +46,15 @@ class CorpusTasks:
         tokenized: str = "",
     ):
         self._vocabulary = vocabulary
-        self._objective = chunk_objectives.build(objective, **objective_settings)
-        self._features = examples_of(objective, objective_settings).features
+        self._objective = objectives.build(objective, **objective_settings)
         self._corpora = corpora_of(module, settings)
         self._tokenized = TokenizedFolder(tokenized) if tokenized else None
+        if tokenized and reads_texts(self._objective):
+            raise ValueError(
+                f"data.tokenized={tokenized!r} has the tokens of whole documents, and "
+                f"data.objective={objective!r} needs their sentences or characters: tokenize while "
+                "training, data.tokenized=''"
+            )
 
     def batches(
         self,
@@ -82,7 +87,7 @@ class CorpusTasks:
         check_numbers(seed=seed, batch_size=batch_size)
         check_shards(shards, batch_size=batch_size, rows=rows)
         documents = self._split(task, split)
-        converters.check(converter, features=self._features, lengths=lengths, pack=pack)
+        converters.check(converter, features=self._objective.features, lengths=lengths, pack=pack)
         check_continued(
             converter,
             task=task,
@@ -93,8 +98,16 @@ class CorpusTasks:
         )
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
-        read = self._pieces(f"{task}/{split}", documents)
-        reader = DocumentReader(task, documents, self._objective, self._vocabulary, reading, read)
+        features = {name: Feature(self._vocabulary) for name in self._objective.features}
+        given = Plan(lengths, features)
+        read = Pieced(
+            self._vocabulary,
+            texts=lambda number: _pieces_of(documents.document(number)),
+            tokens=self._pieces(f"{task}/{split}", documents),
+        )
+        units = units_of(self._objective, given, read)
+        identity = self._objective.identity(given)
+        reader = DocumentReader(task, documents, units, reading, identity)
         return ShardedBatches(
             {task: reader},
             {task: 1.0},
@@ -170,3 +183,7 @@ def corpora_of(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, 
     """
     names.check_settings("data.settings", module.corpora, settings)
     return module.corpora(**settings)
+
+
+def _pieces_of(text: str | None) -> Sequence[str]:
+    return [] if text is None else clean(text)

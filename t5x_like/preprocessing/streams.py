@@ -26,6 +26,9 @@ from t5x_like.batches.conversion import Example
 from t5x_like.batches.task_reading import NoExampleError, Reading
 from t5x_like.preprocessing import iterator_state, line_datasets, tracing
 
+# The version of positions. In the first, objectives were operations of the dataset's graph.
+_VERSION = 2
+
 # At each epoch of each shard seqio warns that restarts repeat data, which is not true here.
 logging.getLogger("absl").addFilter(
     lambda record: "an uncached FunctionDataset" not in record.getMessage()
@@ -79,13 +82,10 @@ class TaskReader:
         epoch: int,
         skip: int,
         at_once: bool,
-        optimized: bool,
     ) -> tf.data.Dataset:
         """Return the examples after the first `skip`, in blocks: {feature: ragged [N, (L)]}.
 
-        With `at_once`, an iterator begins to read in the background when it is created. With
-        `optimized`, tf.data rewrites the graph for each iterator. That takes most of the time of
-        creating one (50 ms of 60) and speeds up nothing here; only older positions need it.
+        With `at_once`, an iterator begins to read in the background when it is created.
         """
         seed_for = functools.partial(self.reading.seed_for, self.task.name)
         dataset = self._preprocess(
@@ -102,7 +102,9 @@ class TaskReader:
         # An iterator's autotuning sleeps, twice as long each time, and deleting it waits for that.
         # Without autotuning, as many examples are preprocessed in parallel as there are cores.
         options.autotune.enabled = False
-        options.experimental_optimization.apply_default_optimizations = optimized
+        # Rewriting the graph takes most of the time of creating an iterator (50 ms of 60), and
+        # speeds up nothing here.
+        options.experimental_optimization.apply_default_optimizations = False
         # Vocabularies (resources) and counters (Python) do not affect the next examples.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         return dataset.with_options(options)
@@ -203,19 +205,24 @@ class TaskStream:
             "waiting": list(self._waiting),
             "iterator": self._current
             and iterator_state.save(self._current.iterator, task=self.task.name),
-            "optimized": self._current is not None and self._current.optimized,
+            "version": _VERSION,
             "fingerprint": self._reader.fingerprint,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a position that an equal stream saved.
 
+        A position of an earlier version has no state of an iterator that fits: the epoch is read
+        again up to the same number of examples.
+
         Raises:
             ValueError: the task's files or preprocessors have changed since it was saved.
         """
-        if state["fingerprint"] != self._reader.fingerprint:
+        name, now, before = self.task.name, self._reader.fingerprint, state["fingerprint"]
+        older = state.get("version", 1) < _VERSION
+        if before != now and not (older and _source_of(before) == _source_of(now)):
             raise ValueError(
-                f"the data position of task {self.task.name!r} cannot be restored: the number of "
+                f"the data position of task {name!r} cannot be restored: the number of "
                 "files, the preprocessors, whether data.tokenized is set, or TensorFlow have "
                 "changed since it was saved"
             )
@@ -224,25 +231,22 @@ class TaskStream:
         self.tokens = state.get("tokens", 0)  # older positions lack it
         self._waiting = collections.deque(state["waiting"])
         self._current = self._upcoming = None  # reopened below, or by `begin` with a replay
-        if state["iterator"] is not None:
-            # The state only fits the same graph; older positions belong to an optimized graph.
-            optimized = state.get("optimized", True)
-            self._current = self._open(self._epoch, at_once=False, optimized=optimized)
+        if older:
+            logging.warning(
+                "the data position of task %r is of an earlier version: epoch %d is read again up "
+                "to its example %d, and later noise is sampled anew",
+                *(name, self._epoch, self._fetched),
+            )
+        elif state["iterator"] is not None:
+            self._current = self._open(self._epoch, at_once=False)
             iterator_state.load(self._current.iterator, state["iterator"])
 
-    def _open(
-        self, epoch: int, *, skip: int = 0, at_once: bool = True, optimized: bool = False
-    ) -> "_Opened":
+    def _open(self, epoch: int, *, skip: int = 0, at_once: bool = True) -> "_Opened":
         source = self._reader.source(shard=self._shard, epoch=epoch)
         blocks = self._reader.blocks(
-            source,
-            shard=self._shard,
-            epoch=epoch,
-            skip=skip,
-            at_once=at_once,
-            optimized=optimized,
+            source, shard=self._shard, epoch=epoch, skip=skip, at_once=at_once
         )
-        return _Opened(blocks, source, optimized=optimized)
+        return _Opened(blocks, source)
 
     def _begin_next_epoch_early(self) -> None:
         """Fill the next epoch's shuffle buffer near the end of this epoch, if its size is known."""
@@ -261,10 +265,15 @@ class TaskStream:
 class _Opened:
     """An iterator over blocks, with references to the datasets that it needs."""
 
-    def __init__(self, blocks: tf.data.Dataset, source: tf.data.Dataset, *, optimized: bool):
-        self.iterator, self.optimized = iter(blocks), optimized
+    def __init__(self, blocks: tf.data.Dataset, source: tf.data.Dataset):
+        self.iterator = iter(blocks)
         # Runs when this object is deleted, at the latest when Python exits.
         weakref.finalize(self, _stop, self.iterator, blocks, source)
+
+
+def _source_of(fingerprint: str) -> str:
+    """Return the part of a fingerprint that describes the files, without the preprocessors."""
+    return fingerprint.rpartition("-")[0]
 
 
 def _stop(iterator: Any, blocks: tf.data.Dataset, source: tf.data.Dataset) -> None:

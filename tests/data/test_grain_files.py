@@ -1,6 +1,7 @@
 """Batches read by grain: those of seqio on the same documents, resumed at any step."""
 
 import json
+import string
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,16 @@ import pytest
 import tensorflow as tf
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from t5x_like import vocabulary
+from t5x_like import objectives, vocabulary
 from t5x_like.batches import cleaning_counts, converters, data_modules
 from t5x_like.batches.task_reading import NoExampleError
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+from t5x_like.vocabularies import words
 from t5x_like.vocabularies.sentence_piece import Bytes
+from tests.word_vocabulary import WordVocabulary
 
 DATA = Path(__file__).parents[2] / "data"
 VOCABULARY = Bytes(extra_ids=100)
@@ -54,12 +57,14 @@ def folder(tmp_path_factory):
     return path
 
 
-def tasks(kind, module, folder, objective, objective_settings=None, **settings):
+def tasks(
+    kind, module, folder, objective, objective_settings=None, vocabulary=VOCABULARY, **settings
+):
     settings = {"files": str(folder / "all.jsonl"), "name": "corpus", **settings}
     return kind(
         data_modules.load(str(DATA / f"{module}.py")),
         settings,
-        vocabulary=VOCABULARY,
+        vocabulary=vocabulary,
         objective=objective,
         objective_settings=objective_settings or {},
     )
@@ -112,6 +117,59 @@ def test_batches_are_those_of_seqio_byte_for_byte(folder, objective, settings, s
         counts.append(cleaning_counts.counts())
     assert_equal(*made)
     assert counts[0] == {**counts[1], "invalid_utf8": 0}
+
+
+OF_DOCUMENTS = [
+    name
+    for name in objectives.OBJECTIVES
+    if isinstance(objectives.build(name), objectives.RunningText | objectives.Groups)
+]
+ENCODER = WordVocabulary([*string.printable, "the", "cat", "sat", "über", "日本", "##x"])
+
+
+def vocabulary_of(objective):
+    if objective == "bidirectional_lm":
+        return words.WordVocabulary([*words.WORD_SPECIAL_TOKENS, "the", "cat", "sat"])
+    return ENCODER if isinstance(objectives.build(objective), objectives.Groups) else VOCABULARY
+
+
+def read(made, objective, lengths, **reading):
+    converter = converters.build(objective.converters[0], **objective.converter_settings)
+    return made.batches(
+        "corpus", split="train", batch_size=4, lengths=lengths, converter=converter, **reading
+    )
+
+
+@pytest.mark.parametrize("name", OF_DOCUMENTS)
+def test_every_objective_over_documents_makes_the_examples_of_seqio(folder, name):
+    objective = objectives.build(name)
+    lengths = dict.fromkeys(objective.features, 32)
+    lengths |= {one: 32 * words.LONGEST for one in objective.features if "characters" in one}
+    made = []
+    for kind, module in ((CorpusTasks, "grain_files"), (RegisteredTasks, "text_files")):
+        own = tasks(kind, module, folder, name, vocabulary=vocabulary_of(name))
+        batches = read(own, objective, lengths, seed=7, shards=2, shuffle=False, repeat=False)
+        made.append(list(batches))
+    assert_equal(*made)
+
+
+@pytest.mark.parametrize("name", ["bert", "xlnet", "bart"])
+def test_rows_of_groups_continue_from_any_row(folder, name):
+    """A group has many rows: the position is within it."""
+    objective = objectives.build(name)
+    lengths = dict.fromkeys(objective.features, 32)
+
+    def batches():
+        own = tasks(CorpusTasks, "grain_files", folder, name, vocabulary=ENCODER)
+        return read(own, objective, lengths, seed=7, shards=2)
+
+    whole = take(batches(), 40)
+    for stop in (1, 7, 20):
+        first = batches()
+        take(first, stop)
+        resumed = batches()
+        resumed.restore(first.state())
+        assert_equal(take(resumed, 40 - stop), whole[stop:])
 
 
 def test_a_long_document_is_cut_as_by_seqio():
@@ -253,8 +311,12 @@ def test_a_file_that_cannot_be_read_is_one_line(folder, name, message):
     assert "\n" not in str(caught.value)
 
 
-def test_what_only_seqio_makes_is_named_with_the_way_to_it(folder):
-    with pytest.raises(ValueError, match=r"data.objective='bert' is not among .*\[seqio\]"):
-        tasks(CorpusTasks, "grain_files", folder, "bert")
+def test_objectives_of_other_rows_are_refused(folder):
+    for objective in ("text_to_text", "classification"):
+        made = tasks(CorpusTasks, "grain_files", folder, objective)
+        with pytest.raises(
+            ValueError, match=rf"data.objective='{objective}' reads rows with fields"
+        ):
+            read(made, objectives.build(objective), {"inputs": 16, "targets": 16})
     with pytest.raises(ValueError, match=r"data.settings.fils does not exist.*mean 'files'"):
         tasks(CorpusTasks, "grain_files", folder, "span_corruption", fils="a")

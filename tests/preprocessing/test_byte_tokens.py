@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing.objectives.running_text.corruption import spans_to_sentinels
+from t5x_like.objectives.noise import spans_to_sentinels
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 
 GOLDEN = json.loads(

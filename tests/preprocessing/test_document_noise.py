@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from t5x_like.preprocessing.objectives.pairs import document_noise
-from t5x_like.preprocessing.objectives.pairs.document_noise import Text, corruptions
+from t5x_like.objectives import document_noise
+from t5x_like.objectives.document_noise import Text, corruptions
 
 MASK = -1
 TEXT = Text(np.array(list("ABC.DE.")), np.array([0, 0, 0, 0, 1, 1, 1]))

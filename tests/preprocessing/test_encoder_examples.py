@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from t5x_like import vocabularies
 from t5x_like.batches import converters
+from t5x_like.objectives import formats, masking, sentences
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.masked import formats, masking, sentences
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -268,7 +268,7 @@ def test_bad_settings_are_refused(name, settings, message):
 
 
 def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread():
-    make_rows = objectives.build("bert").preprocessors[1]
+    tokenize, make_rows = objectives.build("bert").preprocessors
     dataset = tf.data.Dataset.from_tensors({"tokens": [0], "sentence_lengths": [1]})
     with pytest.raises(ValueError, match=r"bert needs lengths.inputs of 8 or more, got 7"):
         make_rows(dataset, sequence_length={"inputs": 7}, output_features=FEATURES)
@@ -276,7 +276,7 @@ def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread():
     with pytest.raises(ValueError, match="has no cls_id, sep_id, mask_id"):
         make_rows(dataset, sequence_length={"inputs": 9}, output_features=bytes_)
     with pytest.raises(ValueError, match=r'a feature "text".*content'):
-        sentences.tokenize(tf.data.Dataset.from_tensors({"content": "a"}), output_features=FEATURES)
+        tokenize(tf.data.Dataset.from_tensors({"content": "a"}), output_features=FEATURES)
 
 
 @pytest.mark.parametrize("name", ["bert", "spanbert"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_like.batches import encoder_rows
-from t5x_like.preprocessing.objectives.masked import formats, masking
+from t5x_like.objectives import formats, masking
 
 ROWS, LENGTH = 2000, 128
 GENERATOR = np.random.default_rng

@@ -8,9 +8,9 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from t5x_like.objectives import formats
+from t5x_like.objectives.formats import Documents
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.masked import formats
-from t5x_like.preprocessing.objectives.masked.formats import Documents
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 

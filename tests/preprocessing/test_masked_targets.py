@@ -8,8 +8,8 @@ import tensorflow as tf
 from data import text_files
 from t5x_like import vocabularies
 from t5x_like.batches import converters
+from t5x_like.objectives import masking
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.masked import masking
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary

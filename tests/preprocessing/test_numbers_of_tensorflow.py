@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from t5x_like.grain_pipeline import corpus
 from t5x_like.grain_pipeline.farm_hash import fingerprint
-from t5x_like.grain_pipeline.philox import Draws, dataset_words
+from t5x_like.grain_pipeline.philox import dataset_words
 from t5x_like.preprocessing import sources
 
 SEEDS = [0, 1, 12345, 2**31 - 2, 2**31 - 1, 2**31 + 5]
@@ -18,17 +18,6 @@ def test_the_words_of_a_random_dataset(first):
     random = (tf.data.Dataset.random(tf.constant(seed, tf.int64)) for seed in SEEDS)
     expected = [[*numbers.take(first + 9).as_numpy_iterator()][first:] for numbers in random]
     np.testing.assert_array_equal(dataset_words(SEEDS, first=first, count=9), expected)
-
-
-def test_stateless_numbers():
-    seeds = np.array([[0, 0], [7, 2**32 - 1], [2**32 - 1, 3]], np.int64)
-    sizes = [11, 0, 4]
-    for seed, size, found in zip(seeds, sizes, Draws(seeds).uniform(sizes), strict=True):
-        np.testing.assert_array_equal(found, tf.random.stateless_uniform([size], seed))
-        assert found.dtype == np.float32
-    for seed, words in zip(seeds, Draws(seeds).words([1, 1, 1]), strict=True):
-        expected = tf.random.stateless_uniform([], seed, minval=0, maxval=97, dtype=tf.int32)
-        assert words[0] % 97 == expected
 
 
 def test_hashes_of_strings_of_every_length():

@@ -2,15 +2,17 @@
 
 import inspect
 
+import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 from seqio import FunctionDataSource, TaskRegistry
 
+from t5x_like import objectives as plain
 from t5x_like import vocabularies
 from t5x_like.batches.converters import CONVERTERS
+from t5x_like.objectives import denoising, language_modeling
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.running_text import denoising, language_modeling
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.number_vocabulary import NumberVocabulary
 
@@ -36,8 +38,9 @@ def run(objective, documents, *, inputs, targets, features=None, seed=0):
     documents = tf.ragged.constant(documents, dtype=tf.int32, ragged_rank=1)
     dataset = tf.data.Dataset.from_tensor_slices({"text": documents})
     lengths = {"inputs": inputs, "targets": targets}
+    own = getattr(objective, "plain", objective)
     with seqio.utils.map_seed_manager(seed):
-        for step in objective.preprocessors:
+        for step in objectives.Objective(own).preprocessors:
             step = seqio.utils.add_kwargs_to_transform(
                 step, sequence_length=lengths, output_features=features or FEATURES
             )
@@ -47,8 +50,8 @@ def run(objective, documents, *, inputs, targets, features=None, seed=0):
 
 def noise_at(monkeypatch, module, name, *words):
     """Makes the mask function `name` of `module` choose exactly these words of the sentence."""
-    mask = tf.constant([word in words for word in WORDS])
-    monkeypatch.setattr(module, name, lambda length, **_: mask)
+    mask = np.array([word in words for word in WORDS])
+    monkeypatch.setattr(module, name, lambda *_, **__: mask)
 
 
 def one(objective, **lengths):
@@ -78,7 +81,7 @@ def test_span_corruption_by_eye_with_the_final_sentinel_of_the_papers_text(monke
 
 def test_span_corruption_by_eye_with_a_span_rolled_over_the_end(monkeypatch):
     noise_at(monkeypatch, denoising, "random_spans_mask", "Thank", "week", ".")
-    monkeypatch.setattr(denoising, "roll_mask", lambda mask, **_: mask)
+    monkeypatch.setattr(denoising, "roll_mask", lambda _, mask: mask)
     objective = denoising.span_corruption(rate=0.3, mean_span=3.0, random_roll=True)
     inputs, targets = one(objective, inputs=11, targets=6)
     assert inputs == "<X> you for inviting me to your party last <Y> EOS"
@@ -131,9 +134,7 @@ def test_deshuffling_by_eye():
 
 
 def test_prefix_lm_by_eye(monkeypatch):
-    noise_at(
-        monkeypatch, language_modeling, "random_prefix_mask", "Thank", "you", "for", "inviting"
-    )
+    monkeypatch.setattr(language_modeling, "random_prefix", lambda *_: 4)
     inputs, targets = one(language_modeling.prefix_lm(), inputs=12, targets=12)
     assert inputs == "Thank you for inviting EOS"
     assert targets == "me to your party last week . EOS"
@@ -152,7 +153,7 @@ def test_language_modeling_by_eye():
 def test_text_to_text_by_eye():
     vocabulary = vocabularies.load("bytes:0")
     dataset = tf.data.Dataset.from_tensors({"inputs": "ab", "targets": "xyz", "id": 7})
-    for step in objectives.get("text_to_text")().preprocessors:
+    for step in objectives.build("text_to_text").preprocessors:
         step = seqio.utils.add_kwargs_to_transform(
             step,
             sequence_length={"inputs": 9, "targets": 3},
@@ -172,7 +173,7 @@ def test_features_without_eos_get_none_and_leave_its_place_to_text():
     assert example["targets"] == document
 
 
-OF_ENCODERS = {name for name, make in objectives.OBJECTIVES.items() if "group" in settings_of(make)}
+OF_ENCODERS = {name for name, make in plain.OBJECTIVES.items() if "group" in settings_of(make)}
 OF_LABELLED = {
     *("classification", "pair_classification", "regression", "tagging", "question_answering"),
 }
@@ -188,7 +189,7 @@ OF_WORDS = {"bidirectional_lm", "word_classification", "word_tagging"}
 @pytest.mark.parametrize(
     "name",
     sorted(
-        objectives.OBJECTIVES.keys()
+        plain.OBJECTIVES.keys()
         - OF_PAIRS
         - OF_FEEDBACK
         - OF_SENTENCES
@@ -228,9 +229,9 @@ def test_every_objective_serves_as_a_seqio_task(name):
             assert tokens.max() < vocabulary.vocab_size
 
 
-@pytest.mark.parametrize("name", objectives.OBJECTIVES)
+@pytest.mark.parametrize("name", plain.OBJECTIVES)
 def test_the_converters_of_an_objective_read_its_features(name):
-    objective = objectives.build(name)
+    objective = plain.build(name)
     assert objective.converters
     for converter in objective.converters:
         settings = objective.converter_settings
@@ -238,14 +239,14 @@ def test_the_converters_of_an_objective_read_its_features(name):
 
 
 def test_only_aligned_objectives_offer_themselves_to_an_encoder():
-    fitting = {n for n in objectives.OBJECTIVES if "encoder" in objectives.build(n).converters}
+    fitting = {n for n in plain.OBJECTIVES if "encoder" in plain.build(n).converters}
     aligned = {"bert_style", "mass_style", "masked_targets"}
     assert fitting == aligned | OF_ENCODERS | OF_LABELLED | OF_KNOWLEDGE | OF_WORDS
 
 
 def test_unknown_names_and_settings_are_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"objective='span_coruption' .*mean 'span_corruption'"):
-        objectives.get("span_coruption")
+        objectives.build("span_coruption")
     with pytest.raises(
         ValueError, match=r"objective_settings\.means_pan does not.* mean 'mean_span'"
     ):
@@ -308,7 +309,7 @@ def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread(
 
 
 def test_features_that_do_not_fit_are_refused():
-    tokenize, corrupt = denoising.deshuffling().preprocessors
+    tokenize, corrupt = objectives.build("deshuffling").preprocessors
     lengths = {"inputs": 8, "targets": 8}
     other = seqio.Feature(TaskVocabulary(NumberVocabulary(99)))
     no_eos = seqio.Feature(TaskVocabulary(NumberVocabulary(120, eos=False)))

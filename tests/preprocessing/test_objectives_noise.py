@@ -4,13 +4,10 @@ import collections
 
 import numpy as np
 import pytest
-import seqio
-import tensorflow as tf
 
 from t5x_like import vocabularies
-from t5x_like.batches import noise_counts
-from t5x_like.preprocessing.objectives import random_spans_lengths
-from t5x_like.preprocessing.objectives.running_text import noise
+from t5x_like.objectives import noise, noise_counts
+from t5x_like.objectives.denoising import random_spans_lengths
 from tests.number_vocabulary import NumberVocabulary
 
 SETTINGS = [
@@ -22,21 +19,16 @@ SETTINGS = [
 
 
 def draws(mask, *, count, seed=0):
-    """Bool [count, L]: `count` masks, sampled as in a pipeline."""
-
-    @seqio.map_over_dataset(num_seeds=2)
-    def draw(_, seeds):
-        return mask(seeds)
-
-    with seqio.utils.map_seed_manager(seed):
-        dataset = draw(tf.data.Dataset.range(count))
-    return next(iter(dataset.batch(count))).numpy()
+    """Bool [count, L]: `count` masks, each with random numbers of its own, as in a pipeline."""
+    return np.array([mask(np.random.default_rng([seed, number])) for number in range(count)])
 
 
 def spans_mask(length, tokens, spans):
-    return lambda seeds: noise.random_spans_mask(
-        tf.constant(length), tokens=tf.constant(tokens), spans=tf.constant(spans), seeds=seeds
-    )
+    return lambda generator: noise.random_spans_mask(generator, length, tokens=tokens, spans=spans)
+
+
+def prefix_mask(length):
+    return lambda generator: np.arange(length) < noise.random_prefix(generator, length)
 
 
 def test_t5s_best_setting_fills_512_and_114_from_568():
@@ -110,13 +102,9 @@ def test_every_span_mask_is_equally_likely():
 
 
 def test_rolled_masks_are_noise_at_every_place_equally_often():
-    @seqio.map_over_dataset(num_seeds=3)
-    def draw(_, seeds):
-        return noise.roll_mask(spans_mask(8, 2, 1)(seeds[:2]), seed=seeds[2])
-
-    with seqio.utils.map_seed_manager(0):
-        dataset = draw(tf.data.Dataset.range(4000))
-    masks = next(iter(dataset.batch(4000))).numpy().astype(int)
+    spans = spans_mask(8, 2, 1)
+    masks = draws(lambda generator: noise.roll_mask(generator, spans(generator)), count=4000)
+    masks = masks.astype(int)
     seen = collections.Counter("".join("-x"[noisy] for noisy in mask) for mask in masks)
     assert set(seen) == {"".join("-x"[(n - k) % 8 < 2] for n in range(8)) for k in range(8)}
     # 500 each, standard deviation 21: five of them in a seeded draw.
@@ -124,12 +112,7 @@ def test_rolled_masks_are_noise_at_every_place_equally_often():
 
 
 def test_token_masks_are_exact_in_number_and_even_over_places():
-    masks = draws(
-        lambda seeds: noise.random_tokens_mask(
-            tf.constant(40), tokens=tf.constant(6), seed=seeds[0]
-        ),
-        count=4000,
-    )
+    masks = draws(lambda generator: noise.random_tokens_mask(generator, 40, tokens=6), count=4000)
     assert (masks.sum(axis=1) == 6).all()
     # Standard deviation sqrt(.15 * .85 / 4000) = 0.0056: five of them.
     assert abs(masks.mean(axis=0) - 0.15).max() < 0.028
@@ -138,7 +121,7 @@ def test_token_masks_are_exact_in_number_and_even_over_places():
 
 
 def test_prefixes_are_uniform_and_leave_both_parts_some_text():
-    masks = draws(lambda seeds: noise.random_prefix_mask(tf.constant(5), seed=seeds[0]), count=4000)
+    masks = draws(prefix_mask(5), count=4000)
     assert (np.diff(masks.astype(int), axis=1) <= 0).all()
     counts = np.bincount(masks.sum(axis=1), minlength=6)
     assert counts[0] == counts[5] == 0
@@ -149,9 +132,7 @@ def test_prefixes_are_uniform_and_leave_both_parts_some_text():
 def test_masks_of_the_shortest_chunks(length):
     tokens, spans = noise_counts.span_counts(length, rate=0.15, mean_span=3.0)
     spans_masks = draws(spans_mask(length, tokens, spans), count=5)
-    prefixes = draws(
-        lambda seeds: noise.random_prefix_mask(tf.constant(length), seed=seeds[0]), count=5
-    )
+    prefixes = draws(prefix_mask(length), count=5)
     assert spans_masks.shape == prefixes.shape == (5, length)
     assert (spans_masks.sum(axis=1) == min(1, max(0, length - 1))).all()
     assert (prefixes.sum(axis=1) <= max(0, length - 1)).all()

@@ -10,10 +10,10 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches import converters
-from t5x_like.batches.objective_examples import examples_of
+from t5x_like.objectives import examples_of
+from t5x_like.objectives.masking import harmonic
+from t5x_like.objectives.permuted import Spans, Text
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.masked.masking import harmonic
-from t5x_like.preprocessing.objectives.masked.permuted import Spans, Text
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.sources import add_document_task
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
@@ -66,8 +66,8 @@ def test_a_row_to_read():
     )
     row = {name: x[0][x[0] >= 0].tolist() if x.ndim > 1 else x[0] for name, x in found.items()}
     #         the man went to ##wards a store .   he bought milk . [SEP] we sang . [SEP] [SEP] [CLS]
-    weights = [1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0]
-    order = [3, 0, 0, 7, 4, 0, 0, 0, 14, 9, 19, 9, 10, 17, 9, 9, 18, 15, 12]
+    weights = [1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0]
+    order = [6, 0, 0, 4, 5, 0, 0, 0, 9, 10, 18, 9, 13, 14, 9, 9, 17, 16, 11]
     types = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2]
     text = "the man went to ##wards a store . he bought milk . [SEP] we sang . [SEP] [SEP] [CLS]"
     assert vocabulary.decode(row["inputs"]) == vocabulary.decode(row["targets"]) == text

@@ -7,12 +7,12 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from t5x_like import objectives as plain
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.batches.packing import to_batch
+from t5x_like.objectives import document_noise
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.pairs import document_noise
-from t5x_like.preprocessing.objectives.pairs import sequence_to_sequence as objective_file
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -24,9 +24,9 @@ LENGTHS = {"inputs": 24, "targets": 24}
 @pytest.fixture(autouse=True)
 def _objectives_are_made_anew():
     """Since some tests replace what an objective is made of."""
-    objectives._made.cache_clear()
+    plain._made.cache_clear()
     yield
-    objectives._made.cache_clear()
+    plain._made.cache_clear()
 
 
 def rows(name, texts, *, lengths=None, seed=0, vocabulary=VOCABULARY, **settings):
@@ -146,7 +146,7 @@ def test_mass_by_eye(monkeypatch):
         def random(self, shape, dtype=None):
             return np.zeros(shape)
 
-    monkeypatch.setattr(objective_file.np.random, "default_rng", lambda seed: Third())
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: Third())
     _, row = rows("mass", [STORE], random_rate=0.0, kept_rate=0.0)
     assert words(row["inputs"]) == "he bought [MASK] [MASK] [MASK] [MASK] milk . [SEP]"
     assert words(row["targets"]) == "a full gallon of"

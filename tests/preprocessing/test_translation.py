@@ -17,8 +17,8 @@ FEATURES = {name: seqio.Feature(TaskVocabulary(VOCABULARY)) for name in ("inputs
 def run(pairs, **lengths):
     inputs, targets = map(list, zip(*pairs, strict=True))
     dataset = tf.data.Dataset.from_tensor_slices({"inputs": inputs, "targets": targets})
-    tokenize, whole, end = objectives.build("translation").preprocessors
-    dataset = end(whole(tokenize(dataset, FEATURES), lengths, FEATURES), FEATURES)
+    tokenize, whole = objectives.build("translation").preprocessors
+    dataset = whole(tokenize(dataset, FEATURES), lengths, FEATURES)
     return [
         (VOCABULARY.decode(e["inputs"].tolist()), e["targets"].tolist())
         for e in dataset.as_numpy_iterator()

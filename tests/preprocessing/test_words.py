@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from t5x_like import vocabularies
 from t5x_like.batches.converters import Encoder
-from t5x_like.batches.objective_examples import examples_of
 from t5x_like.batches.word_rows import WordRowWriter
+from t5x_like.objectives import examples_of
+from t5x_like.objectives.bidirectional import streams
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.running_text.bidirectional import streams
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.sources import add_document_task
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary

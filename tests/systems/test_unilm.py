@@ -10,7 +10,7 @@ import pytest
 
 from t5x_like import losses, systems
 from t5x_like.losses import forward
-from t5x_like.preprocessing.objectives.masked import formats
+from t5x_like.objectives import formats
 from t5x_like.systems import bert, unilm
 from t5x_like.systems.unilm import SEGMENTS
 from tests.tiny_unilm import TINY, make, read, shapes, under

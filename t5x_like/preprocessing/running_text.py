@@ -1,9 +1,11 @@
 """Tokenize documents, and cut their concatenation into chunks of one length without any loss."""
 
+from collections.abc import Mapping
+
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing.objectives.running_text.lengths import OutputFeatures
+OutputFeatures = Mapping[str, seqio.Feature]
 
 
 def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
@@ -15,11 +17,7 @@ def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.da
     Raises:
         ValueError: the examples have no "text".
     """
-    if "text" not in dataset.element_spec:
-        raise ValueError(
-            'a pretraining objective reads examples with a feature "text", this dataset has '
-            f"{sorted(dataset.element_spec)}"
-        )
+    check_text(dataset)
     is_text = dataset.element_spec["text"].dtype == tf.string
     vocabulary = output_features["targets"].vocabulary
 
@@ -30,11 +28,28 @@ def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.da
     return dataset.map(encode, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def end_with_eos(tokens: tf.Tensor, *, feature: seqio.Feature) -> tf.Tensor:
-    """Append EOS, [L] -> [L + 1], unless the feature has no EOS."""
+def check_text(dataset: tf.data.Dataset) -> None:
+    """Raise ValueError unless the examples have a "text"."""
+    if "text" not in dataset.element_spec:
+        raise ValueError(
+            'a pretraining objective reads examples with a feature "text", this dataset has '
+            f"{sorted(dataset.element_spec)}"
+        )
+
+
+def end_documents(dataset: tf.data.Dataset, *, feature: seqio.Feature) -> tf.data.Dataset:
+    """Append EOS to each document, [L] -> [L + 1], unless the feature has no EOS.
+
+    Empty documents are dropped: they would leave two EOS in a row, which no text contains.
+    """
+    documents = dataset.filter(lambda example: tf.size(example["targets"]) > 0)
     if not feature.add_eos:
-        return tokens
-    return tf.concat([tokens, [feature.vocabulary.eos_id]], axis=0)
+        return documents
+    end = [feature.vocabulary.eos_id]
+    return documents.map(
+        lambda example: {"targets": tf.concat([example["targets"], end], axis=0)},
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
 
 
 def concatenate_and_split(dataset: tf.data.Dataset, *, length: int) -> tf.data.Dataset:

@@ -9,42 +9,40 @@
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from t5x_like.batches.extraction_rows import ARRANGE, write_row
-from t5x_like.batches.objective_examples import examples_of
-from t5x_like.preprocessing.objectives.labels.labelled import check_fields, to_text, write_examples
-from t5x_like.preprocessing.objectives.objective import Objective, make
-from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
+from t5x_like.objectives.objective import Example, OfRow, Plan, Rows, text_of
+
+_LABELLED = ("label", "text_a", "text_b")
 
 
-def gpt_classification() -> Objective:
+def gpt_classification() -> Rows:
     """Predict a class of a text, or of a premise with its hypothesis, in one row.
 
     inputs: <start> he did not come $ he came <extract>
     """
-    return _objective("gpt_classification", ("label", "text_a", "text_b"))
+    return _objective("gpt_classification", _LABELLED, rows=1)
 
 
-def gpt_similarity() -> Objective:
+def gpt_similarity() -> Rows:
     """Predict a class of two unordered texts, with a row for each order.
 
     inputs: <start> how old is he $ what is his age <extract>
             <start> what is his age $ how old is he <extract>
     """
-    return _objective("gpt_similarity", ("label", "text_a", "text_b"), optional=())
+    return _objective("gpt_similarity", _LABELLED, rows=2, optional=())
 
 
-def gpt_regression() -> Objective:
+def gpt_regression() -> Rows:
     """Predict the similarity of two texts as a number, with rows as in `gpt_similarity`."""
-    return _objective("gpt_regression", ("value", "text_a", "text_b"), optional=())
+    return _objective("gpt_regression", ("value", "text_a", "text_b"), rows=2, optional=())
 
 
-def gpt_multiple_choice(*, choices: int = 4) -> Objective:
+def gpt_multiple_choice(*, choices: int = 4) -> Rows:
     """Predict which of some answers fits a text, or a text and a question: a row for each answer.
 
         inputs: <start> he was thirsty . what did he do ? $ he drank <extract>
@@ -59,46 +57,66 @@ def gpt_multiple_choice(*, choices: int = 4) -> Objective:
     if choices < 2:
         raise ValueError(f"choices={choices} of gpt_multiple_choice must be 2 or more")
     fields = ("answer", "choices", "text_a", "text_b")
-    return _objective("gpt_multiple_choice", fields, settings={"choices": choices})
+    settings = {"choices": choices}
+    return _objective("gpt_multiple_choice", fields, rows=choices, settings=settings)
 
 
 def _objective(
     name: str,
-    fields: Sequence[str],
+    fields: tuple[str, ...],
     *,
+    rows: int,
     settings: Mapping[str, Any] | None = None,
     optional: tuple[str, ...] = ("text_b",),
-) -> Objective:
+) -> Rows:
     """Make an objective that turns each raw row into an example.
 
     Args:
         fields: the fields of a raw row: its label, then the arguments of its `ARRANGE`, in order.
+        rows: the most rows of tokens of an example.
         settings: the settings of the objective.
         optional: the fields that a raw row need not have.
     """
-    found = examples_of(name, settings or {})
-    rows, target = (found.converter_settings[setting] for setting in ("rows", "target"))
+    label, *others = fields
+    target = "value" if label == "value" else "label"
 
-    def to_examples(
-        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
-    ) -> tf.data.Dataset:
-        there = check_fields(name, fields, there=dataset.element_spec, optional=optional)
-        vocabulary = output_features["inputs"].vocabulary.plain
-        length = ((sequence_length or {}).get("inputs") or 0) // rows
-        row = functools.partial(write_row, vocabulary=vocabulary, length=length)
+    def plan(given: Plan) -> OfRow:
+        row = functools.partial(
+            write_row,
+            vocabulary=given.features["inputs"].vocabulary,
+            length=(given.lengths.get("inputs") or 0) // rows,
+        )
         row("")  # raises if the length is wrong, before anything is read
 
-        def write(label: np.ndarray, *values: Any) -> list[dict[str, np.ndarray]]:
+        def write(raw: Mapping[str, Any], generator: np.random.Generator) -> list[Example]:
+            del generator
             texts = (
-                to_text(value) if isinstance(value, bytes) else [to_text(one) for one in value]
-                for value in values
+                text_of(raw[field])
+                if isinstance(raw[field], bytes)
+                else [text_of(one) for one in raw[field]]
+                for field in others
+                if field in raw
             )
             found = ARRANGE[name](row, *texts)
             numbers = np.repeat(np.arange(len(found)) + 1, [len(tokens) for tokens in found])
-            inputs = np.concatenate(found)
-            return [{"inputs": inputs, "row_numbers": numbers, target: label[None]}]
+            return [
+                {
+                    "inputs": np.concatenate(found),
+                    "row_numbers": numbers,
+                    target: np.array([raw[label]]),
+                }
+            ]
 
-        identity = f"{name} {rows} {length} {vocabulary}"
-        return write_examples(dataset, there, write, features=found.features, identity=identity)
+        return write
 
-    return make(name, (to_examples,), settings)
+    return Rows(
+        name=name,
+        settings=settings or {},
+        features=("inputs", "row_numbers", target),
+        converters=("decoder_rows",),
+        converter_settings={"rows": rows, "target": target},
+        plan=plan,
+        fields=fields,
+        optional=optional,
+        has_rows="data/labelled_files.py",
+    )

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import Piece, SpecialTokens
-from t5x_like.batches.noise_counts import check_rate
 from t5x_like.names import choose
-from t5x_like.preprocessing.objectives.masked import masking
-from t5x_like.preprocessing.objectives.masked.grouping import GroupRows, objective_of_rows
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.objectives import masking
+from t5x_like.objectives.grouping import objective_of_rows
+from t5x_like.objectives.noise_counts import check_rate
+from t5x_like.objectives.objective import Example, Groups, OfGroup, of_masked
 
 FORMS = ("spans", "tail")
 
@@ -29,7 +29,7 @@ def xlnet(
     block: int = 0,
     backward: float = 0.5,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Predict the last tokens of a random order (Yang et al. 2019, sections 2.3 and 2.5).
 
         inputs:       the man went to ##wards a store . he bought milk . [SEP] we sang . [SEP] [CLS]
@@ -75,7 +75,7 @@ def xlnet(
     if not 0 <= backward <= 1:
         raise ValueError(f"xlnet: backward={backward} must be from 0 to 1")
 
-    def rows_for(special: SpecialTokens, length: int) -> GroupRows:
+    def rows_for(special: SpecialTokens, length: int) -> OfGroup:
         first = int(length * reuse)
         if first < 1 or length - first < 8:
             raise ValueError(
@@ -92,7 +92,8 @@ def xlnet(
             backward=backward,
         )
 
-    return objective_of_rows("xlnet", rows_for, settings=settings)
+    of = of_masked("order", "token_types", "reused", "continued", "reversed")
+    return objective_of_rows("xlnet", rows_for, settings=settings, of=of)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,34 +187,37 @@ class PermutedRows:
     block: int
     backward: float
 
-    aligned = ("inputs", "targets", "loss_weights", "order", "token_types")
-    whole = ("reused", "continued", "reversed")
-
     def __call__(
         self,
         tokens: Int[np.ndarray, " T"],
         lengths: Int[np.ndarray, " S"],
         counts: Int[np.ndarray, " D"],
-        seed: Int[np.ndarray, "2"],
-    ) -> tuple[Int[np.ndarray, "B 5 L"], Int[np.ndarray, " B"], Int[np.ndarray, "B 3"]]:
-        """See `grouping.GroupRows`."""
-        draw = random.Random(seed.astype(np.uint32).tobytes())
+        generator: np.random.Generator,
+    ) -> list[Example]:
+        """Return the rows of a group."""
+        draw = random.Random(int(generator.integers(2**63)))
         text = Text.of(tokens, lengths, counts, end=self.special.sep)
         backward = draw.random() < self.backward
         text = text.reversed() if backward else text
-        rows, whole = [], []
+        rows: list[Example] = []
         for one, a, b in self.plan(text, draw):
             parts = [text.tokens[slice(*one)], self._second(text, a, b)]
             types = [0] * (one[1] - one[0]) + [0] * (a[1] - a[0] + 1)
             types += [1] * (b[1] - b[0] + 1 if b else 0) + [2]
             weights, order = self._predicted(parts, draw, backward=backward)
             joined = np.concatenate(parts)
-            rows.append(np.stack([joined, joined, weights, order, types]))
-            whole.append([len(parts[0]), len(rows) > 1, backward])
-        sizes = np.array([row.shape[1] for row in rows], np.int32)
-        padded = [np.pad(row, [(0, 0), (0, self.length - row.shape[1])]) for row in rows]
-        out = np.array(padded, np.int32).reshape(-1, 5, self.length)
-        return out, sizes, np.array(whole, np.int32).reshape(-1, 3)
+            row = {
+                "inputs": joined,
+                "targets": joined,
+                "loss_weights": weights,
+                "order": order,
+                "token_types": np.array(types),
+                "reused": np.array([len(parts[0])]),
+                "continued": np.array([len(rows) > 0]),
+                "reversed": np.array([backward]),
+            }
+            rows.append({name: value.astype(np.int32) for name, value in row.items()})
+        return rows
 
     def plan(self, text: Text, draw: random.Random) -> Iterator[tuple[Piece, Piece, Piece | None]]:
         """Yield the first part, A and B of each row; A may be empty, and B may be None.

@@ -7,13 +7,12 @@ import numpy as np
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
-from t5x_like.batches.noise_counts import check_rate, check_shares
-from t5x_like.preprocessing.objectives.masked import formats, masking
-from t5x_like.preprocessing.objectives.masked.formats import Documents
-from t5x_like.preprocessing.objectives.masked.grouping import GroupRows, objective_of_rows
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.objectives import formats, masking
+from t5x_like.objectives.formats import Documents
+from t5x_like.objectives.grouping import apart, objective_of_rows
+from t5x_like.objectives.noise_counts import check_rate, check_shares
+from t5x_like.objectives.objective import Example, Groups, OfGroup, of_masked
 
-_ALIGNED = ("inputs", "targets", "loss_weights", "sentences", "hidden")
 _WORD = np.ones(1)  # probabilities of span lengths: always one word
 
 
@@ -24,7 +23,7 @@ def etc(
     kept_rate: float = 0.1,
     hidden_rate: float = 0.1,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Mask words, and hide some sentences entirely (Ainslie et al. 2020).
 
         inputs:       [CLS] the man went . [MASK] [MASK] [MASK] [MASK] we [MASK] . [SEP]
@@ -52,16 +51,17 @@ def etc(
     if not 0 < hidden_rate < 1:
         raise ValueError(f"etc: hidden_rate={hidden_rate} must lie between 0 and 1")
 
-    def rows_for(special: SpecialTokens, length: int) -> GroupRows:
+    def rows_for(special: SpecialTokens, length: int) -> OfGroup:
         write = masking.Writing(random_rate=random_rate, kept_rate=kept_rate)
         return NumberedRows(special, length, rate=rate, hidden_rate=hidden_rate, write=write)
 
-    return objective_of_rows("etc", rows_for, settings=settings)
+    of = of_masked("sentences", "hidden")
+    return objective_of_rows("etc", rows_for, settings=settings, of=of)
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberedRows:
-    """Makes the rows of a group of documents: a `GroupRows`.
+    """Makes the rows of a group of documents: an `OfGroup`.
 
     Attributes:
         special: the special tokens of the vocabulary.
@@ -76,31 +76,19 @@ class NumberedRows:
     hidden_rate: float = dataclasses.field(kw_only=True)
     write: masking.Writing = dataclasses.field(kw_only=True)
 
-    @property
-    def aligned(self) -> tuple[str, ...]:
-        """The features with a value for each token, in order."""
-        return _ALIGNED
-
-    @property
-    def whole(self) -> tuple[str, ...]:
-        """A row has no features as a whole."""
-        return ()
-
     def __call__(
         self,
         tokens: Int[np.ndarray, " T"],
         lengths: Int[np.ndarray, " S"],
         counts: Int[np.ndarray, " D"],
-        seed: Int[np.ndarray, "2"],
-    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, " B"], Int[np.ndarray, "B W"]]:
-        """See `GroupRows`."""
+        generator: np.random.Generator,
+    ) -> list[Example]:
+        """Return the rows of a group."""
         room = self.length - 2
         documents = Documents.of(tokens, lengths, counts, longest=room)
         planned = formats.doc_sentences(documents, room, [random.Random(0)] * len(documents))
         if not planned:
-            none = np.zeros([0, len(_ALIGNED), self.length], np.int32)
-            return none, np.zeros(0, np.int32), np.zeros([0, 0], np.int32)
-        generator = np.random.default_rng(seed.astype(np.uint32))
+            return []
         rows = lay_out(
             documents.tokens, planned, length=self.length, separators=0, special=self.special
         )
@@ -122,8 +110,7 @@ class NumberedRows:
             "sentences": sentences,
             "hidden": hidden,
         }
-        out = np.stack([fields[name] for name in _ALIGNED], axis=1).astype(np.int32)
-        return out, rows.sizes, np.zeros([len(out), 0], np.int32)
+        return apart(fields, rows.sizes)
 
 
 def _numbers(rows: TextRows, documents: Documents) -> Int[np.ndarray, "B L"]:

@@ -27,16 +27,13 @@ import functools
 import numpy as np
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows
-from t5x_like.batches.noise_counts import check_rate, check_shares
 from t5x_like.names import choose
-from t5x_like.preprocessing.objectives.masked import formats, masking
-from t5x_like.preprocessing.objectives.masked.formats import Format, Pairing
-from t5x_like.preprocessing.objectives.masked.grouping import (
-    Corrupt,
-    objective_over_groups,
-)
-from t5x_like.preprocessing.objectives.masked.masking import Choose, Writing
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.objectives import formats, masking
+from t5x_like.objectives.formats import Format, Pairing
+from t5x_like.objectives.grouping import Corrupt, objective_over_groups
+from t5x_like.objectives.masking import Choose, Writing
+from t5x_like.objectives.noise_counts import check_rate, check_shares
+from t5x_like.objectives.objective import Groups, of_encoder, of_masked
 
 _WORD = np.ones(1)  # probabilities of span lengths: always one word
 
@@ -51,7 +48,7 @@ def bert(
     short_rate: float = 0.1,
     copies: int = 0,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Mask tokens, and predict whether B follows A (BERT, section 3.1 and appendix A.2).
 
         inputs:  [CLS] the man went to [MASK] store [SEP] he bought a gallon [MASK] milk [SEP]
@@ -72,6 +69,7 @@ def bert(
         row_format=pairs if next_sentence else Format(formats.doc_sentences),
         corrupt=_masked(noise, write),
         settings=settings,
+        of=of_masked("token_types", "label") if next_sentence else None,
     )
 
 
@@ -84,7 +82,7 @@ def roberta(
     short_rate: float = 0.1,
     copies: int = 0,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Mask tokens, in one of four formats of rows (RoBERTa, sections 4.1, 4.2, table 2).
 
         inputs:  <s> the man went to the <mask> . he bought milk . </s> another document . </s>
@@ -109,6 +107,7 @@ def roberta(
         row_format=choose("format of roberta", format, table),
         corrupt=_masked(masking.tokens_at(rate), write),
         settings=settings,
+        of=of_masked("label") if format in ("segment_pair", "sentence_pair") else of_masked(),
     )
 
 
@@ -120,7 +119,7 @@ def spanbert(
     span_p: float = 0.2,
     longest: int = 10,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Mask spans of words, and predict them also from their boundaries (SpanBERT, 3.1 to 3.3).
 
         inputs:  [CLS] an american [MASK] [MASK] [MASK] game [SEP]
@@ -165,6 +164,7 @@ def spanbert(
         row_format=Format(formats.doc_sentences),
         corrupt=corrupt,
         settings=settings,
+        of=of_masked("span_left", "span_right"),
     )
 
 
@@ -177,7 +177,7 @@ def albert(
     sentences: str = "order",
     short_rate: float = 0.1,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Mask n-grams of words, and predict the order of two segments (ALBERT, sections 3.1, 4.1).
 
         inputs:  [CLS] he bought [MASK] [MASK] [MASK] [SEP] the man went to the store [SEP]
@@ -206,6 +206,7 @@ def albert(
         row_format=choose("albert's sentences", sentences, table),
         corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
         settings=settings,
+        of=of_masked("token_types", "label") if sentences != "none" else None,
     )
 
 
@@ -217,7 +218,7 @@ def structbert(
     shuffle_rate: float = 0.05,
     short_rate: float = 0.1,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Mask tokens, shuffle trigrams, and predict one of three kinds of pairs (StructBERT, 2.2).
 
         inputs:   [CLS] the man to store went [SEP] he bought a [MASK] of milk [SEP]
@@ -251,6 +252,7 @@ def structbert(
         row_format=_pairs(formats.next_previous_or_random, short_rate=short_rate),
         corrupt=corrupt,
         settings=settings,
+        of=of_masked("token_types", "shuffled", "label"),
     )
 
 
@@ -261,7 +263,7 @@ def electra(
     kept_rate: float = 0.0,
     short_rate: float = 0.05,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Mask tokens for the generator to replace (Clark et al. 2020, section 3.1).
 
         inputs:  [CLS] the [MASK] went to the store [SEP] he bought [MASK] [SEP]
@@ -283,7 +285,7 @@ def electra(
     )
 
 
-def unmasked(*, short_rate: float = 0.05, group: int = 64) -> Objective:
+def unmasked(*, short_rate: float = 0.05, group: int = 64) -> Groups:
     """Make rows of plain text, for a student that learns from its teacher (TinyBERT, 3.2).
 
         inputs:  [CLS] the man went to the store [SEP] he bought milk [SEP]
@@ -308,6 +310,7 @@ def unmasked(*, short_rate: float = 0.05, group: int = 64) -> Objective:
         row_format=_pairs(formats.one_or_two, short_rate=short_rate),
         corrupt=corrupt,
         settings=settings,
+        of=of_encoder("token_types"),
     )
 
 
@@ -323,7 +326,7 @@ def unilm(
     right_to_left: float = 1 / 6,
     short_rate: float = 0.1,
     group: int = 64,
-) -> Objective:
+) -> Groups:
     """Make rows for four language models, with masked tokens or n-grams (UniLM, 2.3 and 2.4).
 
         inputs:       [CLS] the man [MASK] [MASK] the store [SEP] he [MASK] milk [SEP]
@@ -350,6 +353,7 @@ def unilm(
         row_format=_pairs(functools.partial(formats.unified, shares=shares), short_rate=short_rate),
         corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
         settings=settings,
+        of=of_masked("token_types", "label"),
     )
 
 

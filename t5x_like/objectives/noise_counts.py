@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from t5x_like.batches.chunk_lengths import Sizes
+from t5x_like.objectives.chunk_lengths import Sizes
 
 
 class SpanCounts(NamedTuple):

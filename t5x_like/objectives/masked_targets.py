@@ -3,20 +3,14 @@
 import dataclasses
 
 import numpy as np
-import seqio
-import tensorflow as tf
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens
-from t5x_like.batches.noise_counts import check_rate, check_shares
-from t5x_like.batches.objective_examples import examples_of
-from t5x_like.preprocessing.objectives.masked import masking
-from t5x_like.preprocessing.objectives.masked.formats import SEGMENTS
-from t5x_like.preprocessing.objectives.masked.masking import Writing
-from t5x_like.preprocessing.objectives.objective import Objective, make
-from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
-
-_FEATURES = examples_of("masked_targets", {}).features
+from t5x_like.objectives import masking
+from t5x_like.objectives.formats import SEGMENTS
+from t5x_like.objectives.masking import Writing
+from t5x_like.objectives.noise_counts import check_rate, check_shares
+from t5x_like.objectives.objective import Example, OfPair, Pairs, Plan, of_masked
 
 
 def masked_targets(
@@ -25,7 +19,7 @@ def masked_targets(
     random_rate: float = 0.1,
     kept_rate: float = 0.1,
     target_length: int = 64,
-) -> Objective:
+) -> Pairs:
     """Tokenize {"inputs": string, "targets": string} to one row, with masks only in the target.
 
         inputs:       [CLS] how do you do ? [SEP] [MASK] [MASK] thanks [MASK]
@@ -45,38 +39,30 @@ def masked_targets(
             vocabulary lacks [CLS], [SEP] or [MASK], rows have no room for a source, or the task
             has no pairs.
     """
+    settings = dict(locals())
     check_rate("masked_targets", rate=rate)
     check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
-    settings = f"masked_targets {rate} {random_rate} {kept_rate} {target_length}"
 
-    def make_rows(
-        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
-    ) -> tf.data.Dataset:
-        if missing := {"inputs", "targets"} - dict(dataset.element_spec).keys():
-            raise ValueError(
-                f"masked_targets needs pairs; the task's rows lack {', '.join(sorted(missing))}"
-            )
-        length = (sequence_length or {}).get("inputs") or 0
+    def plan(given: Plan) -> OfPair:
+        length = given.lengths.get("inputs") or 0
         if not 1 < target_length <= length - 3:
             raise ValueError(
                 f"masked_targets: target_length={target_length} must be 2 or more and leave room "
                 f"for a source and its special tokens in a row of lengths.inputs={length}"
             )
-        vocabulary = output_features["inputs"].vocabulary.plain
-        rows = _Rows(
-            special=SpecialTokens(vocabulary),
+        return _Row(
+            special=SpecialTokens(given.features["inputs"].vocabulary),
             length=length,
             target_length=target_length,
             rate=rate,
             write=Writing(random_rate=random_rate, kept_rate=kept_rate),
         )
-        return _map(dataset, rows, fingerprint=f"{settings} {length} {vocabulary}")
 
-    return make("masked_targets", (seqio.preprocessors.tokenize, make_rows))
+    return Pairs(name="masked_targets", settings=settings, plan=plan, **of_masked("token_types"))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
+class _Row:
     """Makes a row from a pair of token sequences."""
 
     special: SpecialTokens
@@ -89,10 +75,8 @@ class _Rows:
         self,
         source: Int[np.ndarray, " S"],
         target: Int[np.ndarray, " T"],
-        seed: Int[np.ndarray, "2"],
-    ) -> Int[np.ndarray, "4 L"]:
-        """Return inputs, targets, loss weights and token types, in the order of `_FEATURES`."""
-        generator = np.random.default_rng(seed.astype(np.uint32))
+        generator: np.random.Generator,
+    ) -> Example:
         sep = [self.special.sep]
         target = np.concatenate([target[: self.target_length - 1], sep])
         source = source[: self.length - 2 - len(target)]
@@ -102,21 +86,10 @@ class _Rows:
         noise = masking.single_tokens(generator, second[None], budget=budget)
         inputs = self.write(generator, tokens[None], noise, self.special)
         types = np.where(second, *reversed(SEGMENTS["sequence_to_sequence"]))
-        return np.stack([inputs[0], tokens, noise[0] > 0, types]).astype(np.int32)
-
-
-def _map(dataset: tf.data.Dataset, rows: _Rows, *, fingerprint: str) -> tf.data.Dataset:
-    def call(
-        source: np.ndarray, target: np.ndarray, seed: np.ndarray, _: bytes
-    ) -> Int[np.ndarray, "4 L"]:
-        return rows(source, target, seed)
-
-    @seqio.map_over_dataset(num_seeds=1)
-    def to_row(example: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        # The fingerprint of a data position covers operations and constants of the dataset.
-        arguments = [example["inputs"], example["targets"], seed, tf.constant(fingerprint)]
-        features = tf.numpy_function(call, arguments, tf.int32, stateful=False)
-        features.set_shape([len(_FEATURES), None])
-        return dict(zip(_FEATURES, tf.unstack(features), strict=True))
-
-    return to_row(dataset)
+        row = {
+            "inputs": inputs[0],
+            "targets": tokens,
+            "loss_weights": noise[0] > 0,
+            "token_types": types,
+        }
+        return {name: values.astype(np.int32) for name, values in row.items()}

@@ -1,56 +1,70 @@
-"""Objectives: seqio preprocessors from raw text to the features of examples, in four families.
+"""Objectives: how text becomes the features of examples, in Python and NumPy.
 
-    running_text  concatenated documents: span corruption, denoising, language modeling
-    masked        rows of an encoder: masked tokens (BERT and its relatives, UniLM, XLNet), or plain
-    pairs         an encoder's text and a decoder's: BART, MASS, translation, text to text
-    labels        labelled text: classes, numbers, tags, answers
+    running text   concatenated documents: span corruption, denoising, language modeling
+    masked         rows of an encoder: masked tokens (BERT and its relatives, UniLM, XLNet)
+    pairs          an encoder's text and a decoder's: BART, MASS, translation, text to text
+    labels         labelled text: classes, numbers, tags, answers
 
-An objective of running text combines three independent choices: how the text is split into chunks
-(`chunking`, `lengths`), which tokens are noise (`noise`) and how noise is written (`corruption`).
-A `masked` objective combines a format of rows, a choice of noise and a way of writing it, over
-groups of documents split into sentences (`grouping`).
+An objective of running text combines two independent choices: which tokens are noise and how they
+are written (`noise`). A masked objective combines a format of rows (`formats`), a choice of noise
+and a way of writing it (`masking`), over groups of documents (`grouping`).
 
-A new objective is a function that returns an `Objective`, a line in `OBJECTIVES` below, and a line
-in `batches.objective_examples`, which declares without TensorFlow what its examples contain.
+A new objective is a function that returns an `Objective`, and a line in `OBJECTIVES` below.
 """
 
 import dataclasses
 import functools
+import inspect
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from t5x_like.names import check_settings, choose
-from t5x_like.preprocessing.objectives.labels import (
+from t5x_like.objectives import (
+    bidirectional,
+    comparisons,
     decoder_rows,
+    denoising,
+    encoders,
     knowledge,
     labelled,
     labelled_words,
-)
-from t5x_like.preprocessing.objectives.masked import (
-    encoders,
+    language_modeling,
     masked_targets,
     numbered_sentences,
     permuted,
-)
-from t5x_like.preprocessing.objectives.objective import Objective
-from t5x_like.preprocessing.objectives.pairs import (
-    comparisons,
-    parallel_sentences,
     prompts,
     sequence_to_sequence,
     supervised,
 )
-from t5x_like.preprocessing.objectives.running_text import (
-    bidirectional,
-    denoising,
-    language_modeling,
+from t5x_like.objectives.objective import (
+    Example,
+    Feature,
+    Groups,
+    Objective,
+    Pairs,
+    Plan,
+    Rows,
+    RunningText,
 )
-from t5x_like.preprocessing.objectives.running_text.denoising import random_spans_lengths
 
-__all__ = ["OBJECTIVES", "Objective", "build", "get", "random_spans_lengths"]
+__all__ = [
+    "OBJECTIVES",
+    "Example",
+    "Feature",
+    "Groups",
+    "Objective",
+    "Pairs",
+    "Plan",
+    "Rows",
+    "RunningText",
+    "build",
+    "examples_of",
+]
 
-OBJECTIVES: dict[str, Callable[..., Objective]] = {
+AnyObjective: TypeAlias = RunningText | Groups | Pairs | Rows
+
+OBJECTIVES: dict[str, Callable[..., AnyObjective]] = {
     "span_corruption": denoising.span_corruption,
     "random_spans": denoising.span_corruption,  # its name in the paper's table 3
     "iid_replace_spans": denoising.iid_replace_spans,
@@ -65,7 +79,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "marked_text_to_text": supervised.marked_text_to_text,
     "bart": sequence_to_sequence.bart,
     "mass": sequence_to_sequence.mass,
-    "translation": parallel_sentences.translation,
+    "translation": supervised.translation,
     "comparisons": comparisons.comparisons,
     "prompts": prompts.prompts,
     "masked_targets": masked_targets.masked_targets,
@@ -97,29 +111,30 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
 }
 
 
-def get(name: str) -> Callable[..., Objective]:
-    """Return the function that makes the objective `name` from its settings.
-
-    Raises:
-        ValueError: no objective has this name.
-    """
-    return choose("objective", name, OBJECTIVES)
-
-
-def build(name: str, **settings: Any) -> Objective:
+def build(name: str, **settings: Any) -> AnyObjective:
     """Make the objective `name` with the settings of a config, such as rate=0.3.
 
-    The same settings give the same object, whose preprocessors need not be traced again, unless a
-    setting names an existing file, since that may have changed.
+    The same settings give the same object, unless a setting names an existing file, since that may
+    have changed.
 
     Raises:
         ValueError: no objective has this name, or it has no such setting, or a value is bad.
     """
-    factory = get(name)
+    factory = choose("objective", name, OBJECTIVES)
     check_settings("data.objective_settings", factory, settings)
     if any(isinstance(value, str) and os.path.exists(value) for value in settings.values()):
         return factory(**settings)
     return _made(factory, _Settings(repr(sorted(settings.items())), settings))
+
+
+def examples_of(name: str, settings: Mapping[str, Any]) -> AnyObjective:
+    """Return the objective `name` for what its examples contain; unknown settings are ignored.
+
+    Raises:
+        ValueError: no objective has this name, or a value is bad.
+    """
+    known = inspect.signature(choose("objective", name, OBJECTIVES)).parameters
+    return build(name, **{key: value for key, value in settings.items() if key in known})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,5 +146,5 @@ class _Settings:
 
 
 @functools.lru_cache(maxsize=64)
-def _made(factory: Callable[..., Objective], settings: _Settings) -> Objective:
+def _made(factory: Callable[..., AnyObjective], settings: _Settings) -> AnyObjective:
     return factory(**settings.values)

@@ -1,35 +1,24 @@
 """The objectives of BART and MASS: corrupted text for the encoder, original text for the decoder.
 
-Documents are split into sentences and never concatenated. A stateless Python function makes the
-examples: they depend only on the document and its seed, so that a position in the data can be
-restored as for any other preprocessor.
+Documents are split into sentences and never concatenated: an example comes from one document.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
 from t5x_like.batches.encoder_rows import SpecialTokens
-from t5x_like.batches.noise_counts import check_shares
-from t5x_like.batches.objective_examples import examples_of
 from t5x_like.names import choose
-from t5x_like.preprocessing.objectives.masked import formats, sentences
-from t5x_like.preprocessing.objectives.masked.formats import Documents
-from t5x_like.preprocessing.objectives.masked.masking import Writing
-from t5x_like.preprocessing.objectives.objective import Objective, make
-from t5x_like.preprocessing.objectives.pairs import document_noise
-from t5x_like.preprocessing.objectives.pairs.document_noise import Text
-from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
+from t5x_like.objectives import document_noise, formats
+from t5x_like.objectives.document_noise import Text
+from t5x_like.objectives.formats import Documents
+from t5x_like.objectives.masking import Writing
+from t5x_like.objectives.noise_counts import check_shares
+from t5x_like.objectives.objective import PAIR, Example, Groups, OfGroup, Plan
 
-Example = dict[str, np.ndarray]
 # (tokens of a document, lengths of its sentences, random generator) -> its examples.
 Write = Callable[[np.ndarray, np.ndarray, np.random.Generator], list[Example]]
-
-_BOTH = ("inputs", "targets")
 
 
 def bart(
@@ -37,7 +26,7 @@ def bart(
     corruptions: Sequence[str] = ("sentence_permutation", "text_infilling"),
     rate: float = 0.3,
     mean_span: float = 3.0,
-) -> Objective:
+) -> Groups:
     """Reconstruct a corrupted document (Lewis et al. 2019, section 2.2).
 
         inputs:  <s> He bought a <mask> milk. The <mask> the store. </s>
@@ -55,6 +44,7 @@ def bart(
             range; when the dataset is built, before it is read, the lengths or the vocabulary do
             not fit.
     """
+    settings = dict(locals())
     known = document_noise.corruptions("bart", rate=rate, mean_span=mean_span)
     if isinstance(corruptions, str) or not corruptions:
         raise ValueError(
@@ -83,8 +73,15 @@ def bart(
 
         return write
 
-    settings = f"bart {list(corruptions)} {rate} {mean_span}"
-    return _over_documents("bart", write_for, settings=settings, between=" ")
+    return _over_documents(
+        "bart",
+        write_for,
+        settings=settings | {"corruptions": list(corruptions)},
+        between=" ",
+        features=PAIR,
+        converters=("encoder_decoder",),
+        special_tokens=True,
+    )
 
 
 def _rows(tokens: np.ndarray, sizes: np.ndarray, *, room: int) -> list[Text]:
@@ -104,7 +101,7 @@ def mass(
     tokens: int = 0,
     random_rate: float = 0.1,
     kept_rate: float = 0.1,
-) -> Objective:
+) -> Groups:
     """Predict a masked fragment of a sentence (Song et al. 2019, section 3.2).
 
         inputs:    he bought [MASK] [MASK] [MASK] of milk [SEP]
@@ -124,6 +121,7 @@ def mass(
         ValueError: shares are out of range, or `tokens` is below 0; when the dataset is built,
             before it is read, the lengths or the vocabulary do not fit.
     """
+    settings = dict(locals())
     if not 0 < rate <= 1 or tokens < 0:
         raise ValueError(
             f"mass: rate={rate} must be above 0 and at most 1, and tokens={tokens} 0 or more"
@@ -157,8 +155,13 @@ def mass(
 
         return write
 
-    settings = f"mass {rate} {tokens} {random_rate} {kept_rate}"
-    return _over_documents("mass", write_for, settings=settings)
+    return _over_documents(
+        "mass",
+        write_for,
+        settings=settings,
+        features=(*PAIR, "positions"),
+        converters=("fragment",),
+    )
 
 
 def _without_fragment(
@@ -180,61 +183,32 @@ def _without_fragment(
 def _over_documents(
     name: str,
     write_for: Callable[[SpecialTokens, Mapping[str, int]], Write],
-    *,
-    settings: str,
-    between: str = "",
-) -> Objective:
+    **of: Any,
+) -> Groups:
     """Make an objective whose examples come from one document each.
 
     Args:
         write_for: (special tokens of the vocabulary, lengths) -> the function that writes examples.
-        settings: text of all settings, for the fingerprint of a data position.
-        between: see `sentences.tokenize`.
+        of: the other attributes of the objective.
     """
 
-    def make_examples(
-        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
-    ) -> tf.data.Dataset:
-        for side in _BOTH:
-            length = (sequence_length or {}).get(side) or 0
+    def plan(given: Plan) -> OfGroup:
+        for side in PAIR:
+            length = given.lengths.get(side) or 0
             if length < 8:
                 raise ValueError(f"{name} needs lengths.{side} of 8 or more, got {length}")
-        assert sequence_length is not None  # checked above; for the type checker
-        vocabulary = output_features["inputs"].vocabulary.plain
-        lengths = {side: sequence_length[side] for side in _BOTH}
-        write = write_for(SpecialTokens(vocabulary), lengths)
-        features = examples_of(name, {}).features
-        fingerprint = f"{settings} {lengths} {vocabulary}"
-        return _map(dataset, write, features=features, fingerprint=fingerprint)
+        write = write_for(SpecialTokens(given.features["inputs"].vocabulary), given.lengths)
 
-    return make(name, (functools.partial(sentences.tokenize, between=between), make_examples))
+        def of_group(
+            tokens: np.ndarray,
+            lengths: np.ndarray,
+            counts: np.ndarray,
+            generator: np.random.Generator,
+        ) -> list[Example]:
+            del counts  # of one document
+            examples = write(tokens, lengths, generator)
+            return [{key: row.astype(np.int32) for key, row in one.items()} for one in examples]
 
+        return of_group
 
-def _map(
-    dataset: tf.data.Dataset, write: Write, *, features: Sequence[str], fingerprint: str
-) -> tf.data.Dataset:
-    def call(tokens: np.ndarray, sizes: np.ndarray, seed: np.ndarray, _: bytes) -> list[np.ndarray]:
-        examples = write(tokens, sizes, np.random.default_rng(seed.astype(np.uint32)))
-        found: list[Any] = []
-        for name in features:
-            rows = [example[name] for example in examples]
-            found.append(np.concatenate([*rows, []]).astype(np.int32))
-            found.append(np.array([len(row) for row in rows], np.int32))
-        return found
-
-    @seqio.map_over_dataset(num_seeds=1)
-    def of_document(document: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        # The fingerprint of a data position covers operations and constants of the dataset.
-        constant = tf.constant(fingerprint)
-        arguments = [document["tokens"], document["sentence_lengths"], seed, constant]
-        types = [tf.int32] * (2 * len(features))
-        out = tf.numpy_function(call, arguments, types, stateful=False)
-        return tuple(tf.ensure_shape(one, [None]) for one in out)
-
-    def apart(*flat: tf.Tensor) -> dict[str, tf.RaggedTensor]:
-        pairs = zip(features, flat[::2], flat[1::2], strict=True)
-        return {
-            name: tf.RaggedTensor.from_row_lengths(values, sizes) for name, values, sizes in pairs
-        }
-
-    return of_document(dataset).map(apart, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    return Groups(name=name, plan=plan, **of)

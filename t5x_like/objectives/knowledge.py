@@ -13,12 +13,13 @@ Branches have no tag, no answer and no loss.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from t5x_like.batches import knowledge_graph
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE
 from t5x_like.batches.sentence_trees import TreeWriter
-from t5x_like.preprocessing.objectives.labels.labelled import (
+from t5x_like.objectives.labelled import (
     OF_ANSWERS,
     OF_CLASSES,
     OF_TAGS,
@@ -27,12 +28,12 @@ from t5x_like.preprocessing.objectives.labels.labelled import (
     write_classes,
     write_tags,
 )
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.objectives.objective import Rows, of_encoder
 
 
 def knowledge_classification(
     *, graph: str = "", branches: int = 2, relations: bool = True, reserved: int = 0
-) -> Objective:
+) -> Rows:
     """Predict a class of a text or of a pair, with branches of knowledge.
 
     inputs:         [CLS] cook visits beijing capital china now [SEP]
@@ -48,6 +49,7 @@ def knowledge_classification(
         "knowledge_classification",
         OF_CLASSES,
         write_classes,
+        of=("label",),
         graph=graph,
         branches=branches,
         relations=relations,
@@ -57,7 +59,7 @@ def knowledge_classification(
 
 def knowledge_tagging(
     *, graph: str = "", branches: int = 2, relations: bool = False, reserved: int = 0
-) -> Objective:
+) -> Rows:
     """Predict a tag for each word of the text; branches have no tags.
 
     inputs:       [CLS] cook visits beijing china now [SEP]
@@ -71,6 +73,7 @@ def knowledge_tagging(
         "knowledge_tagging",
         OF_TAGS,
         write_tags,
+        of=("targets", "loss_weights"),
         graph=graph,
         branches=branches,
         relations=relations,
@@ -86,7 +89,7 @@ def knowledge_question_answering(
     branches: int = 2,
     relations: bool = True,
     reserved: int = 64,
-) -> Objective:
+) -> Rows:
     """Predict where in a context the answer begins and ends; it is never in a branch.
 
     Args:
@@ -99,7 +102,8 @@ def knowledge_question_answering(
         "knowledge_question_answering",
         OF_ANSWERS,
         functools.partial(write_answers, stride=stride, longest_question=longest_question),
-        windows=(stride, longest_question),
+        of=("answer",),
+        windows={"stride": stride, "longest_question": longest_question},
         graph=graph,
         branches=branches,
         relations=relations,
@@ -108,8 +112,20 @@ def knowledge_question_answering(
 
 
 def _objective(
-    name: str, fields: tuple[str, ...], write_for: Any, *, windows: Any = None, **settings: Any
-) -> Objective:
-    make_writer = functools.partial(TreeWriter, **settings)
-    identity = (windows, settings | {"graph": knowledge_graph.digest(settings["graph"])})
-    return objective_of_rows(name, fields, write_for, settings=identity, make_writer=make_writer)
+    name: str,
+    fields: tuple[str, ...],
+    write_for: Any,
+    *,
+    of: tuple[str, ...],
+    windows: Mapping[str, int] | None = None,
+    **settings: Any,
+) -> Rows:
+    return objective_of_rows(
+        name,
+        fields,
+        write_for,
+        of=of_encoder("token_types", "soft_positions", "branches", "entities", *of),
+        settings={**(windows or {}), **settings},
+        make_writer=functools.partial(TreeWriter, **settings),
+        content=functools.partial(knowledge_graph.digest, settings["graph"]),
+    )

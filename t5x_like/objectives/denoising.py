@@ -8,11 +8,19 @@ every token is replaced by one token, it covers equally much.
 from collections.abc import Callable
 
 import numpy as np
-import seqio
-import tensorflow as tf
 
-from t5x_like.batches.chunk_lengths import Sizes, fill
-from t5x_like.batches.noise_counts import (
+from t5x_like.objectives.chunk_lengths import Sizes, fill
+from t5x_like.objectives.chunks import Tokens, pairs_of_chunks
+from t5x_like.objectives.noise import (
+    Mask,
+    random_spans_mask,
+    random_tokens_mask,
+    replace_tokens,
+    roll_mask,
+    spans_after_sentinels,
+    spans_to_sentinels,
+)
+from t5x_like.objectives.noise_counts import (
     check_rate,
     check_shares,
     check_spans,
@@ -20,26 +28,11 @@ from t5x_like.batches.noise_counts import (
     span_counts,
     span_sizes,
 )
-from t5x_like.preprocessing.objectives.objective import (
-    Corrupt,
-    Objective,
-    Seeds,
-    objective_over_chunks,
-)
-from t5x_like.preprocessing.objectives.running_text.corruption import (
-    mask_tokens,
-    replace_tokens,
-    spans_after_sentinels,
-    spans_to_sentinels,
-)
-from t5x_like.preprocessing.objectives.running_text.noise import (
-    random_spans_mask,
-    random_tokens_mask,
-    roll_mask,
-)
+from t5x_like.objectives.objective import RunningText
 from t5x_like.vocabularies import Vocabulary
 
-Write = Callable[[tf.Tensor, tf.Tensor, Vocabulary, Seeds], tuple[tf.Tensor, tf.Tensor]]
+# (tokens, noise mask, vocabulary, random numbers) -> inputs and targets, both without EOS.
+Write = Callable[[Tokens, Mask, Vocabulary, np.random.Generator], tuple[Tokens, Tokens]]
 
 
 def random_spans_lengths(
@@ -82,7 +75,7 @@ def span_corruption(
     mean_span: float = 3.0,
     final_sentinel: bool = False,
     random_roll: bool = False,
-) -> Objective:
+) -> RunningText:
     """Replace random spans of tokens by one sentinel each (T5, sections 3.1.4 and 3.3.4).
 
         inputs:  Thank you <X> to your party <Y> EOS
@@ -106,38 +99,31 @@ def span_corruption(
         ValueError: `rate` or `mean_span` is out of range; later, when the dataset is built and
             before it is read, the lengths or the vocabulary do not fit.
     """
+    settings = dict(locals())
     check_spans("span_corruption", rate=rate, mean_span=mean_span)
 
-    def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:
-        first = vocabulary.first_sentinel
-        counts = np.array(
-            [span_counts(n, rate=rate, mean_span=mean_span) for n in range(chunk_length + 1)],
-            np.int32,
-        )
+    def corrupt(
+        tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
+    ) -> tuple[Tokens, Tokens]:
+        first, length = vocabulary.first_sentinel, len(tokens)
+        noise, spans = span_counts(length, rate=rate, mean_span=mean_span)
+        mask = random_spans_mask(generator, length, tokens=noise, spans=spans)
+        if random_roll:
+            mask = roll_mask(generator, mask)
+        targets = spans_after_sentinels(tokens, mask, first=first, final_sentinel=final_sentinel)
+        return spans_to_sentinels(tokens, mask, first=first), targets
 
-        def corrupt(tokens: tf.Tensor, seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
-            length = tf.size(tokens)
-            noise, spans = tf.unstack(tf.gather(counts, length))
-            mask = random_spans_mask(length, tokens=noise, spans=spans, seeds=(seeds[0], seeds[1]))
-            if random_roll:
-                mask = roll_mask(mask, seed=seeds[2])
-            targets = spans_after_sentinels(
-                tokens, mask, first=first, final_sentinel=final_sentinel
-            )
-            return spans_to_sentinels(tokens, mask, first=first), targets
-
-        return corrupt
-
-    return objective_over_chunks(
+    return pairs_of_chunks(
         "span_corruption",
+        settings=settings,
         sizes=span_sizes(
             rate=rate, mean_span=mean_span, final_sentinel=final_sentinel, random_roll=random_roll
         ),
-        corruption=corruption,
+        corrupt=corrupt,
     )
 
 
-def iid_replace_spans(*, rate: float = 0.15) -> Objective:
+def iid_replace_spans(*, rate: float = 0.15) -> RunningText:
     """Replace random tokens by sentinels, shared by neighbours (T5, section 3.3.2, its baseline).
 
         inputs:  Thank you <X> me to your party <Y> week . EOS
@@ -159,17 +145,17 @@ def iid_replace_spans(*, rate: float = 0.15) -> Objective:
         return Sizes(inputs=length, targets=tokens + spans + 1, sentinels=spans + 1)
 
     def write(
-        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        del seeds
+        tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
+    ) -> tuple[Tokens, Tokens]:
+        del generator
         first = vocabulary.first_sentinel
         targets = spans_after_sentinels(tokens, mask, first=first, final_sentinel=True)
         return spans_to_sentinels(tokens, mask, first=first), targets
 
-    return _token_noise("iid_replace_spans", rate=rate, sizes=sizes, write=write)
+    return _token_noise("iid_replace_spans", settings={"rate": rate}, sizes=sizes, write=write)
 
 
-def iid_drop_tokens(*, rate: float = 0.15) -> Objective:
+def iid_drop_tokens(*, rate: float = 0.15) -> RunningText:
     """Delete single tokens at random; predict them (T5, section 3.3.2).
 
         inputs:  Thank you me to your party week . EOS
@@ -187,17 +173,17 @@ def iid_drop_tokens(*, rate: float = 0.15) -> Objective:
         return Sizes(inputs=length - tokens, targets=tokens)
 
     def write(
-        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        del vocabulary, seeds
-        return tf.boolean_mask(tokens, ~mask), tf.boolean_mask(tokens, mask)
+        tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
+    ) -> tuple[Tokens, Tokens]:
+        del vocabulary, generator
+        return tokens[~mask], tokens[mask]
 
-    return _token_noise("iid_drop_tokens", rate=rate, sizes=sizes, write=write)
+    return _token_noise("iid_drop_tokens", settings={"rate": rate}, sizes=sizes, write=write)
 
 
 def bert_style(
     *, rate: float = 0.15, random_rate: float = 0.1, kept_rate: float = 0.0
-) -> Objective:
+) -> RunningText:
     """Mask or replace tokens; predict the whole text (T5, section 3.3.1).
 
         inputs:  Thank you <M> <M> me to your party apple week . EOS
@@ -215,25 +201,28 @@ def bert_style(
     Raises:
         ValueError: see `span_corruption`; or the last two are negative or sum to more than 1.
     """
+    settings = dict(locals())
     check_shares("bert_style", random_rate=random_rate, kept_rate=kept_rate)
 
     def write(
-        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
+    ) -> tuple[Tokens, Tokens]:
         inputs = replace_tokens(
+            generator,
             tokens,
             mask,
             vocabulary=vocabulary,
             random_rate=random_rate,
             kept_rate=kept_rate,
-            seeds=(seeds[0], seeds[1]),
         )
         return inputs, tokens
 
-    return _token_noise("bert_style", rate=rate, sizes=_whole_text, write=write)
+    return _token_noise(
+        "bert_style", settings=settings, sizes=_whole_text, write=write, converters=_ALIGNED
+    )
 
 
-def mass_style(*, rate: float = 0.15) -> Objective:
+def mass_style(*, rate: float = 0.15) -> RunningText:
     """Mask tokens; predict the whole text (T5, section 3.3.2).
 
         inputs:  Thank you <M> <M> me to your party <M> week . EOS
@@ -249,29 +238,31 @@ def mass_style(*, rate: float = 0.15) -> Objective:
     """
 
     def write(
-        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        del seeds
-        return mask_tokens(tokens, mask, mask_token=vocabulary.first_sentinel), tokens
+        tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
+    ) -> tuple[Tokens, Tokens]:
+        del generator
+        return np.where(mask, np.int32(vocabulary.first_sentinel), tokens), tokens
 
-    return _token_noise("mass_style", rate=rate, sizes=_whole_text, write=write)
+    return _token_noise(
+        "mass_style", settings={"rate": rate}, sizes=_whole_text, write=write, converters=_ALIGNED
+    )
 
 
-def deshuffling() -> Objective:
+def deshuffling() -> RunningText:
     """Shuffle all tokens; predict the text (T5, section 3.3.1).
 
     inputs:  party me for your to . last you inviting week Thank EOS
     targets: Thank you for inviting me to your party last week . EOS
     """
 
-    def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:
-        del chunk_length, vocabulary
-        return lambda tokens, seeds: (seqio.stateless_shuffle(tokens, seeds[0]), tokens)
+    def corrupt(
+        tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
+    ) -> tuple[Tokens, Tokens]:
+        del vocabulary
+        return generator.permutation(tokens), tokens
 
-    return objective_over_chunks(
-        "deshuffling",
-        sizes=lambda length: Sizes(inputs=length, targets=length),
-        corruption=corruption,
+    return pairs_of_chunks(
+        "deshuffling", sizes=lambda length: Sizes(inputs=length, targets=length), corrupt=corrupt
     )
 
 
@@ -282,22 +273,26 @@ def _whole_text(length: int) -> Sizes:
 def _token_noise(
     name: str,
     *,
-    rate: float,
+    settings: dict[str, float],
     sizes: Callable[[int], Sizes],
     write: Write,
-) -> Objective:
+    converters: tuple[str, ...] = ("encoder_decoder", "prefix_lm"),
+) -> RunningText:
     """Make an objective whose noise is single tokens at random positions, of a fixed number."""
+    rate = settings["rate"]
     check_rate(name, rate=rate)
 
-    def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:
-        counts = np.array([noise_count(n, rate=rate) for n in range(chunk_length + 1)], np.int32)
+    def corrupt(
+        tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
+    ) -> tuple[Tokens, Tokens]:
+        noise = noise_count(len(tokens), rate=rate)
+        mask = random_tokens_mask(generator, len(tokens), tokens=noise)
+        return write(tokens, mask, vocabulary, generator)
 
-        def corrupt(tokens: tf.Tensor, seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
-            length = tf.size(tokens)
-            noise = tf.gather(counts, length)
-            mask = random_tokens_mask(length, tokens=noise, seed=seeds[0])
-            return write(tokens, mask, vocabulary, seeds[1:])
+    return pairs_of_chunks(
+        name, settings=settings, sizes=sizes, corrupt=corrupt, converters=converters
+    )
 
-        return corrupt
 
-    return objective_over_chunks(name, sizes=sizes, corruption=corruption)
+# A target token for each input token, so that an encoder can predict them too.
+_ALIGNED = ("encoder_decoder", "prefix_lm", "encoder")

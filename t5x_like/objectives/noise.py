@@ -1,0 +1,135 @@
+"""Sample noise masks of a chunk, and write them: fixed numbers of tokens at random positions."""
+
+import numpy as np
+from jaxtyping import Bool, Int, Int32
+
+from t5x_like.vocabularies import Vocabulary
+
+Tokens = Int32[np.ndarray, " L"]
+Mask = Bool[np.ndarray, " L"]
+
+
+def random_spans_mask(
+    generator: np.random.Generator, length: int, *, tokens: int, spans: int
+) -> Mask:
+    """Sample noise in spans: kept and noise spans alternate, beginning with a kept span.
+
+    All such masks with these numbers of tokens and spans are equally likely, as in T5's code
+    (section 3.3.4); each ends with a noise span.
+
+    Args:
+        generator: the source of random numbers.
+        length: tokens of the chunk.
+        tokens: noise tokens, fewer than `length`.
+        spans: at most `tokens` and at most `length - tokens`.
+
+    Returns:
+        bool [length], True on noise; all False if `tokens` is 0.
+    """
+    if not tokens:
+        return np.zeros(length, bool)
+    sizes = np.empty(2 * spans, np.int64)
+    sizes[::2] = _random_sizes(generator, length - tokens, parts=spans)
+    sizes[1::2] = _random_sizes(generator, tokens, parts=spans)
+    is_noise = np.zeros(2 * spans, bool)
+    is_noise[1::2] = True
+    return np.repeat(is_noise, sizes)
+
+
+def _random_sizes(
+    generator: np.random.Generator, total: int, *, parts: int
+) -> Int[np.ndarray, " parts"]:
+    """Return the sizes of a random partition of `total` tokens into non-empty parts.
+
+    All partitions are equally likely: a choice of parts - 1 among total - 1 positions.
+    """
+    cuts = generator.choice(total - 1, parts - 1, replace=False, shuffle=False)
+    cuts.sort()
+    return np.diff(cuts + 1, prepend=0, append=total)
+
+
+def roll_mask(generator: np.random.Generator, mask: Mask) -> Mask:
+    """Rotate a mask by a random number of positions: bool [L] -> bool [L].
+
+    Every position is then equally often noise, whereas `random_spans_mask` always has kept text
+    first and noise last: T5's `random_roll`, for rows with few spans. A span that is shifted across
+    the end is in two parts, at the end and at the start.
+    """
+    return np.roll(mask, generator.integers(max(len(mask), 1)))
+
+
+def random_tokens_mask(generator: np.random.Generator, length: int, *, tokens: int) -> Mask:
+    """Sample exactly `tokens` noise tokens, all subsets equally likely: bool [length].
+
+    This is i.i.d. noise conditioned on its total, so that lengths do not vary between chunks.
+    """
+    mask = np.zeros(length, bool)
+    mask[generator.choice(length, tokens, replace=False, shuffle=False)] = True
+    return mask
+
+
+def random_prefix(generator: np.random.Generator, length: int) -> int:
+    """Sample the length of a prefix: 1 to length - 1 tokens, 0 of a text of one token."""
+    return int(generator.integers(1, length)) if length > 1 else 0
+
+
+def spans_to_sentinels(tokens: Tokens, mask: Mask, *, first: int) -> Tokens:
+    """Replace each run of noise by one sentinel: "a b c d e" -> "a <X> d <Y>".
+
+    Args:
+        tokens: int32 [L].
+        mask: bool [L], True on noise.
+        first: id of the first sentinel; the next runs get first - 1, first - 2...
+
+    Returns:
+        int32 [L - noise tokens + runs].
+    """
+    starts, sentinels = _sentinels(mask, first=first)
+    return np.where(starts, sentinels, tokens)[starts | ~mask]
+
+
+def spans_after_sentinels(
+    tokens: Tokens, mask: Mask, *, first: int, final_sentinel: bool
+) -> Tokens:
+    """Return only the noise, each run after its sentinel: "a b c d e" -> "<X> b c <Y> e".
+
+    For the arguments see `spans_to_sentinels`. `final_sentinel` appends one more sentinel, "<Z>".
+
+    Returns:
+        int32 [noise tokens + runs (+ 1)].
+    """
+    starts, sentinels = _sentinels(mask, first=first)
+    # Two slots for each token, the sentinel before it and itself; most are dropped.
+    slots = np.stack([sentinels, tokens], axis=1)[np.stack([starts, mask], axis=1)]
+    last = [first - np.count_nonzero(starts)] if final_sentinel else []
+    return np.concatenate([slots, np.array(last, np.int32)])
+
+
+def _sentinels(mask: Mask, *, first: int) -> tuple[Mask, Tokens]:
+    """Return bool [L], True where a run of noise starts; and int32 [L], there the sentinel."""
+    starts = mask.copy()
+    starts[1:] &= ~mask[:-1]
+    return starts, (first + 1 - np.cumsum(starts)).astype(np.int32)
+
+
+def replace_tokens(
+    generator: np.random.Generator,
+    tokens: Tokens,
+    mask: Mask,
+    *,
+    vocabulary: Vocabulary,
+    random_rate: float,
+    kept_rate: float,
+) -> Tokens:
+    """Replace each noise token by a random token, itself, or the mask token: [L] -> [L].
+
+    Independently for each token: random with probability `random_rate`, itself with `kept_rate`,
+    otherwise <M>. Random tokens are uniform over the vocabulary without its three special ids and
+    its sentinels (T5's code samples sentinels too).
+    """
+    mask_token = vocabulary.first_sentinel
+    ordinary_end = vocabulary.first_sentinel + 1 - max(vocabulary.extra_ids, 1)
+    draw = generator.random(len(tokens), np.float32)
+    random_tokens = generator.integers(3, ordinary_end, len(tokens), np.int32)
+    replaced = np.where(draw < random_rate, random_tokens, np.int32(mask_token))
+    return np.where(mask & (draw < 1 - kept_rate), replaced, tokens)

@@ -1,0 +1,151 @@
+"""Prompts for a model to respond to, optionally with pretraining texts."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from t5x_like.batches.prompt_rows import NO_TOKEN
+from t5x_like.names import choose
+from t5x_like.objectives import denoising, language_modeling
+from t5x_like.objectives.objective import PAIR, Example, Features, OfChunk, OfRow, Plan, Rows
+from t5x_like.vocabularies import Vocabulary
+
+# Objectives of the pretraining rows; all but the first make inputs and targets from a text.
+_OF_TEXTS = {
+    "language_modeling": language_modeling.language_modeling,
+    "span_corruption": denoising.span_corruption,
+    "prefix_lm": language_modeling.prefix_lm,
+}
+
+
+def prompts(
+    *,
+    end_inputs: bool = True,
+    pretraining_rows: int = 0,
+    pretraining_objective: str = "language_modeling",
+) -> Rows:
+    """Tokenize {"inputs": string}, truncated on the left.
+
+    With R pretraining rows the field "pretraining", strings [R], becomes the feature `pretraining`:
+    R rows of L tokens one after the other, each a text and its end token, truncated to L or padded
+    with `prompt_rows.NO_TOKEN`. `data.lengths.pretraining` is L. For an encoder-decoder it becomes
+    two such features, `pretraining_inputs` and `pretraining_targets`, each with its own length: a
+    text is truncated to the tokens that fill the inputs, and changed by its objective, with
+    different noise in every epoch.
+
+    Args:
+        end_inputs: whether the prompt has an end token, as in the model's fine-tuning.
+        pretraining_rows: R; 8 in Ouyang et al. 2022, appendix C.4.
+        pretraining_objective: "language_modeling" for a decoder; for an encoder-decoder
+            "span_corruption" or "prefix_lm", with their default settings.
+
+    Raises:
+        ValueError: `pretraining_rows` is below 0, or the objective is another; when the dataset is
+            built, rows lack these fields, or lengths leave no room for text.
+    """
+    choose("pretraining_objective", pretraining_objective, _OF_TEXTS)
+    if pretraining_rows < 0:
+        raise ValueError(f"pretraining_rows={pretraining_rows} of prompts must be 0 or more")
+    settings = {
+        "end_inputs": end_inputs,
+        "pretraining_rows": pretraining_rows,
+        "pretraining_objective": pretraining_objective,
+    }
+    text = pretraining_objective == "language_modeling"
+    beside: Features = ("pretraining",) if text else ("pretraining_inputs", "pretraining_targets")
+    if not pretraining_rows:
+        beside = ()
+
+    def plan(given: Plan) -> OfRow:
+        given.check("prompts", "inputs", *beside)
+        # These lengths count the tokens of all rows together.
+        sizes = {name: given.lengths[name] // pretraining_rows for name in beside}
+        length, corrupt = _plan(pretraining_objective, sizes, given)
+        return _Writer(
+            vocabulary=given.features["inputs"].vocabulary,
+            inputs=given.lengths["inputs"],
+            sizes=sizes,
+            rows=pretraining_rows,
+            row=length,
+            end_inputs=end_inputs,
+            corrupt=corrupt,
+        )
+
+    return Rows(
+        name="prompts",
+        settings=settings,
+        features=("inputs", *beside),
+        converters=("decoder_prompts", "encoder_prompts"),
+        converter_settings={"pretraining_rows": pretraining_rows},
+        ends_inputs=end_inputs,
+        plan=plan,
+        fields=("inputs", *(("pretraining",) if pretraining_rows else ())),
+    )
+
+
+def _plan(objective: str, sizes: Mapping[str, int], given: Plan) -> tuple[int, OfChunk | None]:
+    """Return the most tokens of a text, and the function to inputs and targets, or None.
+
+    Args:
+        sizes: the tokens of a row of each pretraining feature; empty without pretraining rows.
+    """
+    if len(sizes) < len(PAIR):
+        return sizes.get("pretraining", 0), None
+    lengths = dict(zip(PAIR, sizes.values(), strict=True))
+    features = dict(zip(PAIR, (given.features[name] for name in sizes), strict=True))
+    return _OF_TEXTS[objective]().plan(Plan(lengths, features))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Writer:
+    """Tokenizes a prompt and its pretraining texts.
+
+    Attributes:
+        inputs: the most tokens of a prompt, including its end token.
+        sizes: the tokens of a row of each feature of pretraining.
+        rows: the number of pretraining rows.
+        row: the most tokens of a pretraining text.
+        end_inputs: whether a prompt has an end token.
+        corrupt: makes inputs and targets of a text; None to end it with the end token.
+    """
+
+    vocabulary: Vocabulary
+    inputs: int
+    sizes: Mapping[str, int]
+    rows: int
+    row: int
+    end_inputs: bool
+    corrupt: OfChunk | None
+
+    def __call__(self, row: Mapping[str, Any], generator: np.random.Generator) -> list[Example]:
+        """Return the example of a row."""
+        end = [self.vocabulary.required_id("eos_id")]
+        tokens = self.vocabulary.encode(row["inputs"].decode())
+        room = self.inputs - self.end_inputs
+        tokens = tokens[max(0, len(tokens) - room) :] + end * self.end_inputs
+        example = {"inputs": np.array(tokens, np.int32)}
+        if not self.rows:
+            return [example]
+        if len(row["pretraining"]) != self.rows:
+            raise ValueError(
+                f"a row has {len(row['pretraining'])} texts in its field 'pretraining', and "
+                f"data.objective_settings.pretraining_rows={self.rows}: they must be as many"
+            )
+        made = [self._of_text(text.decode(), generator) for text in row["pretraining"]]
+        for name, size in self.sizes.items():
+            rows = np.full((self.rows, size), NO_TOKEN, np.int32)
+            for filled, one in zip(rows, made, strict=True):
+                filled[: len(one[name])] = one[name]
+            example[name] = rows.reshape(-1)
+        return [example]
+
+    def _of_text(self, text: str, generator: np.random.Generator) -> Example:
+        """Return the features of a pretraining row, without padding."""
+        tokens = self.vocabulary.encode(text)
+        if self.corrupt is None:
+            end = self.vocabulary.required_id("eos_id")
+            return {"pretraining": np.array([*tokens, end][: self.row], np.int32)}
+        sides = self.corrupt(np.array(tokens[: self.row], np.int32), generator)
+        return dict(zip(self.sizes, (sides[side] for side in PAIR), strict=True))

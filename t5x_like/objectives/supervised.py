@@ -1,0 +1,120 @@
+"""Pairs of texts, an input and an output: text to text (T5, section 2.4), translation."""
+
+import numpy as np
+
+from t5x_like.batches.encoder_rows import SpecialTokens
+from t5x_like.objectives.objective import PAIR, Example, OfPair, Pairs, Plan
+
+_CONVERTERS = ("encoder_decoder", "prefix_lm")
+_NO_LIMIT = 2**31
+
+
+def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Pairs:
+    """Tokenize {"inputs": string, "targets": string}, truncated to fit and ended by EOS.
+
+    For fine-tuning and for supervised tasks in a mixture. Other features are passed on, and the
+    strings are kept as "inputs_pretokenized" and "targets_pretokenized", for metrics.
+
+    Args:
+        end_inputs: whether inputs end with EOS too. Without it, inputs that are too long are
+            truncated on the left: in a decoder, the targets continue the end of a prompt.
+        end_targets: whether targets end with EOS. Without it, only their tokens have a loss, as
+            for a rating of one token.
+
+    Raises:
+        ValueError: inputs end with EOS, but targets do not.
+    """
+    if end_inputs and not end_targets:
+        raise ValueError("end_targets=False needs end_inputs=False: one text goes on in the other")
+
+    def plan(given: Plan) -> OfPair:
+        if not end_inputs:
+            given.check("text_to_text", *PAIR)
+        ends = {side: given.features[side].end for side in PAIR}
+        ends = {"inputs": ends["inputs"][:end_inputs], "targets": ends["targets"][:end_targets]}
+        # Without a length, nothing is truncated: a `seqio.Task` may be read without lengths.
+        rooms = {side: given.lengths.get(side, _NO_LIMIT) - len(end) for side, end in ends.items()}
+
+        def example(
+            inputs: np.ndarray, targets: np.ndarray, generator: np.random.Generator
+        ) -> Example:
+            del generator
+            room = rooms["inputs"]
+            shown = inputs[:room] if end_inputs else inputs[max(len(inputs) - room, 0) :]
+            return {
+                "inputs": np.concatenate([shown, ends["inputs"]]),
+                "targets": np.concatenate([targets[: rooms["targets"]], ends["targets"]]),
+            }
+
+        return example
+
+    return Pairs(
+        name="text_to_text",
+        settings={"end_inputs": end_inputs, "end_targets": end_targets},
+        features=PAIR,
+        converters=_CONVERTERS,
+        ends_inputs=end_inputs,
+        plan=plan,
+    )
+
+
+def marked_text_to_text() -> Pairs:
+    """Tokenize {"inputs": string, "targets": string} to <s> text </s> on both sides.
+
+    For BART, which also reads and generates the special token at the beginning of a text. Both
+    sides are truncated to fit; the strings are kept as in `text_to_text`.
+
+    Raises (when the dataset is built, before anything is read):
+        ValueError: the vocabulary lacks [CLS] or [SEP], or lengths leave no room for text.
+    """
+
+    def plan(given: Plan) -> OfPair:
+        given.check("marked_text_to_text", *PAIR)
+        rooms = {side: given.lengths[side] - 2 for side in PAIR}
+        special = SpecialTokens(given.features["inputs"].vocabulary)
+
+        def close(tokens: np.ndarray, room: int) -> np.ndarray:
+            return np.array([special.cls, *tokens[:room], special.sep], np.int32)
+
+        return lambda inputs, targets, generator: {
+            "inputs": close(inputs, rooms["inputs"]),
+            "targets": close(targets, rooms["targets"]),
+        }
+
+    return Pairs(
+        name="marked_text_to_text",
+        features=PAIR,
+        converters=("encoder_decoder",),
+        special_tokens=True,
+        plan=plan,
+    )
+
+
+def translation() -> Pairs:
+    """Tokenize {"inputs": string, "targets": string}, each side ended by EOS.
+
+    Sentences and their translations (Vaswani et al. 2017, section 5.1). A pair is dropped if a side
+    has more tokens than its length allows, including EOS: if it were truncated, as in
+    `text_to_text`, the sides would no longer be translations of each other.
+
+    Raises (when a run plans it, before anything is read):
+        ValueError: a length is missing or below 2.
+    """
+
+    def plan(given: Plan) -> OfPair:
+        given.check("translation", *PAIR)
+        tails = {side: given.features[side].end for side in PAIR}
+        rooms = {side: given.lengths[side] - len(tails[side]) for side in PAIR}
+
+        def example(
+            inputs: np.ndarray, targets: np.ndarray, generator: np.random.Generator
+        ) -> Example | None:
+            del generator
+            sides = {"inputs": inputs, "targets": targets}
+            if any(len(tokens) > rooms[side] for side, tokens in sides.items()):
+                return None
+            return {side: np.concatenate([sides[side], tails[side]]) for side in PAIR}
+
+        return example
+
+    return Pairs(name="translation", features=PAIR, converters=_CONVERTERS, plan=plan)

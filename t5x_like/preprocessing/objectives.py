@@ -1,0 +1,364 @@
+"""Objectives as seqio preprocessors: tf.data reads and tokenizes, Python makes the examples.
+
+A task of any seqio project can use them: `build("span_corruption").cacheable` follows its source.
+Random numbers come from seqio's seeds, one for each call of an objective.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from t5x_like import objectives
+from t5x_like.objectives import (
+    AnyObjective,
+    Example,
+    Feature,
+    Groups,
+    Pairs,
+    Plan,
+    RunningText,
+    sentences,
+)
+from t5x_like.objectives.objective import PAIR, text_of
+from t5x_like.preprocessing import running_text
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
+
+Preprocessor = Callable[..., tf.data.Dataset]
+Lengths = Mapping[str, int] | None
+OutputFeatures = Mapping[str, seqio.Feature]
+Elements = Mapping[str, tf.Tensor]
+
+_TYPES = {"value": tf.float32}
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """An objective as the last preprocessors of a seqio task.
+
+    Attributes:
+        plain: the objective.
+    """
+
+    plain: AnyObjective
+
+    @property
+    def name(self) -> str:
+        """Its name in the registry and in configs."""
+        return self.plain.name
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features of an example."""
+        return self.plain.features
+
+    @property
+    def converter_settings(self) -> Mapping[str, Any]:
+        """The default settings of its converters."""
+        return self.plain.converter_settings
+
+    @property
+    def ends_inputs(self) -> bool:
+        """Whether inputs end with the end token."""
+        return self.plain.ends_inputs
+
+    @functools.cached_property
+    def preprocessors(self) -> tuple[Preprocessor, ...]:
+        """Functions from datasets to datasets: a first that only tokenizes, if it can be cached.
+
+        They take `sequence_length` and `output_features` by name if they need them, as a
+        `seqio.Task` passes them. When the dataset is built, before anything is read, they raise
+        ValueError if the lengths, the vocabulary or the fields of the rows do not fit.
+        """
+        plain = self.plain
+        if isinstance(plain, RunningText):
+            return _tokenize_running_text(plain), _of_chunks(plain)
+        if isinstance(plain, Groups):
+            return _tokenize_sentences(plain), _of_groups(plain)
+        if isinstance(plain, Pairs):
+            return seqio.preprocessors.tokenize, _of_pairs(plain)
+        return (_of_rows(plain),)
+
+    @property
+    def cacheable(self) -> tuple[Any, ...]:
+        """The preprocessors, with the placeholder of seqio's offline cache after the first.
+
+        Whatever follows it is random or depends on lengths. A single preprocessor gets no cache.
+        """
+        first, *others = self.preprocessors
+        return (first, seqio.CacheDatasetPlaceholder(), *others) if others else (first,)
+
+
+def build(name: str, **settings: Any) -> Objective:
+    """Make the objective `name` with the settings of a config; see `objectives.build`.
+
+    The same settings give the same preprocessors, which need not be traced again.
+    """
+    return _wrapped(objectives.build(name, **settings))
+
+
+@functools.lru_cache(maxsize=64)
+def _wrapped(plain: AnyObjective) -> Objective:
+    return Objective(plain)
+
+
+def _tokenize_running_text(objective: RunningText) -> Preprocessor:
+    """Return the function to {"targets": int32 [any]}: what each document adds to the text."""
+    encode = objective.encode
+    if encode is None:
+        return running_text.tokenize
+
+    def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
+        if "text" not in dataset.element_spec or dataset.element_spec["text"].dtype != tf.string:
+            raise ValueError(
+                f"data.objective={objective.name!r} reads the characters of a text, and the task's "
+                f"rows have {sorted(dataset.element_spec)}: use a task whose rows have a 'text'"
+            )
+        vocabulary = _plain(output_features["targets"])
+
+        def of_document(row: Elements) -> Elements:
+            tokens = _call(
+                lambda text: encode(text_of(text), vocabulary),
+                [row["text"]],
+                [tf.int32],
+                identity=vocabulary.digest,
+            )
+            return {"targets": tokens[0]}
+
+        return dataset.map(of_document, num_parallel_calls=tf.data.AUTOTUNE)
+
+    return tokenize
+
+
+def _of_chunks(objective: RunningText) -> Preprocessor:
+    def make_examples(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        given = _plan(dataset, sequence_length, output_features)
+        length, example = objective.plan(given)
+        if objective.end_documents:
+            dataset = running_text.end_documents(dataset, feature=output_features["targets"])
+        chunks = running_text.concatenate_and_split(dataset, length=length)
+
+        def of_chunk(
+            values: Mapping[str, np.ndarray], generator: np.random.Generator
+        ) -> list[Example]:
+            return [example(values["targets"], generator)]
+
+        found = _map(chunks, of_chunk, objective=objective, given=given)
+        return found.map(lambda row, made, sizes: _named(objective, made))
+
+    return make_examples
+
+
+def _tokenize_sentences(objective: Groups) -> Preprocessor:
+    """Return the function to {"tokens": int32 [L], "sentence_lengths": int32 [S]}.
+
+    A text of token ids is one sentence, unless it comes with "sentence_lengths". Other features are
+    dropped.
+    """
+
+    def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
+        running_text.check_text(dataset)
+        if dataset.element_spec["text"].dtype.is_integer:
+            return dataset.map(_given_tokens, num_parallel_calls=tf.data.AUTOTUNE)
+        vocabulary, between = _plain(output_features["inputs"]), objective.between
+
+        def encode(text: bytes) -> tuple[np.ndarray, np.ndarray]:
+            return sentences.encode(text_of(text), vocabulary, between=between)
+
+        def of_document(row: Elements) -> Elements:
+            identity = f"{vocabulary.digest} {between}"
+            found = _call(encode, [row["text"]], [tf.int32] * 2, identity=identity)
+            return dict(zip(_SENTENCES, found, strict=True))
+
+        return dataset.map(of_document, num_parallel_calls=tf.data.AUTOTUNE)
+
+    return tokenize
+
+
+_SENTENCES = ("tokens", "sentence_lengths")
+
+
+def _given_tokens(row: Elements) -> Elements:
+    tokens = tf.cast(row["text"], tf.int32)
+    lengths = row.get("sentence_lengths", tf.size(tokens)[None])
+    return dict(zip(_SENTENCES, (tokens, tf.cast(lengths, tf.int32)), strict=True))
+
+
+def _of_groups(objective: Groups) -> Preprocessor:
+    def make_rows(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        given = _plan(dataset, sequence_length, output_features)
+        rows = objective.plan(given)
+
+        def flat(group: Elements) -> Elements:
+            # Not ragged if all documents have the same length.
+            tokens, lengths = (
+                one if isinstance(one, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(one)
+                for one in (group[name] for name in _SENTENCES)
+            )
+            return {
+                "tokens": tokens.flat_values,
+                "lengths": lengths.flat_values,
+                "counts": lengths.row_lengths(),
+            }
+
+        def of_group(
+            values: Mapping[str, np.ndarray], generator: np.random.Generator
+        ) -> list[Example]:
+            return rows(values["tokens"], values["lengths"], values["counts"], generator)
+
+        documents = dataset.map(lambda row: {name: row[name] for name in _SENTENCES})
+        groups = documents.ragged_batch(objective.documents).map(flat)
+        return _examples(groups, of_group, objective=objective, given=given)
+
+    return make_rows
+
+
+def _of_pairs(objective: Pairs) -> Preprocessor:
+    def make_examples(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        if missing := [side for side in PAIR if side not in dataset.element_spec]:
+            raise ValueError(
+                f"{objective.name} needs pairs; the task's rows lack {', '.join(missing)}"
+            )
+        given = _plan(dataset, sequence_length, output_features)
+        example = objective.plan(given)
+
+        def of_pair(
+            values: Mapping[str, np.ndarray], generator: np.random.Generator
+        ) -> list[Example]:
+            found = example(values["inputs"], values["targets"], generator)
+            return [] if found is None else [found]
+
+        found = _map(dataset, of_pair, objective=objective, given=given, fields=PAIR)
+        # A pair becomes one example or none. Its other fields are passed on, for metrics.
+        return found.filter(lambda row, made, sizes: tf.size(sizes[0]) > 0).map(
+            lambda row, made, sizes: {**row, **_named(objective, made)}
+        )
+
+    return make_examples
+
+
+def _of_rows(objective: objectives.Rows) -> Preprocessor:
+    def make_examples(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        fields = objective.present(dataset.element_spec)
+        given = _plan(dataset, sequence_length, output_features)
+        examples = objective.plan(given)
+        return _examples(dataset, examples, objective=objective, given=given, fields=fields)
+
+    return make_examples
+
+
+def _plan(dataset: tf.data.Dataset, lengths: Lengths, features: OutputFeatures) -> Plan:
+    of = {name: Feature(_plain(one), one.add_eos) for name, one in features.items()}
+    return Plan(lengths or {}, of, tuple(dataset.element_spec))
+
+
+def _plain(feature: seqio.Feature) -> Any:
+    vocabulary = feature.vocabulary
+    return vocabulary.plain if isinstance(vocabulary, TaskVocabulary) else vocabulary
+
+
+def _examples(
+    dataset: tf.data.Dataset,
+    make: Callable[[Mapping[str, Any], np.random.Generator], list[Example]],
+    **how: Any,
+) -> tf.data.Dataset:
+    """Return the examples that a Python function makes of each element; see `_map`."""
+
+    def apart(
+        _: Elements, made: Sequence[tf.Tensor], sizes: Sequence[tf.Tensor]
+    ) -> dict[str, tf.RaggedTensor]:
+        return {
+            name: tf.RaggedTensor.from_row_lengths(values, rows, validate=False)
+            for name, values, rows in zip(how["objective"].features, made, sizes, strict=True)
+        }
+
+    examples = _map(dataset, make, **how).map(apart, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    # An element of a ragged tensor is a tensor, whose type is still that of a ragged one.
+    return examples.map(lambda one: {k: tf.ensure_shape(v, [None]) for k, v in one.items()})
+
+
+def _named(objective: AnyObjective, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    return dict(zip(objective.features, values, strict=True))
+
+
+def _map(
+    dataset: tf.data.Dataset,
+    make: Callable[[Mapping[str, Any], np.random.Generator], list[Example]],
+    *,
+    objective: AnyObjective,
+    given: Plan,
+    fields: Sequence[str] | None = None,
+) -> tf.data.Dataset:
+    """Return each element, the features of its examples, and how long these are.
+
+    The values of a feature are those of all examples, one after the other.
+
+    Args:
+        make: ({field: value}, random numbers) -> examples.
+        given: what the run decides.
+        fields: the fields that `make` reads; None for all.
+    """
+    features = objective.features
+    types = [_TYPES.get(name, tf.int32) for name in features]
+    names = [*(dataset.element_spec if fields is None else fields)]
+
+    def call(*values: Any) -> list[np.ndarray]:
+        *own, seed = values
+        generator = np.random.default_rng(seed.astype(np.uint32))
+        examples = make(dict(zip(names, own, strict=True)), generator)
+        rows = [[example[name] for example in examples] for name in features]
+        joined = [one[0] if len(one) == 1 else np.concatenate([*one, []]) for one in rows]
+        return [
+            *(
+                one.astype(kind.as_numpy_dtype, copy=False)
+                for one, kind in zip(joined, types, strict=True)
+            ),
+            *(np.array([len(row) for row in one], np.int32) for one in rows),
+        ]
+
+    def of_element(
+        element: Elements, seed: tf.Tensor
+    ) -> tuple[Elements, tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
+        out = _call(
+            call,
+            [*(element[name] for name in names), seed],
+            [*types, *[tf.int32] * len(types)],
+            identity=objective.identity(given),
+        )
+        return element, tuple(out[: len(types)]), tuple(out[len(types) :])
+
+    return seqio.map_over_dataset(of_element, num_seeds=1)(dataset)
+
+
+def _call(
+    function: Callable[..., Any],
+    values: Sequence[tf.Tensor],
+    types: Sequence[tf.DType],
+    *,
+    identity: str,
+) -> list[tf.Tensor]:
+    """Call a Python function of arrays in tf.data; it returns vectors.
+
+    Args:
+        identity: everything that the function depends on: the fingerprint of a data position covers
+            operations and constants of the dataset.
+    """
+    out = tf.numpy_function(
+        lambda *arguments: function(*arguments[:-1]),
+        [*values, tf.constant(identity)],
+        list(types),
+        stateful=False,
+    )
+    return [tf.ensure_shape(one, [None]) for one in out]

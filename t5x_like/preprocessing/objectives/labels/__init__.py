@@ -1,1 +1,0 @@
-"""Objectives over labelled text: classes, numbers, tags, answers."""

@@ -1,1 +1,0 @@
-"""Pretraining objectives of encoders: masked tokens in rows of one or two segments, or plain."""

@@ -1,1 +1,0 @@
-"""Objectives over pairs of texts: corrupted documents, translation, text to text, feedback."""

@@ -1,1 +1,0 @@
-"""Objectives over chunks of running text: denoising and language modeling."""
