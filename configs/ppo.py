@@ -39,7 +39,7 @@ import ml_collections
 from configs import instructgpt
 from t5x_like import systems, vocabularies
 from t5x_like.config import defaults
-from t5x_like.objectives import chunk_lengths, noise_counts
+from t5x_like.objectives import chunks, noise
 from t5x_like.pretrained.weight_source import data_settings, open_source
 from t5x_like.systems.instructgpt import SIZES, instructgpt_of
 
@@ -151,10 +151,8 @@ def _of_folders(
 
 def _set_pairs(config: ml_collections.ConfigDict, *, longest: int) -> None:
     """Set the objective of pretraining pairs: span corruption if there are enough sentinels."""
-    sizes = noise_counts.span_sizes(
-        rate=0.15, mean_span=3.0, final_sentinel=False, random_roll=False
-    )
-    most = sizes(chunk_lengths.fill(sizes, inputs=longest - 1, targets=longest - 1))
+    sizes = noise.span_sizes(rate=0.15, mean_span=3.0, final_sentinel=False, random_roll=False)
+    most = sizes(chunks.fill(sizes, inputs=longest - 1, targets=longest - 1))
     spans = most.sentinels <= vocabularies.load(config.data.vocabulary).extra_ids
     config.data.objective_settings.pretraining_objective = (
         "span_corruption" if spans else "prefix_lm"

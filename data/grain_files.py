@@ -3,9 +3,9 @@
     --config.data.module=data/grain_files.py --config.data.task=grain_files
     --config.data.settings.files="corpus/*.jsonl"
 
-Rows, cleaning, held-out documents and examples are as in data/text_files.py, for the objectives
-`span_corruption` and `language_modeling`; only the order differs. All documents of an epoch are
-shuffled at once, not within a buffer. docs/data.md has formats and limits.
+Rows, cleaning, held-out documents and examples are as in data/text_files.py, for every objective
+over documents; only the order differs. All documents of an epoch are shuffled at once, not within a
+buffer. docs/data.md has formats and limits.
 """
 
 from typing import Any

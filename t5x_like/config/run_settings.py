@@ -52,7 +52,7 @@ class DataSettings:
     ] = ""
     objective: Annotated[
         str,
-        "how text becomes inputs and targets, a name in t5x_like.preprocessing.objectives",
+        "how text becomes inputs and targets, a name in t5x_like.objectives",
     ] = "span_corruption"
     objective_settings: Annotated[
         Arguments,

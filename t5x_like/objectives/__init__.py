@@ -118,23 +118,32 @@ def build(name: str, **settings: Any) -> AnyObjective:
     have changed.
 
     Raises:
-        ValueError: no objective has this name, or it has no such setting, or a value is bad.
+        ValueError: no objective has this name, or it has no such setting, or a value is bad, or a
+            file cannot be read.
     """
-    factory = choose("objective", name, OBJECTIVES)
-    check_settings("data.objective_settings", factory, settings)
-    if any(isinstance(value, str) and os.path.exists(value) for value in settings.values()):
-        return factory(**settings)
-    return _made(factory, _Settings(repr(sorted(settings.items())), settings))
+    check_settings("data.objective_settings", choose("objective", name, OBJECTIVES), settings)
+    made = _make(name, settings)
+    made.content()  # raises for a file
+    return made
 
 
 def examples_of(name: str, settings: Mapping[str, Any]) -> AnyObjective:
-    """Return the objective `name` for what its examples contain; unknown settings are ignored.
+    """Return the objective `name` for what its examples contain: no file is read.
+
+    Unknown settings are ignored.
 
     Raises:
         ValueError: no objective has this name, or a value is bad.
     """
     known = inspect.signature(choose("objective", name, OBJECTIVES)).parameters
-    return build(name, **{key: value for key, value in settings.items() if key in known})
+    return _make(name, {key: value for key, value in settings.items() if key in known})
+
+
+def _make(name: str, settings: Mapping[str, Any]) -> AnyObjective:
+    factory = OBJECTIVES[name]
+    if any(isinstance(value, str) and os.path.exists(value) for value in settings.values()):
+        return factory(**settings)
+    return _made(factory, _Settings(repr(sorted(settings.items())), settings))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +151,7 @@ class _Settings:
     """The settings of an objective, which may contain lists, in a hashable form."""
 
     text: str
-    values: dict[str, Any] = dataclasses.field(compare=False)
+    values: Mapping[str, Any] = dataclasses.field(compare=False)
 
 
 @functools.lru_cache(maxsize=64)

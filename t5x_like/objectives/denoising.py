@@ -9,24 +9,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from t5x_like.objectives.chunk_lengths import Sizes, fill
-from t5x_like.objectives.chunks import Tokens, pairs_of_chunks
+from t5x_like.objectives.chunks import Sizes, Tokens, fill, pairs_of_chunks
 from t5x_like.objectives.noise import (
     Mask,
-    random_spans_mask,
-    random_tokens_mask,
-    replace_tokens,
-    roll_mask,
-    spans_after_sentinels,
-    spans_to_sentinels,
-)
-from t5x_like.objectives.noise_counts import (
     check_rate,
     check_shares,
     check_spans,
     noise_count,
+    random_spans_mask,
+    random_tokens_mask,
+    replace_tokens,
+    roll_mask,
     span_counts,
     span_sizes,
+    spans_after_sentinels,
+    spans_to_sentinels,
 )
 from t5x_like.objectives.objective import RunningText
 from t5x_like.vocabularies import Vocabulary

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Bool, Int
 
-from t5x_like.objectives.noise_counts import check_rate, noise_count
+from t5x_like.objectives.noise import check_rate, noise_count
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,7 @@ from t5x_like.objectives import formats, masking
 from t5x_like.objectives.formats import Format, Pairing
 from t5x_like.objectives.grouping import Corrupt, objective_over_groups
 from t5x_like.objectives.masking import Choose, Writing
-from t5x_like.objectives.noise_counts import check_rate, check_shares
+from t5x_like.objectives.noise import check_rate, check_shares
 from t5x_like.objectives.objective import Groups, of_encoder, of_masked
 
 _WORD = np.ones(1)  # probabilities of span lengths: always one word

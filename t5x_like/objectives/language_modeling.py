@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from t5x_like.objectives.chunk_lengths import Sizes
-from t5x_like.objectives.chunks import Tokens, pairs_of_chunks
+from t5x_like.objectives.chunks import Sizes, Tokens, pairs_of_chunks
 from t5x_like.objectives.noise import random_prefix
 from t5x_like.objectives.objective import OfChunk, Plan, RunningText
 from t5x_like.vocabularies import Vocabulary

@@ -9,7 +9,7 @@ from t5x_like.batches.encoder_rows import SpecialTokens
 from t5x_like.objectives import masking
 from t5x_like.objectives.formats import SEGMENTS
 from t5x_like.objectives.masking import Writing
-from t5x_like.objectives.noise_counts import check_rate, check_shares
+from t5x_like.objectives.noise import check_rate, check_shares
 from t5x_like.objectives.objective import Example, OfPair, Pairs, Plan, of_masked
 
 

@@ -10,7 +10,7 @@ from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
 from t5x_like.objectives import formats, masking
 from t5x_like.objectives.formats import Documents
 from t5x_like.objectives.grouping import apart, objective_of_rows
-from t5x_like.objectives.noise_counts import check_rate, check_shares
+from t5x_like.objectives.noise import check_rate, check_shares
 from t5x_like.objectives.objective import Example, Groups, OfGroup, of_masked
 
 _WORD = np.ones(1)  # probabilities of span lengths: always one word

@@ -13,7 +13,7 @@ from t5x_like.batches.encoder_rows import Piece, SpecialTokens
 from t5x_like.names import choose
 from t5x_like.objectives import masking
 from t5x_like.objectives.grouping import objective_of_rows
-from t5x_like.objectives.noise_counts import check_rate
+from t5x_like.objectives.noise import check_rate
 from t5x_like.objectives.objective import Example, Groups, OfGroup, of_masked
 
 FORMS = ("spans", "tail")

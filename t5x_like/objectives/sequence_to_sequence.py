@@ -14,7 +14,7 @@ from t5x_like.objectives import document_noise, formats
 from t5x_like.objectives.document_noise import Text
 from t5x_like.objectives.formats import Documents
 from t5x_like.objectives.masking import Writing
-from t5x_like.objectives.noise_counts import check_shares
+from t5x_like.objectives.noise import check_shares
 from t5x_like.objectives.objective import PAIR, Example, Groups, OfGroup, Plan
 
 # (tokens of a document, lengths of its sentences, random generator) -> its examples.

@@ -3,14 +3,13 @@
 import jax
 import pytest
 
-from t5x_like import config
+from t5x_like import config, objectives
 from t5x_like.batches import converters
 from t5x_like.batches.packing import to_batch
 from t5x_like.config import parse
 from t5x_like.experiment.run import of_config
 from t5x_like.objectives import OBJECTIVES
 from t5x_like.planning import batches
-from t5x_like.preprocessing import objectives
 
 LENGTHS = {"inputs": 12, "targets": 6}
 CASES = [

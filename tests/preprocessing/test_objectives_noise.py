@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_like import vocabularies
-from t5x_like.objectives import noise, noise_counts
+from t5x_like.objectives import noise
 from t5x_like.objectives.denoising import random_spans_lengths
 from tests.number_vocabulary import NumberVocabulary
 
@@ -33,7 +33,7 @@ def prefix_mask(length):
 
 def test_t5s_best_setting_fills_512_and_114_from_568():
     assert random_spans_lengths(512) == (568, 114)
-    assert noise_counts.span_counts(568, rate=0.15, mean_span=3.0) == (85, 28)
+    assert noise.span_counts(568, rate=0.15, mean_span=3.0) == (85, 28)
 
 
 @pytest.mark.parametrize(
@@ -59,14 +59,14 @@ def test_the_final_sentinel_and_eos_are_counted():
 @pytest.mark.parametrize(("rate", "span"), SETTINGS)
 def test_raw_lengths_fill_the_inputs_and_no_longer_ones_do(rate, span):
     def inputs_of(raw):
-        tokens, spans = noise_counts.span_counts(raw, rate=rate, mean_span=span)
+        tokens, spans = noise.span_counts(raw, rate=rate, mean_span=span)
         return raw - tokens + spans + 1
 
     # Where each kept span must be a single token, inputs grow by two at a time.
     slack = int(span * (1 - rate) < 1.05 * rate)
     for inputs in [*range(12, 130), 256, 512, 513, 1024]:
         raw, targets = random_spans_lengths(inputs, rate=rate, mean_span=span)
-        tokens, spans = noise_counts.span_counts(raw, rate=rate, mean_span=span)
+        tokens, spans = noise.span_counts(raw, rate=rate, mean_span=span)
         assert inputs - slack <= inputs_of(raw) <= inputs
         assert targets == tokens + spans + 1
         assert inputs_of(raw + 1) > inputs or targets <= inputs
@@ -75,10 +75,10 @@ def test_raw_lengths_fill_the_inputs_and_no_longer_ones_do(rate, span):
 @pytest.mark.parametrize(("rate", "span"), SETTINGS)
 def test_counts_leave_noise_and_text_in_every_chunk(rate, span):
     for length in range(2, 400):
-        tokens, spans = noise_counts.span_counts(length, rate=rate, mean_span=span)
+        tokens, spans = noise.span_counts(length, rate=rate, mean_span=span)
         assert 1 <= spans <= min(tokens, length - tokens)
-    assert noise_counts.span_counts(0, rate=rate, mean_span=span) == (0, 0)
-    assert noise_counts.span_counts(1, rate=rate, mean_span=span) == (0, 0)
+    assert noise.span_counts(0, rate=rate, mean_span=span) == (0, 0)
+    assert noise.span_counts(1, rate=rate, mean_span=span) == (0, 0)
 
 
 def test_span_masks_have_exactly_their_counts():
@@ -130,7 +130,7 @@ def test_prefixes_are_uniform_and_leave_both_parts_some_text():
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3])
 def test_masks_of_the_shortest_chunks(length):
-    tokens, spans = noise_counts.span_counts(length, rate=0.15, mean_span=3.0)
+    tokens, spans = noise.span_counts(length, rate=0.15, mean_span=3.0)
     spans_masks = draws(spans_mask(length, tokens, spans), count=5)
     prefixes = draws(prefix_mask(length), count=5)
     assert spans_masks.shape == prefixes.shape == (5, length)

@@ -5,6 +5,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from t5x_like.objectives import denoising
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.number_vocabulary import NumberVocabulary
@@ -97,7 +98,7 @@ def test_span_corruption_turns_568_tokens_into_512_and_114_without_padding():
 @pytest.mark.parametrize(("rate", "span"), [(0.1, 2.0), (0.15, 3.0), (0.25, 5.0), (0.5, 10.0)])
 def test_rates_and_span_lengths_are_as_asked_for(rate, span):
     inputs_length = 128
-    raw, targets_length = objectives.random_spans_lengths(inputs_length, rate=rate, mean_span=span)
+    raw, targets_length = denoising.random_spans_lengths(inputs_length, rate=rate, mean_span=span)
     lengths = {"inputs": inputs_length, "targets": targets_length}
     pairs = examples("span_corruption", lengths=lengths, rate=rate, mean_span=span, tokens=100_000)
     assert len(pairs) > 400
