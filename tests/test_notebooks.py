@@ -258,10 +258,11 @@ def test_the_install_cell_changes_nothing_where_all_is_installed(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # a notebook of several trainings: beside other tests, half an hour
 @every_notebook
 def test_it_runs_from_top_to_bottom(name, monkeypatch):
     monkeypatch.delenv("XLA_FLAGS")  # as a user has it: one CPU device, optimized programs
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     resources = {"metadata": {"path": str(ROOT / "notebooks")}}
-    nbclient.NotebookClient(notebook, timeout=1200, resources=resources).execute()
+    nbclient.NotebookClient(notebook, timeout=3600, resources=resources).execute()

@@ -34,6 +34,7 @@ OutputFeatures = Mapping[str, seqio.Feature]
 Elements = Mapping[str, tf.Tensor]
 
 _TYPES = {"value": tf.float32}
+_SENTENCES = ("tokens", "sentence_lengths")  # what a document is before its group
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +180,6 @@ def _tokenize_sentences(objective: Groups) -> Preprocessor:
         return dataset.map(of_document, num_parallel_calls=tf.data.AUTOTUNE)
 
     return tokenize
-
-
-_SENTENCES = ("tokens", "sentence_lengths")
 
 
 def _given_tokens(row: Elements) -> Elements:
