@@ -1,5 +1,6 @@
 """A translation on top of a pretrained BART, in its two stages, by the commands (section 3.4)."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -44,7 +45,8 @@ def settings(name, *, start, folder):
     made.data.batch_size, made.train.steps, made.evaluate.every = 8, 3, 0
     made.optimizer.update({"learning_rate": 0.01, "warmup_steps": 1, "decay_steps": 8})
     if made.optimizer.frozen:
-        made.optimizer.frozen = network.frozen_at_first({"encoder_layers": 3})
+        sizes = dataclasses.replace(network.SIZES["base"], encoder_layers=3)
+        made.optimizer.frozen = network.frozen_at_first(sizes)
     return made
 
 
