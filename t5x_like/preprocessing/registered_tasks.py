@@ -7,6 +7,7 @@ from typing import Any
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.preprocessing import data_files, mixtures, objectives, pipeline, sources
 from t5x_like.preprocessing.offline_cache import OfflineCache, Origin
+from t5x_like.preprocessing.task_vocabulary import check_same_tokens
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -38,12 +39,18 @@ class RegisteredTasks:
         made = objectives.build(objective, **objective_settings)
         sources.check_settings(module.register, settings)
         module.register(vocabulary, made, **settings)
-        self._settings = settings
+        self._settings, self._vocabulary = settings, vocabulary
         origin = Origin(vocabulary, settings, objective, objective_settings)
         self._cache = OfflineCache(tokenized, origin) if tokenized else None
 
     def batches(self, task: str, *, split: str, **settings: Any) -> ShardedBatches:
-        """Return the batches of a task; see `pipeline.Batches`."""
+        """Return the batches of a task; see `pipeline.Batches`.
+
+        Raises:
+            ValueError: see `pipeline.Batches`; or the task has another vocabulary.
+        """
+        for one in pipeline.tasks_of(task):
+            check_same_tokens(one, self._vocabulary)
         return pipeline.Batches(task, split=split, cache=self._cache, **settings)
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:

@@ -71,6 +71,33 @@ class TaskVocabulary(seqio.Vocabulary):
         return str(self.plain)
 
 
+_SAMPLE = "The cat's 3.14 naïve words: ÄÖÜ, 日本, \U0001f600  two blanks\tand \u00bd."
+
+
+def check_same_tokens(task: seqio.Task, vocabulary: Vocabulary) -> None:
+    """Check that the features of a task have the tokens of a vocabulary.
+
+    Raises:
+        ValueError: a feature has another number of tokens or another end token, or tokenizes a
+            sample of text in another way.
+    """
+    for name, feature in task.output_features.items():
+        theirs = feature.vocabulary
+        ours = vocabulary.targets if name == "targets" else vocabulary
+        if isinstance(theirs, TaskVocabulary | seqio.PassThroughVocabulary):
+            continue  # made of a vocabulary of this package, or of no text
+        for what, own, other in (
+            ("vocab_size", theirs.vocab_size, ours.vocab_size),
+            ("eos_id", theirs.eos_id, ours.eos_id),
+            ("tokens of a text", list(theirs.encode(_SAMPLE)), list(ours.encode(_SAMPLE))),
+        ):
+            if own != other:
+                raise ValueError(
+                    f"data.vocabulary is another vocabulary than that of feature {name!r} of task "
+                    f"{task.name!r}: its {what} would be {other}, and is {own} there"
+                )
+
+
 @functools.singledispatch
 def encode_tf(vocabulary: Vocabulary, text: tf.Tensor) -> tf.Tensor:
     """Tokenize a scalar string into int32 [L], with a Python function within the graph."""

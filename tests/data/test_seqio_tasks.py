@@ -1,0 +1,134 @@
+"""Tasks of another seqio project, which knows nothing of this package, train by their names."""
+
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import seqio
+
+from configs import t5
+from t5x_like import train, vocabularies
+from t5x_like.batches import converters
+from t5x_like.batches.data_modules import load
+from t5x_like.config import parse
+from t5x_like.experiment import reporting
+from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+
+# As people write them: TensorFlow preprocessors, seqio's own vocabulary, a source of lines.
+PROJECT = """
+import functools
+
+import seqio
+import tensorflow as tf
+
+VOCABULARY = seqio.ByteVocabulary(extra_ids=0)
+
+
+@seqio.map_over_dataset
+def question(row):
+    text, answer = tf.unstack(tf.strings.split(row, "\\t"), 2)
+    return {"inputs": tf.strings.join(["question: ", text]), "targets": answer}
+
+
+seqio.TaskRegistry.add(
+    "questions",
+    source=seqio.TextLineDataSource({"train": FILE, "validation": FILE}),
+    preprocessors=[
+        question,
+        seqio.preprocessors.tokenize,
+        seqio.CacheDatasetPlaceholder(),
+        seqio.preprocessors.append_eos_after_trim,
+    ],
+    output_features={
+        name: seqio.Feature(VOCABULARY, add_eos=True) for name in ("inputs", "targets")
+    },
+)
+seqio.MixtureRegistry.add("all_questions", [("questions", 1.0)])
+"""
+LENGTHS = {"inputs": 32, "targets": 8}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    lines = [f"what is {n} and {n + 1}\t{2 * n + 1}" for n in range(40)]
+    (tmp_path / "questions.tsv").write_text("\n".join(lines) + "\n")
+    code = PROJECT.replace("FILE", repr(str(tmp_path / "questions.tsv")))
+    (tmp_path / "question_project.py").write_text(textwrap.dedent(code))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "question_project"
+    sys.modules.pop("question_project", None)
+    seqio.TaskRegistry.remove("questions")
+    seqio.MixtureRegistry.remove("all_questions")
+
+
+def tasks(modules, vocabulary="bytes:0"):
+    return RegisteredTasks(
+        load("data/seqio_tasks.py"),
+        {"modules": modules},
+        vocabulary=vocabularies.load(vocabulary),
+        objective="text_to_text",
+        objective_settings={},
+    )
+
+
+@pytest.mark.parametrize("name", ["questions", "all_questions"])
+def test_batches_have_the_examples_of_plain_seqio(project, name):
+    batches = tasks(project).batches(
+        name,
+        split="validation",
+        batch_size=8,
+        lengths=LENGTHS,
+        converter=converters.build("encoder_decoder"),
+        shuffle=False,
+        repeat=False,
+    )
+    found = np.concatenate([batch["decoder_target_tokens"] for batch in batches])
+    plain = seqio.get_mixture_or_task(name).get_dataset(
+        LENGTHS, "validation", shuffle=False, num_epochs=1
+    )
+    expected = [row["targets"].tolist() for row in plain.as_numpy_iterator()]
+    assert [row[row > 0].tolist() for row in found] == expected
+    assert len(expected) == 40
+
+
+def config(project, folder, steps):
+    made = t5.get_config("small")
+    made.workdir = str(folder)
+    made.data.module, made.data.task = "data/seqio_tasks.py", "questions"
+    made.data.settings = {"modules": project}
+    made.data.vocabulary, made.data.lengths = "bytes:0", LENGTHS
+    made.data.objective, made.data.objective_settings = "text_to_text", {}
+    made.data.batch_size, made.data.pack = 8, False
+    made.model.update({"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 16})
+    made.model.update({"heads": 2, "d_kv": 8})
+    made.train.steps, made.checkpoint.every, made.evaluate.every = steps, 4, 0
+    made.train.log_every = 1
+    made.optimizer.update({"warmup_steps": 1, "decay_steps": 8})
+    return made
+
+
+def test_a_task_trains_by_its_name_and_resumes(project, tmp_path):
+    train.main(parse(config(project, tmp_path / "whole", 8)))
+    train.main(parse(config(project, tmp_path / "twice", 4)))
+    train.main(parse(config(project, tmp_path / "twice", 8)))
+    whole, twice = (
+        reporting.read_log(tmp_path / name)["train/loss"] for name in ("whole", "twice")
+    )
+    assert whole == twice
+    assert len(whole) == 8
+
+
+def test_another_vocabulary_and_a_module_that_is_not_there_are_refused(project):
+    with pytest.raises(ValueError, match=r"vocab_size would be 359, and is 259 there"):
+        tasks(project, "bytes").batches(
+            "questions",
+            split="train",
+            batch_size=8,
+            lengths=LENGTHS,
+            converter=converters.build("encoder_decoder"),
+        )
+    with pytest.raises(ValueError, match=r"modules='question_projekt' cannot be imported"):
+        tasks("question_projekt")
+    with pytest.raises(ValueError, match=r"data.settings.modules is not set"):
+        tasks("")
