@@ -1,13 +1,15 @@
-"""A corpus of documents by index, in splits, and the `corpora` function of data modules.
+"""A corpus of rows by index, in splits, and the `corpora` function of data modules.
 
     corpora(**settings) -> dict[str, Corpus]       the corpora by the names of their tasks
 
-A data module with this function (data/grain_files.py) is read without seqio.
+A data module with this function (data/grain_files.py) is read without seqio. A row is a document,
+or has the fields that an objective reads, such as "text_a" and "label".
 """
 
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from t5x_like.grain_pipeline.farm_hash import fingerprint
 from t5x_like.grain_pipeline.rows_of_files import Files
@@ -18,26 +20,58 @@ _BUCKETS = 10_000
 _SPACE = re.compile(r"[\t\n\f\r ]+")
 
 
+Row = Mapping[str, Any]
+
+
+class RowsByIndex(Protocol):
+    """Rows that can be read in any order."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def __getitem__(self, number: int) -> str | Row | None:
+        """Return a row: a document, fields, or None for a row without a text."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The documents of a split.
+    """The rows of a split.
 
     Attributes:
-        rows: all rows of the files, possibly including documents of other splits.
-        held_out: None if all rows belong to the split; otherwise the share that is held out.
+        rows: all rows, possibly including documents of other splits.
+        held_out: None if all rows belong to the split; otherwise the share of the documents that is
+            held out.
         validation: whether the split consists of the held-out documents, or of the others.
     """
 
-    rows: Files
+    rows: RowsByIndex
     held_out: float | None = None
     validation: bool = False
 
+    @property
+    def paths(self) -> list[str]:
+        """The files of the rows; empty if they are not from files."""
+        return self.rows.paths if isinstance(self.rows, Files) else []
+
+    @property
+    def identity(self) -> str:
+        """What decides rows that are not from files, for a data position."""
+        return "" if isinstance(self.rows, Files) else repr(self.rows)
+
+    def row(self, number: int) -> Row | None:
+        """Return the fields of a row; None if it has no text, or belongs to another split."""
+        found = self.rows[number]
+        if found is None or not isinstance(found, str):
+            return found
+        if self.held_out is not None:
+            held_out = is_held_out(found, fraction=self.held_out)
+            return {"text": found} if held_out == self.validation else None
+        return {"text": found}
+
     def document(self, number: int) -> str | None:
-        """Return the text of a row; None if it has no text, or belongs to another split."""
-        text = self.rows[number]
-        if text is None or self.held_out is None:
-            return text
-        return text if is_held_out(text, fraction=self.held_out) == self.validation else None
+        """Return the text of a row; None if it has none, or belongs to another split."""
+        row = self.row(number)
+        return None if row is None else row["text"]
 
     def documents(self) -> Iterator[str]:
         """Return the texts of the split, in order."""
@@ -47,15 +81,19 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Documents in splits.
+    """Rows in splits.
 
     Attributes:
-        splits: "train" and "validation".
+        splits: "train", "validation" and others.
         number: the number of training documents, if it is known.
+        fields: the fields of a row.
+        cleaned: whether documents are cleaned; what is generated needs no cleaning.
     """
 
     splits: Mapping[str, Split]
     number: int | None = None
+    fields: tuple[str, ...] = ("text",)
+    cleaned: bool = True
 
 
 def from_files(

@@ -13,8 +13,8 @@ from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline.corpus import Corpus, Split, splits_of
 from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.grain_pipeline.document_stream import DocumentReader
-from t5x_like.grain_pipeline.tokenized_documents import Pieces, pieces, tokenize
-from t5x_like.grain_pipeline.units import Pieced, reads_texts, units_of
+from t5x_like.grain_pipeline.tokenized_documents import Pieces, pieces
+from t5x_like.grain_pipeline.units import Reads, reads_texts, units_of
 from t5x_like.names import choose
 from t5x_like.objectives import Feature, Plan
 from t5x_like.vocabularies import Vocabulary
@@ -98,14 +98,20 @@ class CorpusTasks:
         )
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
-        features = {name: Feature(self._vocabulary) for name in self._objective.features}
-        given = Plan(lengths, features)
-        read = Pieced(
+        corpus = self._corpora[task]
+        of = {"targets": self._vocabulary.targets}
+        features = {
+            name: Feature(of.get(name, self._vocabulary)) for name in self._objective.features
+        }
+        given = Plan(lengths, features, corpus.fields)
+        cleaned = clean if corpus.cleaned else _as_it_is
+        reads = Reads(
             self._vocabulary,
-            texts=lambda number: _pieces_of(documents.document(number)),
-            tokens=self._pieces(f"{task}/{split}", documents),
+            fields=documents.row,
+            texts=lambda number: _pieces_of(documents.document(number), cleaned),
+            tokens=self._pieces(f"{task}/{split}", documents, cleaned),
         )
-        units = units_of(self._objective, given, read)
+        units = units_of(self._objective, given, reads)
         identity = self._objective.identity(given)
         reader = DocumentReader(task, documents, units, reading, identity)
         return ShardedBatches(
@@ -129,9 +135,14 @@ class CorpusTasks:
         Raises:
             ValueError: the task or split is unknown.
         """
-        documents = self._split(task, split)
-        for text in documents.documents():
-            yield from ({"text": one} for one in (clean(text) if cleaned else [text]))
+        own = self._split(task, split)
+        for row in map(own.row, range(len(own.rows))):
+            if row is None:
+                continue
+            if cleaned and "text" in row and self._corpora[task].cleaned:
+                yield from ({"text": piece} for piece in clean(row["text"]))
+            else:
+                yield dict(row)
 
     def number_of_rows(self, task: str, *, split: str) -> int:
         """Return the number of documents of a split; raise ValueError if it is unknown."""
@@ -148,16 +159,21 @@ class CorpusTasks:
 
     def files(self, *tasks: str) -> dict[str, list[str]]:
         """Return the files that tasks read, {"TASK/SPLIT": files in order}."""
-        return {key: own.rows.paths for key, own in splits_of(self._corpora, *tasks).items()}
+        return {key: own.paths for key, own in splits_of(self._corpora, *tasks).items()}
 
     def _split(self, task: str, split: str) -> Split:
         return choose("split", split, choose("data.task", task, self._corpora).splits)
 
-    def _pieces(self, key: str, documents: Split) -> Callable[[int], Pieces]:
+    def _pieces(
+        self, key: str, documents: Split, cleaned: Callable[[str], Sequence[str]]
+    ) -> Callable[[int], Pieces]:
         """Return a function from the index of a row to the tokens of its pieces."""
         if self._tokenized is not None:
             return pieces(self._tokenized, key, documents, self._vocabulary)
-        return lambda number: tokenize(documents.document(number), self._vocabulary)
+        encode = self._vocabulary.encode
+        return lambda number: [
+            encode(piece) for piece in _pieces_of(documents.document(number), cleaned)
+        ]
 
 
 def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[str]:
@@ -171,7 +187,7 @@ def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[
         piece
         for corpus in corpora.values()
         for text in corpus.splits["train"].documents()
-        for piece in clean(text)
+        for piece in (clean(text) if corpus.cleaned else [text])
     )
 
 
@@ -185,5 +201,9 @@ def corpora_of(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, 
     return module.corpora(**settings)
 
 
-def _pieces_of(text: str | None) -> Sequence[str]:
-    return [] if text is None else clean(text)
+def _pieces_of(text: str | None, cleaned: Callable[[str], Sequence[str]]) -> Sequence[str]:
+    return [] if text is None else cleaned(text)
+
+
+def _as_it_is(text: str) -> Sequence[str]:
+    return [text]

@@ -47,7 +47,7 @@ class DocumentReader:
     @property
     def fingerprint(self) -> str:
         """A hash of what decides the examples, except the settings and the files' content."""
-        parts = (self.identity, len(self.split.rows), self.split.held_out)
+        parts = (self.identity, len(self.split.rows), self.split.held_out, self.split.identity)
         return f"grain-{zlib.crc32(repr(parts).encode()):08x}"
 
     def stream(self, *, shard: int) -> "DocumentStream":

@@ -17,6 +17,7 @@ from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline.corpus import Split
 from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.grain_pipeline.records import Records
+from t5x_like.grain_pipeline.rows_of_files import Files
 from t5x_like.vocabularies import Vocabulary
 
 FORMAT = 1  # version of the records and of the rules of cleaning: raise it if either changes
@@ -49,6 +50,9 @@ def identity(vocabulary: Vocabulary, splits: Mapping[str, Split]) -> dict[str, A
     Args:
         vocabulary: the vocabulary of the tokens.
         splits: {"TASK/SPLIT": split}.
+
+    Raises:
+        ValueError: a split is not read from files.
     """
     return {
         "format": FORMAT,
@@ -89,6 +93,10 @@ class _Records:
 
 def _documents(split: Split) -> dict[str, Any]:
     """Return what decides the documents of a split; the files may be in another folder."""
+    if not isinstance(split.rows, Files):
+        raise ValueError(
+            "data.tokenized: these rows are not read from files, and are tokenized while training"
+        )
     found = map(paths.fingerprint, split.rows.paths)
     return {
         "rows": len(split.rows),

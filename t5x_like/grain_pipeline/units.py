@@ -1,4 +1,4 @@
-"""What the examples of an objective are made of: chunks of tokens, or groups of documents."""
+"""What the examples of an objective are made of: chunks of tokens, groups of documents, or rows."""
 
 import dataclasses
 import itertools
@@ -7,11 +7,23 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from t5x_like.grain_pipeline.corpus import Row
 from t5x_like.grain_pipeline.tokenized_documents import Pieces
-from t5x_like.objectives import AnyObjective, Example, Groups, Plan, RunningText, sentences
+from t5x_like.objectives import (
+    AnyObjective,
+    Example,
+    Groups,
+    Pairs,
+    Plan,
+    Rows,
+    RunningText,
+    sentences,
+)
+from t5x_like.objectives.objective import PAIR, text_of
 from t5x_like.vocabularies import Vocabulary
 
-# The tokens of a document, int32 [L], or the (tokens, sentence lengths) of each of its pieces.
+# The tokens of a document, int32 [L]; the (tokens, sentence lengths) of each of its pieces; or a
+# list of one row.
 Items: TypeAlias = Any
 
 
@@ -31,16 +43,18 @@ class Units:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pieced:
-    """The pieces of the documents of a corpus, by the index of a row.
+class Reads:
+    """How the rows of a corpus are read, by their index.
 
     Attributes:
         vocabulary: the vocabulary of the tokens.
-        texts: the cleaned texts of a row's pieces.
-        tokens: the tokens of a row's pieces; an objective that needs texts does not call it.
+        fields: the fields of a row; None for a row of another split.
+        texts: the cleaned texts of a document's reads.
+        tokens: the tokens of a document's pieces; an objective that needs texts does not call it.
     """
 
     vocabulary: Vocabulary
+    fields: Callable[[int], Row | None]
     texts: Callable[[int], Sequence[str]]
     tokens: Callable[[int], Pieces]
 
@@ -52,34 +66,37 @@ def reads_texts(objective: AnyObjective) -> bool:
     )
 
 
-def units_of(objective: AnyObjective, given: Plan, pieces: Pieced) -> Units:
-    """Return the units of an objective over documents.
+def units_of(objective: AnyObjective, given: Plan, reads: Reads) -> Units:
+    """Return the units of an objective.
 
     Raises:
-        ValueError: the lengths or the vocabulary do not fit, or the objective reads other rows than
-            documents.
+        ValueError: the lengths or the vocabulary do not fit, or rows lack a field.
     """
+    if isinstance(objective, Pairs):
+        return _pairs(objective, given, reads)
+    if isinstance(objective, Rows):
+        return _rows(objective, given, reads)
+    if "text" not in given.fields:
+        raise ValueError(
+            f"data.objective={objective.name!r} reads documents, and the task's rows have "
+            f"{', '.join(given.fields)}"
+        )
     if isinstance(objective, RunningText):
-        return _chunks(objective, given, pieces)
-    if isinstance(objective, Groups):
-        return _groups(objective, given, pieces)
-    raise ValueError(
-        f"data.objective={objective.name!r} reads rows with fields, and this data module has "
-        "documents: use a module of seqio tasks, as data/labelled_files.py or data/text_files.py"
-    )
+        return _chunks(objective, given, reads)
+    return _groups(objective, given, reads)
 
 
-def _chunks(objective: RunningText, given: Plan, pieces: Pieced) -> Units:
+def _chunks(objective: RunningText, given: Plan, reads: Reads) -> Units:
     length, example = objective.plan(given)
     encode, end = objective.encode, given.features["targets"].end
 
     def items(row: int) -> np.ndarray:
         if encode is not None:
-            added = [encode(text, pieces.vocabulary) for text in pieces.texts(row)]
+            added = [encode(text, reads.vocabulary) for text in reads.texts(row)]
         elif objective.end_documents:
-            added = [np.append(tokens, end) for tokens in pieces.tokens(row) if len(tokens)]
+            added = [np.append(tokens, end) for tokens in reads.tokens(row) if len(tokens)]
         else:
-            added = [np.asarray(tokens) for tokens in pieces.tokens(row)]
+            added = [np.asarray(tokens) for tokens in reads.tokens(row)]
         return np.concatenate([*added, []]).astype(np.int32)
 
     return Units(
@@ -89,13 +106,13 @@ def _chunks(objective: RunningText, given: Plan, pieces: Pieced) -> Units:
     )
 
 
-def _groups(objective: Groups, given: Plan, pieces: Pieced) -> Units:
+def _groups(objective: Groups, given: Plan, reads: Reads) -> Units:
     rows = objective.plan(given)
 
     def items(row: int) -> list[tuple[np.ndarray, np.ndarray]]:
         return [
-            sentences.encode(text, pieces.vocabulary, between=objective.between)
-            for text in pieces.texts(row)
+            sentences.encode(text, reads.vocabulary, between=objective.between)
+            for text in reads.texts(row)
         ]
 
     def examples(parts: Sequence[Items], generator: np.random.Generator) -> list[Example]:
@@ -104,3 +121,39 @@ def _groups(objective: Groups, given: Plan, pieces: Pieced) -> Units:
         return rows(np.concatenate(tokens), np.concatenate(lengths), counts, generator)
 
     return Units(size=objective.documents, items=items, examples=examples)
+
+
+def _pairs(objective: Pairs, given: Plan, reads: Reads) -> Units:
+    objective.check_fields(given.fields)
+    example = objective.plan(given)
+
+    def examples(parts: Sequence[Items], generator: np.random.Generator) -> list[Example]:
+        [[row]] = parts
+        inputs, targets = (
+            np.array(given.features[side].vocabulary.encode(text_of(row[side])), np.int32)
+            for side in PAIR
+        )
+        found = example(inputs, targets, generator)
+        return [] if found is None else [found]
+
+    return Units(size=1, items=lambda number: _listed(reads.fields(number)), examples=examples)
+
+
+def _rows(objective: Rows, given: Plan, reads: Reads) -> Units:
+    fields = objective.present(given.fields)
+    make = objective.plan(given)
+    types = {name: np.float32 if name == "value" else np.int32 for name in objective.features}
+
+    def examples(parts: Sequence[Items], generator: np.random.Generator) -> list[Example]:
+        [[row]] = parts
+        made = make({name: row[name] for name in fields}, generator)
+        return [
+            {name: np.asarray(one[name]).astype(kind) for name, kind in types.items()}
+            for one in made
+        ]
+
+    return Units(size=1, items=lambda number: _listed(reads.fields(number)), examples=examples)
+
+
+def _listed(row: Row | None) -> list[Row]:
+    return [] if row is None else [row]

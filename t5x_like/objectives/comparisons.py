@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.objectives.objective import PAIR, Example, OfRow, Plan, Rows
+from t5x_like.objectives.objective import PAIR, Example, OfRow, Plan, Rows, text_of
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -77,11 +77,11 @@ class _Writer:
         """Return the example of a row."""
         del generator
         end = [self.vocabulary.required_id("eos_id")]
-        inputs = self.vocabulary.encode(row["prompt"].decode())
+        inputs = self.vocabulary.encode(text_of(row["prompt"]))
         room = self.inputs - self.end_inputs
         inputs = inputs[max(0, len(inputs) - room) :] + end * self.end_inputs
         texts = [
-            self.vocabulary.encode(one.decode())[: self.targets - 1] for one in row["responses"]
+            self.vocabulary.encode(text_of(one))[: self.targets - 1] for one in row["responses"]
         ]
         example = {
             "inputs": inputs,

@@ -92,7 +92,7 @@ def _objective(
             del generator
             texts = (
                 text_of(raw[field])
-                if isinstance(raw[field], bytes)
+                if isinstance(raw[field], str | bytes)
                 else [text_of(one) for one in raw[field]]
                 for field in others
                 if field in raw

@@ -154,7 +154,7 @@ def write_tags(writer: RowWriter) -> Write:
         row, first = writer.of_words([text_of(word) for word in raw["words"]])
         targets, weights = np.zeros([2, len(row.tokens)], np.int32)
         here = first > 0
-        targets[first[here]], weights[first[here]] = raw["tags"][here], 1
+        targets[first[here]], weights[first[here]] = np.asarray(raw["tags"])[here], 1
         return [row.features | {"targets": targets, "loss_weights": weights}]
 
     return write

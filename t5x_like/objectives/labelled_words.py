@@ -48,7 +48,7 @@ def word_tagging() -> Rows:
             row, first = writer.of_words([text_of(word) for word in raw["words"]])
             targets, weights = np.zeros([2, len(row.tokens)], np.int32)
             here = first > 0
-            targets[first[here]], weights[first[here]] = raw["tags"][here], 1
+            targets[first[here]], weights[first[here]] = np.asarray(raw["tags"])[here], 1
             return [_features(row) | {"targets": targets, "loss_weights": weights}]
 
         return write

@@ -123,7 +123,7 @@ OfGroup = Callable[
 OfPair = Callable[
     [Int[np.ndarray, " S"], Int[np.ndarray, " T"], np.random.Generator], Example | None
 ]
-# ({field: bytes, a number, or an array}, random numbers) -> examples.
+# ({field: a text, a number, or a sequence of them}, random numbers) -> examples.
 OfRow = Callable[[Mapping[str, Any], np.random.Generator], list[Example]]
 
 
@@ -174,6 +174,11 @@ class Pairs(Objective):
     """
 
     plan: Callable[[Plan], OfPair]
+
+    def check_fields(self, fields: Mapping[str, Any] | Features) -> None:
+        """Raise ValueError unless raw rows have both sides."""
+        if missing := [side for side in PAIR if side not in fields]:
+            raise ValueError(f"{self.name} needs pairs; the task's rows lack {', '.join(missing)}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -231,6 +236,6 @@ def of_masked(*features: str) -> dict[str, Any]:
     return of_encoder("targets", "loss_weights", *features)
 
 
-def text_of(raw: bytes) -> str:
-    """Decode UTF-8, with replacement characters for invalid bytes."""
-    return raw.decode("utf-8", errors="replace")
+def text_of(raw: str | bytes) -> str:
+    """Return a text of a row; UTF-8 is decoded with replacement characters for invalid bytes."""
+    return raw if isinstance(raw, str) else raw.decode("utf-8", errors="replace")

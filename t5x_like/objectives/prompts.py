@@ -9,7 +9,16 @@ import numpy as np
 from t5x_like.batches.prompt_rows import NO_TOKEN
 from t5x_like.names import choose
 from t5x_like.objectives import denoising, language_modeling
-from t5x_like.objectives.objective import PAIR, Example, Features, OfChunk, OfRow, Plan, Rows
+from t5x_like.objectives.objective import (
+    PAIR,
+    Example,
+    Features,
+    OfChunk,
+    OfRow,
+    Plan,
+    Rows,
+    text_of,
+)
 from t5x_like.vocabularies import Vocabulary
 
 # Objectives of the pretraining rows; all but the first make inputs and targets from a text.
@@ -122,7 +131,7 @@ class _Writer:
     def __call__(self, row: Mapping[str, Any], generator: np.random.Generator) -> list[Example]:
         """Return the example of a row."""
         end = [self.vocabulary.required_id("eos_id")]
-        tokens = self.vocabulary.encode(row["inputs"].decode())
+        tokens = self.vocabulary.encode(text_of(row["inputs"]))
         room = self.inputs - self.end_inputs
         tokens = tokens[max(0, len(tokens) - room) :] + end * self.end_inputs
         example = {"inputs": np.array(tokens, np.int32)}
@@ -133,7 +142,7 @@ class _Writer:
                 f"a row has {len(row['pretraining'])} texts in its field 'pretraining', and "
                 f"data.objective_settings.pretraining_rows={self.rows}: they must be as many"
             )
-        made = [self._of_text(text.decode(), generator) for text in row["pretraining"]]
+        made = [self._of_text(text_of(text), generator) for text in row["pretraining"]]
         for name, size in self.sizes.items():
             rows = np.full((self.rows, size), NO_TOKEN, np.int32)
             for filled, one in zip(rows, made, strict=True):

@@ -223,10 +223,7 @@ def _of_pairs(objective: Pairs) -> Preprocessor:
     def make_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
-        if missing := [side for side in PAIR if side not in dataset.element_spec]:
-            raise ValueError(
-                f"{objective.name} needs pairs; the task's rows lack {', '.join(missing)}"
-            )
+        objective.check_fields(dataset.element_spec)
         given = _plan(dataset, sequence_length, output_features)
         example = objective.plan(given)
 

@@ -2,6 +2,7 @@
 
 import json
 import string
+import types
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import tensorflow as tf
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from t5x_like import objectives, vocabulary
+from t5x_like import vocabularies as vocabulary_files
 from t5x_like.batches import cleaning_counts, converters, data_modules
 from t5x_like.batches.task_reading import NoExampleError
+from t5x_like.grain_pipeline import corpus
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.preprocessing import cleaning
@@ -312,11 +315,101 @@ def test_a_file_that_cannot_be_read_is_one_line(folder, name, message):
 
 
 def test_objectives_of_other_rows_are_refused(folder):
-    for objective in ("text_to_text", "classification"):
+    for objective, message in [
+        ("text_to_text", "text_to_text needs pairs; the task's rows lack inputs, targets"),
+        ("classification", "objective='classification' reads the fields .*rows lack label, text_a"),
+    ]:
         made = tasks(CorpusTasks, "grain_files", folder, objective)
-        with pytest.raises(
-            ValueError, match=rf"data.objective='{objective}' reads rows with fields"
-        ):
+        with pytest.raises(ValueError, match=message):
             read(made, objectives.build(objective), {"inputs": 16, "targets": 16})
     with pytest.raises(ValueError, match=r"data.settings.fils does not exist.*mean 'files'"):
         tasks(CorpusTasks, "grain_files", folder, "span_corruption", fils="a")
+
+
+LABELLED = {
+    "classification": [
+        {"text_a": f"the cat {n}", "label": "no" if n % 2 else "yes"} for n in range(9)
+    ],
+    "regression": [{"text_a": f"a {n}", "text_b": "b", "value": n / 3} for n in range(9)],
+    "tagging": [{"words": ["the", str(n)], "tags": ["no", "yes"]} for n in range(9)],
+    "question_answering": [
+        {"question": "who", "context": f"he sat {n} .", "answer_text": str(n), "answer_start": 7}
+        for n in range(9)
+    ],
+    "multiple_choice": [{"text_a": "the", "choices": ["a", str(n)], "answer": 1} for n in range(9)],
+    "gpt_similarity": [{"text_a": "a", "text_b": str(n), "label": "yes"} for n in range(9)],
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_rows_with_fields_make_the_examples_of_seqio(tmp_path, name):
+    rows, labels = LABELLED[name], ("no", "yes")
+    file = tmp_path / "rows.jsonl"
+    answers = lambda row: {"answers": [{"text": row["answer_text"], "answer_start": 7}]}  # noqa: E731
+    written = [row | answers(row) if "answer_text" in row else row for row in rows]
+    file.write_text("".join(json.dumps(row) + "\n" for row in written))
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(one for one in ENCODER.pieces if one.strip()) + "\n"
+    )
+    numbered = [
+        {
+            key: value if key not in ("label", "tags") else _index(value, labels)
+            for key, value in row.items()
+        }
+        for row in rows
+    ]
+    given = corpus.Corpus({"train": corpus.Split(numbered)}, fields=tuple(rows[0]), cleaned=False)
+    module = types.SimpleNamespace(corpora=lambda: {"corpus": given})
+    settings = {"choices": 2} if name == "multiple_choice" else {}
+    objective = objectives.build(name, **settings)
+    common = {
+        "vocabulary": vocabulary_files.load(str(tmp_path / "vocab.txt")),
+        "objective": name,
+        "objective_settings": settings,
+    }
+    of_seqio = {"train": str(file), "validation": str(file), "name": "corpus", "labels": labels}
+    if "label" not in rows[0] and "tags" not in rows[0]:
+        del of_seqio["labels"]
+    made = [
+        CorpusTasks(module, {}, **common),
+        RegisteredTasks(data_modules.load(str(DATA / "labelled_files.py")), of_seqio, **common),
+    ]
+    lengths = dict.fromkeys(objective.features, 96)
+    both = [
+        list(read(one, objective, lengths, shuffle=False, repeat=False, shards=2)) for one in made
+    ]
+    assert_equal(*both)
+
+
+def _index(value, labels):
+    return labels.index(value) if isinstance(value, str) else [labels.index(x) for x in value]
+
+
+def test_pairs_make_the_examples_of_seqio(tmp_path):
+    rows = [{"inputs": f"the cat {n}", "targets": "sat" * n} for n in range(1, 20)]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = ("inputs", "targets")
+    given = corpus.Corpus({"train": corpus.Split(rows)}, fields=fields, cleaned=False)
+    module = types.SimpleNamespace(corpora=lambda: {"corpus": given})
+    files = {"files": str(file), "name": "corpus", "inputs": "inputs", "targets": "targets"}
+    for name, tokens in [
+        ("text_to_text", VOCABULARY),
+        ("translation", VOCABULARY),
+        ("masked_targets", ENCODER),
+    ]:
+        objective = objectives.build(name, **({"target_length": 9} if name[0] == "m" else {}))
+        common = {
+            "vocabulary": tokens,
+            "objective": name,
+            "objective_settings": dict(objective.settings),
+        }
+        made = [
+            CorpusTasks(module, {}, **common),
+            RegisteredTasks(
+                data_modules.load(str(DATA / "text_files.py")), {**files, "held_out": 0.0}, **common
+            ),
+        ]
+        lengths = {"inputs": 32, "targets": 30}
+        both = [list(read(one, objective, lengths, shuffle=False, repeat=False)) for one in made]
+        assert_equal(*both)
