@@ -38,11 +38,15 @@ class Documents(RowMeasure):
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
         return dict.fromkeys(
-            ("perplexity", "bits_per_byte", "bits_per_character", "word_perplexity"), True
+            ("perplexity", "bits_per_byte", "bits_per_character", "word_perplexity", "excess_nats"),
+            True,
         )
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
         """Return `perplexity` per token, `bits_per_byte`, `bits_per_character`, `word_perplexity`.
+
+        With `nats` in the rows also `nats_per_word`, `least_nats_per_word` (the language's), and
+        their difference `excess_nats`.
 
         Raises:
             ValueError: the stride is out of range, there is no text, or the model has an encoder.
@@ -51,7 +55,8 @@ class Documents(RowMeasure):
             raise ValueError(
                 "the measure documents needs a decoder-only language model, without an encoder"
             )
-        texts = [text for row in rows if (text := text_of(row, "text")).strip()]
+        rows = [row for row in rows if text_of(row, "text").strip()]
+        texts = [text_of(row, "text") for row in rows]
         if not texts:
             raise ValueError("there is no document with a text")
         start = model.prompt_format.start
@@ -68,6 +73,9 @@ class Documents(RowMeasure):
             number = sum(part.tokens for part in parts)
             predicted.append({"text": text, "log_prob": total, "tokens": number})
             counts.append([-total, number, len(text.encode()), len(text), len(text.split())])
+        known = all("nats" in row for row in rows)
+        if known:
+            counts = [[*own, row["nats"]] for own, row in zip(counts, rows, strict=True)]
         statistics = Statistics(np.array(counts, float), rates)
         counted = {"documents": len(texts), "tokens": sum(one["tokens"] for one in predicted)}
         return statistics.estimates() | counted, predicted
@@ -98,20 +106,29 @@ def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> l
     return pairs
 
 
-def rates(counts: Float[np.ndarray, "N 5"]) -> dict[str, float]:
+def rates(counts: Float[np.ndarray, "N 5..6"]) -> dict[str, float]:
     """Return negative log-likelihoods per token, byte, character and word.
 
     Args:
         counts: for each document its nats, tokens, UTF-8 bytes, characters and words (separated by
-            whitespace), the last three of the text before tokenization.
+            whitespace), the last three of the text before tokenization; and its nats under the
+            language, if they are known.
 
     Returns:
         `perplexity` per token, `bits_per_byte`, `bits_per_character`, and `word_perplexity`, the
-        exponential of the nats per word.
+        exponential of the nats per word; for a known language the numbers of `Documents.measure`.
     """
-    nats, tokens, size, characters, words = counts.sum(axis=0).tolist()
+    nats, tokens, size, characters, words, *least = counts.sum(axis=0).tolist()
     bits = nats / math.log(2)
-    return {
+    of_language = {}
+    if least:
+        [best] = least
+        of_language = {
+            "nats_per_word": nats / words,
+            "least_nats_per_word": best / words,
+            "excess_nats": (nats - best) / words,
+        }
+    return of_language | {
         "perplexity": exp(nats / tokens),
         "bits_per_byte": bits / size,
         "bits_per_character": bits / characters,

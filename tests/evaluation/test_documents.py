@@ -66,6 +66,18 @@ def test_rates_are_per_token_byte_character_and_word():
     assert found["word_perplexity"] == pytest.approx(np.exp(60 / 6))
 
 
+def test_a_language_with_known_nats_has_the_excess_of_a_model_over_them(characters):
+    model = characters(lambda before, character: -math.log(8), length=10)
+    rows = [{"text": text, "nats": 3.0} for text in TEXTS]
+    found, _ = Documents(end=False).measure(model, rows)
+    words, nats = 6, 29 * math.log(8)
+    assert found["nats_per_word"] == pytest.approx(nats / words)
+    assert found["least_nats_per_word"] == pytest.approx(6 / words)
+    assert found["excess_nats"] == pytest.approx((nats - 6) / words)
+    without, _ = Documents(end=False).measure(model, [{"text": text} for text in TEXTS])
+    assert "excess_nats" not in without
+
+
 def test_a_likelihood_that_no_float_holds_is_an_infinite_perplexity():
     assert rates(np.array([[1e6, 10, 1, 1, 1]]))["perplexity"] == math.inf
 

@@ -1,0 +1,100 @@
+"""Documents with a topic and an order of events (for objectives about sentences).
+
+    the bada gosi again . the bada zefu slowly . the bada tomi again .
+
+A topic has a script: events in a fixed order, each told in one of several ways. A document tells
+some of the events of its topic, from the first to the last of them. So the next sentence shares the
+topic with this one (next sentence prediction is a question of topic: 1 in `topics` random sentences
+shares it), and of two sentences of a document it is certain which comes first (sentence order). A
+model that joins sentences of several documents in a row sees where one ends by the topic.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from data.languages.language import Draw, Row, corpus, invented, show
+from t5x_like.grain_pipeline.corpus import Corpus
+
+MANNERS = ("slowly", "again", "today", "early", "alone", "twice")
+
+
+def corpora(
+    *,
+    documents: int = 20_000,
+    validation: int = 2000,
+    seed: int = 0,
+    topics: int = 16,
+    events: int = 8,
+    ways: int = 3,
+    told: int = 5,
+) -> dict[str, Corpus]:
+    """Return the corpus "events".
+
+    Args:
+        documents, validation, seed: see `language.corpus`.
+        topics: the number of scripts.
+        events: events of a script.
+        ways: ways to tell an event.
+        told: events that a document tells, in the order of the script.
+
+    Raises:
+        ValueError: a document would tell more events than a script has, or a number is too large.
+    """
+    most = {"topics": (topics, 200), "events": (events, 200), "ways": (ways, len(MANNERS))}
+    for name, (number, limit) in most.items():
+        if not 1 <= number <= limit:
+            raise ValueError(f"{name}={number} must be from 1 to {limit}")
+    if not 1 <= told <= events:
+        raise ValueError(f"told={told} must be from 1 to events={events}")
+    sizes: dict[str, Any] = {"topics": topics, "events": events, "ways": ways}
+    made = functools.partial(document, told=told, **sizes)
+    found = corpus(
+        made, f"events {sizes} {told}", documents=documents, validation=validation, seed=seed
+    )
+    return {"events": found}
+
+
+def document(draw: Draw, *, topics: int, events: int, ways: int, told: int) -> Row:
+    """Return the sentences of some events of a topic."""
+    topic = draw.one(range(topics))
+    words: list[str] = []
+    for number in chosen_in_order(draw, events, told):
+        words += [*sentence(topic, number, draw.one(range(ways)), events=events), "."]
+    return {"text": " ".join(words)}
+
+
+def chosen_in_order(draw: Draw, events: int, told: int) -> list[int]:
+    """Choose `told` of the events, all choices equally likely, and return them in order."""
+    chosen: list[int] = []
+    for number in range(events):
+        wanted, left = told - len(chosen), events - number
+        if wanted and (wanted == left or draw.one((True, False), (wanted, left - wanted))):
+            chosen.append(number)
+    return chosen
+
+
+def sentence(topic: int, number: int, way: int, *, events: int) -> list[str]:
+    """Return the words of a sentence: a word of its topic, of its event, and of the way to tell it.
+
+    Neither says alone which event it is: events of all topics share their words.
+    """
+    subjects, acts = _words()
+    return ["the", subjects[topic], acts[script(topic, events=events)[number]], MANNERS[way]]
+
+
+@functools.cache
+def script(topic: int, *, events: int) -> list[int]:
+    """Return the events of a topic in their order."""
+    return np.random.default_rng([13, topic]).permutation(events).tolist()
+
+
+@functools.cache
+def _words() -> tuple[list[str], list[str]]:
+    words = invented(400)
+    return words[:200], words[200:]
+
+
+if __name__ == "__main__":
+    show(corpora())

@@ -1,0 +1,102 @@
+"""Words with two meanings, which their context tells apart (for contextual embeddings).
+
+    bada gosi kelu TARE zefu tomi bada .   nuvi pora sefa TARE nuvi duli pora .
+
+Each ambiguous word belongs to two fields, and a field has words that only it uses. A sentence has a
+field, one of its ambiguous words, and context words of the field before and after it. The task
+`senses` asks for the field of the ambiguous word: an embedding of the word alone is right in half
+of the sentences, one context word is enough to be always right.
+
+| task | rows |
+|---|---|
+| `homonyms` | documents of sentences |
+| `senses` | {"text_a": a sentence, "label": 0 or 1}: which of the two meanings the word has |
+| `tags` | {"words", "tags"}: 1 or 2 at the ambiguous word by its meaning, 0 at other words |
+"""
+
+import functools
+from typing import Any
+
+from data.languages.language import Draw, Row, corpus, invented, show
+from t5x_like.grain_pipeline.corpus import Corpus
+
+FIELDS, WORDS, AMBIGUOUS = 8, 12, 16
+
+
+def corpora(
+    *,
+    documents: int = 20_000,
+    validation: int = 2000,
+    seed: int = 0,
+    sentences: int = 3,
+    around: int = 3,
+) -> dict[str, Corpus]:
+    """Return the corpora "homonyms", "senses" and "tags".
+
+    Args:
+        documents, validation, seed: see `language.corpus`.
+        sentences: sentences of a document.
+        around: context words on each side of an ambiguous word.
+    """
+    of: dict[str, Any] = {"documents": documents, "validation": validation, "seed": seed}
+    name = f"homonyms {sentences} {around}"
+    told = functools.partial(document, sentences=sentences, around=around)
+    return {
+        "homonyms": corpus(told, name, **of),
+        "senses": corpus(
+            functools.partial(sense, around=around), name, fields=("text_a", "label"), **of
+        ),
+        "tags": corpus(
+            functools.partial(tags, around=around), name, fields=("words", "tags"), **of
+        ),
+    }
+
+
+def labels(objective: str, *, task: str = "", **settings: object) -> tuple[str, ...]:
+    """Return the names of the classes, or of the tags."""
+    del objective, settings
+    return ("other", "first", "second") if task == "tags" else ("first", "second")
+
+
+def document(draw: Draw, *, sentences: int, around: int) -> Row:
+    """Return some sentences."""
+    words = [word for _ in range(sentences) for word in (*_sentence(draw, around)[0], ".")]
+    return {"text": " ".join(words)}
+
+
+def sense(draw: Draw, *, around: int) -> Row:
+    """Return a sentence and which meaning its ambiguous word has."""
+    words, _, meaning = _sentence(draw, around)
+    draw.given()
+    return {"text_a": " ".join(words), "label": meaning}
+
+
+def tags(draw: Draw, *, around: int) -> Row:
+    """Return the words of a sentence and their tags."""
+    words, place, meaning = _sentence(draw, around)
+    draw.given()
+    return {
+        "words": words,
+        "tags": [meaning + 1 if index == place else 0 for index in range(len(words))],
+    }
+
+
+def fields_of(word: int) -> tuple[int, int]:
+    """Return the two fields that an ambiguous word belongs to, its first meaning first."""
+    first = word % FIELDS
+    return first, (first + 1 + word // FIELDS) % FIELDS
+
+
+def _sentence(draw: Draw, around: int) -> tuple[list[str], int, int]:
+    """Return the words of a sentence, the position of the ambiguous word, and its meaning."""
+    words = invented(FIELDS * WORDS + AMBIGUOUS)
+    ambiguous, meaning = draw.one(range(AMBIGUOUS)), draw.one((0, 1))
+    field = fields_of(ambiguous)[meaning]
+    own = words[field * WORDS : (field + 1) * WORDS]
+    before = [draw.one(own) for _ in range(around)]
+    after = [draw.one(own) for _ in range(around)]
+    return [*before, words[FIELDS * WORDS + ambiguous], *after], around, meaning
+
+
+if __name__ == "__main__":
+    show(corpora())
