@@ -3,6 +3,7 @@ r"""Run a study: train arms with several seeds, tabulate them beside the paper, 
     python -m t5x_like.study t5_grid --plan
     python -m t5x_like.study t5_grid --processes=2 --write=docs/studies
     python -m t5x_like.study t5_grid --arms=baseline,prefix_lm --seeds=0 --config.train.steps=20
+    python -m t5x_like.study t5_grid --until_decided --hours=8
 
 The study is a name in configs/studies/ or a file, for some studies with an argument after a colon
 (`fine_tuning_grid:topic`). Each cell, an arm with a seed, is one training run or several, such as
@@ -10,6 +11,9 @@ pretraining and fine-tuning; a run that several cells share is trained once. Run
 OUTPUT/ARM/SEED/RUN; each is a process whose output goes to output.txt. Ctrl-C, SIGTERM or a kill
 lose only the steps since the last checkpoints: the same command continues, and trains no finished
 run again. A run whose settings have changed is refused, or trained anew with --rerun=ARM.
+
+--until_decided adds seeds, one at a time, to the arms of claims that are not decided, until all
+are, or an arm has --most_seeds, or --hours are over; intervals are wide enough for these looks.
 
 --plan prints the runs to train, their FLOPs and hours, and trains nothing; the FLOP/s are measured
 on finished runs or a few steps of the first run, or given by --rate. --report writes the table of
@@ -21,6 +25,7 @@ import ast
 import dataclasses
 import pathlib
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +35,9 @@ from t5x_like.names import choose
 
 if TYPE_CHECKING:
     from t5x_like.studies import Study
-    from t5x_like.studies.cells import CellRun
+    from t5x_like.studies.cells import Cell, CellRun
+    from t5x_like.studies.looks import Looks
+    from t5x_like.studies.verdicts import Values
 
 
 def _parser() -> command_line.ArgumentParser:
@@ -44,6 +51,11 @@ def _parser() -> command_line.ArgumentParser:
     parser.add_argument("--processes", type=command_line.count, default=1, help="runs at a time")
     parser.add_argument("--plan", action="store_true", help="print the cost, and train nothing")
     parser.add_argument("--report", action="store_true", help="write the table, and train nothing")
+    parser.add_argument("--until_decided", action="store_true", help="add seeds to open claims")
+    parser.add_argument("--hours", type=float, metavar="H", help="then no seed is added")
+    parser.add_argument(
+        "--most_seeds", type=command_line.count, default=12, help="of an arm, with --until_decided"
+    )
     parser.add_argument("--rate", type=float, metavar="FLOPS", help="FLOP/s, for --plan")
     return parser
 
@@ -55,6 +67,8 @@ def main(arguments: Sequence[str]) -> None:
     with one_line_errors():
         if given.rate is not None and not given.rate > 0:
             raise ValueError(f"--rate={given.rate:g} must be above 0")
+        if given.hours is not None and not (given.hours > 0 and given.until_decided):
+            raise ValueError(f"--hours={given.hours:g} needs --until_decided, and must be above 0")
         _run(given, dict(map(_change, of_config)))
 
 
@@ -63,7 +77,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     import jax
 
     from t5x_like import vocabularies
-    from t5x_like.studies import cells, definition, estimate, results
+    from t5x_like.studies import cells, definition, estimate, looks, results, verdicts
 
     if not given.plan:
         jax.config.update("jax_platforms", "cpu")  # the runs use the accelerator
@@ -85,14 +99,100 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         lines = estimate.table(found, rate=rate, source=source, processes=given.processes)
         print("\n".join(lines))
         return
-    if not given.report:
-        cells.write(runs, again=lambda run: run.folder.parent.parent.name in again)
-        _train(runs, processes=given.processes)
+    design = looks.stored(folder)
+    if given.until_decided:
+        design = looks.begin(folder, looks.Looks(len(study.seeds), given.most_seeds))
+    trained = _Training(study, folder, changes, again, given.processes, train=not given.report)
+    if design is None:
+        trained.train()
+    else:
+        trained.train_until_decided(design, hours=given.hours if given.until_decided else 0.0)
     written = pathlib.Path(given.write or folder)
     with command_line.writing(written):
-        path = results.write(study, name, found, written)
+        path = results.write(study, name, trained.cells(), written, looks=design)
     print(path.read_text())
     print(f"written to {path}")
+    if not all(one.passed for one in verdicts.checks(study, trained.values())):
+        sys.exit(1)
+
+
+class _Training:
+    """The cells of a study, to which seeds may be added.
+
+    Attributes:
+        seeds: the seeds of each arm.
+    """
+
+    def __init__(
+        self,
+        study: "Study",
+        folder: pathlib.Path,
+        changes: dict[str, Any],
+        again: Sequence[str],
+        processes: int,
+        *,
+        train: bool,
+    ):
+        self.seeds = {arm: list(study.seeds) for arm in study.arms}
+        self._study, self._folder, self._changes = study, folder, changes
+        self._again, self._processes, self._trains = again, processes, train
+
+    def cells(self) -> "list[Cell]":
+        """Return the cells of all arms with their seeds."""
+        from t5x_like.studies import cells
+
+        return cells.cells(self._study, self._folder, changes=self._changes, seeds=self.seeds)
+
+    def values(self) -> "Values":
+        """Return the numbers of the finished cells."""
+        from t5x_like.studies import results
+
+        return results.values_of(self._study, self.cells())
+
+    def train(self) -> None:
+        """Train the runs that are not finished; with --report, nothing."""
+        from t5x_like.studies import cells
+
+        if self._trains:
+            runs = cells.runs_of(self.cells())
+            cells.write(runs, again=lambda run: run.folder.parent.parent.name in self._again)
+            _train(runs, processes=self._processes)
+
+    def train_until_decided(self, design: "Looks", *, hours: float | None) -> None:
+        """Add seeds to the arms of claims that are not decided, and train them.
+
+        Args:
+            design: the looks at the study.
+            hours: no seed is added after them; None for no limit. Seeds that were added by an
+                earlier command are added in any case.
+        """
+        from t5x_like.studies import cells, verdicts
+
+        started = time.monotonic()
+        self.train()
+        while True:
+            values = self.values()
+            judged = verdicts.judge(self._study, values, looks=design)
+            undecided = [one.claim for one in judged if one.verdict == verdicts.OPEN]
+            arms = [arm for one in undecided for arm in (one.arm, one.than)]
+            arms = [arm for arm in dict.fromkeys(arms) if len(self.seeds[arm]) < design.most]
+            learned = all(one.passed for one in verdicts.checks(self._study, values))
+            if not arms or not learned:
+                return
+            before = {arm: list(own) for arm, own in self.seeds.items()}
+            for arm in arms:
+                self.seeds[arm].append(max(self.seeds[arm]) + 1)
+            runs = cells.runs_of(self.cells())
+            is_new = not all(run.is_finished() for run in runs)
+            over = hours is not None and time.monotonic() - started > hours * 3600
+            if is_new and (over or not self._trains):
+                self.seeds = before
+                if self._trains:
+                    print(f"--hours={hours:g} are over: {len(undecided)} claims are not decided")
+                return
+            if is_new:
+                print(f"{len(undecided)} claims are not decided: a seed more for {', '.join(arms)}")
+            self.train()
 
 
 def _restricted(study: "Study", given: argparse.Namespace) -> "Study":
@@ -109,6 +209,7 @@ def _restricted(study: "Study", given: argparse.Namespace) -> "Study":
         study,
         arms={name: study.arms[name] for name in study.arms if name in arms},
         claims=[one for one in study.claims if {one.arm, one.than} <= set(arms)],
+        learned=[one for one in study.learned if one.arm in arms],
         seeds=seeds,
     )
 

@@ -76,21 +76,29 @@ class Cell:
     runs: Mapping[str, CellRun]
 
 
-def cells(study: Study, folder: pathlib.Path, *, changes: Changes) -> list[Cell]:
+def cells(
+    study: Study,
+    folder: pathlib.Path,
+    *,
+    changes: Changes,
+    seeds: Mapping[str, Sequence[int]] | None = None,
+) -> list[Cell]:
     """Return the cells of a study, seed by seed, so that early seeds cover all arms.
 
     Args:
         study: the study.
         folder: the folder of the study; a run is in ARM/SEED/NAME.
         changes: settings of all runs, which override all others.
+        seeds: the seeds of each arm; None for the study's seeds.
 
     Raises:
         ValueError: a config, a setting or a value is wrong; the message names arm and run.
     """
     known: dict[str, CellRun] = {}
     found = []
-    for seed in study.seeds:
-        for arm in study.arms:
+    of = seeds or dict.fromkeys(study.arms, study.seeds)
+    for seed in dict.fromkeys(seed for own in of.values() for seed in own):
+        for arm in (name for name in study.arms if seed in of[name]):
             runs: dict[str, CellRun] = {}
             for name in study.runs:
                 if name not in study.arms[arm].leaves_out:

@@ -83,6 +83,8 @@ class Claim:
         arm, than: the names of the arms; the claim is that `arm` is better than `than`.
         within: if not 0, the claim is instead that the arms differ by at most this, in the
             measure's scale.
+        margin: the largest difference that does not matter. Arms whose interval is within it are
+            called equal, if neither is better; 0: never.
     """
 
     text: str
@@ -90,6 +92,31 @@ class Claim:
     arm: str
     than: str
     within: float = 0.0
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.within, self.margin) < 0 or (self.within and self.margin):
+            raise ValueError(
+                f"the claim {self.text!r} has within={self.within:g} and margin={self.margin:g}: "
+                "set one of them, above 0, or neither"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What an arm must be better than before any claim is judged: else it has learned nothing.
+
+    Attributes:
+        arm, measure: the names of the arm, mostly the baseline, and of the measure.
+        than: the number of a prediction that needs no model, in the measure's scale: a constant's
+            accuracy, a bag of words', the loss of word frequencies.
+        what: what `than` is.
+    """
+
+    arm: str
+    measure: str
+    than: float
+    what: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,6 +127,7 @@ class Study:
         title, source: title of the page, and the paper and its section.
         runs, arms, measures: by name, in order.
         claims: the claims to judge.
+        learned: what must be true before claims are judged.
         seeds: values of `train.seed` and `data.seed`, the same for every run of a cell.
         center: how the table summarizes the seeds of an arm, "mean" or "median".
         best_by: the measure whose center determines the best arm; "" to name no best arm.
@@ -111,6 +139,7 @@ class Study:
     arms: Mapping[str, Arm]
     measures: Mapping[str, Measure]
     claims: Sequence[Claim] = ()
+    learned: Sequence[Learned] = ()
     seeds: Sequence[int] = (0, 1, 2)
     center: str = "mean"
     best_by: str = ""
@@ -134,6 +163,9 @@ class Study:
             choose("measure of a claim", claim.measure, self.measures)
             for arm in (claim.arm, claim.than):
                 choose("arm of a claim", arm, self.arms)
+        for learned in self.learned:
+            choose("measure of learned", learned.measure, self.measures)
+            choose("arm of learned", learned.arm, self.arms)
 
     def _check_runs(self) -> None:
         before: dict[str, Run] = {}

@@ -12,7 +12,8 @@ import numpy as np
 from t5x_like.studies import verdicts
 from t5x_like.studies.cells import Cell
 from t5x_like.studies.definition import Study
-from t5x_like.studies.verdicts import Values, Verdict
+from t5x_like.studies.looks import Looks
+from t5x_like.studies.verdicts import Check, Values, Verdict
 
 
 def values_of(study: Study, found: Sequence[Cell]) -> Values:
@@ -28,26 +29,46 @@ def values_of(study: Study, found: Sequence[Cell]) -> Values:
     return values
 
 
-def write(study: Study, name: str, found: Sequence[Cell], folder: pathlib.Path) -> pathlib.Path:
-    """Write NAME.md, NAME.png and NAME.json into a folder, and return the path of NAME.md."""
+def write(
+    study: Study,
+    name: str,
+    found: Sequence[Cell],
+    folder: pathlib.Path,
+    *,
+    looks: Looks | None = None,
+) -> pathlib.Path:
+    """Write NAME.md, NAME.png and NAME.json into a folder, and return the path of NAME.md.
+
+    Args:
+        looks: the looks at the study, if seeds are added until claims are decided.
+    """
     values = values_of(study, found)
-    judged = verdicts.judge(study, values)
+    judged = verdicts.judge(study, values, looks=looks)
     folder.mkdir(parents=True, exist_ok=True)
     draw(study, values, folder / f"{name}.png")
     (folder / f"{name}.json").write_text(
-        json.dumps(_to_json(study, values, judged), indent=2) + "\n"
+        json.dumps(_to_json(study, values, judged, looks), indent=2) + "\n"
     )
     page = folder / f"{name}.md"
-    page.write_text("\n".join(lines(study, name, values, judged)) + "\n")
+    page.write_text("\n".join(lines(study, name, values, judged, looks)) + "\n")
     return page
 
 
-def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) -> Iterator[str]:
+def lines(
+    study: Study,
+    name: str,
+    values: Values,
+    judged: Sequence[Verdict],
+    looks: Looks | None = None,
+) -> Iterator[str]:
     """Yield the lines of the page."""
     done = sum(any(own.values()) for own in values.values())
     yield f"# {study.title}"
     yield ""
-    yield f"{study.source}. `python -m t5x_like.study {name}`; seeds {_listed(study.seeds)}."
+    seeds = f"seeds {_listed(study.seeds)}"
+    if looks is not None:
+        seeds += f", and further seeds, to {looks.most}, for arms of claims that were not decided"
+    yield f"{study.source}. `python -m t5x_like.study {name}`; {seeds}."
     if done < len(study.arms):
         yield f"{done} of {len(study.arms)} arms have a finished cell."
     yield from table(study, values)
@@ -57,8 +78,14 @@ def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) ->
     if arm := best(study, values):
         yield ""
         yield _of_best(study, arm, values)
-    if judged:
-        yield from table_of_claims(judged)
+    found = verdicts.checks(study, values)
+    if found:
+        yield from table_of_checks(found)
+    if judged and all(one.passed for one in found):
+        yield from table_of_claims(judged, looks)
+    elif judged:
+        yield ""
+        yield "No claim is judged: what has not learned says nothing about its settings."
 
 
 def best(study: Study, values: Values) -> str:
@@ -122,16 +149,37 @@ def _shown(study: Study, found: Collection[float]) -> str:
     return f"{center} ± {np.std(list(found), ddof=1):.2f}"
 
 
-def table_of_claims(judged: Sequence[Verdict]) -> Iterator[str]:
+def table_of_checks(found: Sequence[Check]) -> Iterator[str]:
+    """Yield the lines of the table of what must have learned."""
+    yield ""
+    yield "| has it learned? | value | 95% interval | must be better than |"
+    yield "|---|---|---|---|"
+    for one in found:
+        answer = "yes" if one.passed else "**no**"
+        known = all(map(math.isfinite, one.interval))
+        interval = (
+            f"[{one.interval[0]:.2f}, {one.interval[1]:.2f}]" if known else "none of one seed"
+        )
+        value = f"{one.value:.2f}" if math.isfinite(one.value) else "no finished cell"
+        yield (
+            f"| `{one.learned.arm}`, {one.learned.measure}: {answer} | {value} | {interval} | "
+            f"{one.learned.than:.2f}, {one.learned.what} |"
+        )
+
+
+def table_of_claims(judged: Sequence[Verdict], looks: Looks | None = None) -> Iterator[str]:
     """Yield the lines of the table of verdicts."""
     yield ""
     yield "| claim | verdict | difference | 95% interval | seeds |"
     yield "|---|---|---|---|---|"
     yield from map(_claim, judged)
     yield ""
+    kind = "Student's t interval"
+    if looks is not None:
+        kind = f"the repeated confidence interval (looks after {looks.first} to {looks.most} seeds)"
     yield (
-        "Difference: first arm minus second, the mean over seeds, with Student's t interval of "
-        "the paired differences."
+        f"Difference: first arm minus second, the mean over seeds, with {kind} of the paired "
+        "differences."
     )
 
 
@@ -141,11 +189,14 @@ def _claim(one: Verdict) -> str:
         return f"| {claim.text} | no finished cells | | | 0 |"
     known = all(map(math.isfinite, one.interval))
     interval = f"[{one.interval[0]:+.2f}, {one.interval[1]:+.2f}]" if known else "none of one seed"
-    verdict = one.verdict + (f" (within {claim.within:g})" if claim.within else "")
+    margin = claim.within or (claim.margin if one.verdict == verdicts.EQUAL else 0)
+    verdict = one.verdict + (f" (within {margin:g})" if margin else "")
     return f"| {claim.text} | {verdict} | {one.difference:+.2f} | {interval} | {one.seeds} |"
 
 
-def _to_json(study: Study, values: Values, judged: Sequence[Verdict]) -> dict[str, Any]:
+def _to_json(
+    study: Study, values: Values, judged: Sequence[Verdict], looks: Looks | None
+) -> dict[str, Any]:
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
@@ -156,7 +207,13 @@ def _to_json(study: Study, values: Values, judged: Sequence[Verdict]) -> dict[st
         for one in judged
     ]
     chosen = {"best": best(study, values)} if study.best_by else {}
-    return {"values": values, "claims": claims} | chosen
+    learned = [
+        dataclasses.asdict(one.learned) | {"value": finite(one.value), "passed": one.passed}
+        for one in verdicts.checks(study, values)
+    ]
+    design = {"looks": dataclasses.asdict(looks)} if looks else {}
+    own = {"learned": learned} if learned else {}
+    return {"values": values, "claims": claims} | own | design | chosen
 
 
 def draw(study: Study, values: Values, path: pathlib.Path) -> None:

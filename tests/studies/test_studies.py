@@ -293,6 +293,9 @@ def test_a_run_waits_for_the_one_that_it_starts_from(monkeypatch):
         (["t5_grid", "--seeds=0,x"], "--seeds='0,x' must be whole numbers"),
         (["t5_grid", "--rate=0", "--plan"], "--rate=0 must be above 0"),
         (["t5_grid", "--config.train.steps"], "has no value"),
+        (["t5_grid", "--hours=2"], "--hours=2 needs --until_decided"),
+        (["t5_grid", "--until_decided", "--hours=0"], "--hours=0 needs .* must be above 0"),
+        ([TOY, "--until_decided", "--most_seeds=1"], "no more than --most_seeds: 2 and 1"),
         (["t5_grid", "--arm=baseline"], "the flag '--arm' does not exist"),
         (["configs/t5.py"], "has no function get_study"),
         (["t5_grid", "--output=Makefile"], "--output='Makefile'.* is a file"),
@@ -322,6 +325,71 @@ def test_every_arm_of_the_grid_has_a_valid_config_and_the_papers_numbers(tmp_pat
     # Raffel et al. 2020, table 2, GLUE and SQuAD.
     assert study.arms["baseline"].paper["average"] == 83.28
     assert study.arms["decoder"].paper["span"] == 61.14
+
+
+def numbers(monkeypatch, of):
+    """Training is to leave behind `of(arm, seed)`; returns the cells in their order."""
+    trained = []
+
+    def train(runs, *, processes):
+        for run in runs:
+            if not run.is_finished():
+                arm, seed = run.folder.parts[-3:-1]
+                if run.name == "fine_tuning":
+                    trained.append((arm, int(seed)))
+                finish(run, value=of(arm, int(seed)))
+
+    monkeypatch.setattr(command, "_train", train)
+    return trained
+
+
+def test_seeds_are_added_until_the_claim_is_decided(tmp_path, monkeypatch, capsys):
+    noise = [0.9, 1.2, 0.2, 0.5, 0.4, 0.5, 0.6, 0.5, 0.4, 0.5]  # of the deep network's advantage
+    trained = numbers(monkeypatch, lambda arm, seed: 3.0 - noise[seed] * (arm == "deep"))
+    words = [TOY, f"--output={tmp_path / 'runs'}", "--until_decided", "--most_seeds=10"]
+    command.main(words)
+    shown = capsys.readouterr().out
+    assert "1 claims are not decided: a seed more for deep, shallow" in shown
+    assert "| Deep is better. | held |" in shown
+    assert "the repeated confidence interval (looks after 2 to 10 seeds)" in shown
+    seeds = [seed for arm, seed in trained if arm == "deep"]
+    assert seeds == [*range(len(seeds))]
+    assert 2 < len(seeds) < 10
+    command.main(words)  # nothing is trained again
+    command.main([TOY, f"--output={tmp_path / 'runs'}", "--report"])
+    assert [seed for arm, seed in trained if arm == "deep"] == seeds
+    assert "the repeated confidence interval (looks after 2 to 10 seeds)" in capsys.readouterr().out
+    stored = json.loads((tmp_path / "runs" / "toy_study.json").read_text())
+    assert stored["looks"] == {"first": 2, "most": 10}
+    assert stored["claims"][0]["seeds"] == len(seeds)
+
+
+def test_no_seed_is_added_after_the_hours_or_beyond_the_most(tmp_path, monkeypatch, capsys):
+    trained = numbers(monkeypatch, lambda arm, seed: 2.0 + (-1) ** seed * (arm == "deep"))
+    words = [TOY, f"--output={tmp_path / 'runs'}", "--until_decided", "--most_seeds=5"]
+    command.main([*words, "--hours=0.0000001"])
+    assert "are over: 1 claims are not decided" in capsys.readouterr().out
+    assert [seed for arm, seed in trained if arm == "deep"] == [0, 1]
+    command.main(words)
+    assert [seed for arm, seed in trained if arm == "deep"] == [*range(5)]
+    assert "| Deep is better. | cannot be told apart |" in capsys.readouterr().out
+
+
+def test_a_study_whose_baseline_has_not_learned_fails_without_verdicts(
+    tmp_path, monkeypatch, capsys
+):
+    numbers(monkeypatch, lambda arm, seed: 3.0 + 0.01 * seed - (arm == "deep"))
+    learned = definition.Learned(arm="shallow", measure="loss", than=2.9, what="of frequencies")
+    monkeypatch.setattr(
+        definition, "load", lambda name: ("toy", toy_study.get_study(learned=(learned,)))
+    )
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["toy", f"--output={tmp_path / 'runs'}", "--until_decided"])
+    assert stopped.value.code == 1
+    shown = capsys.readouterr().out
+    assert "| `shallow`, loss: **no** | 3.00 |" in shown
+    assert "No claim is judged" in shown
+    assert "Deep is better" not in shown
 
 
 @pytest.mark.slow
