@@ -4,6 +4,7 @@ r"""Run a study: train arms with several seeds, tabulate them beside the paper, 
     python -m t5x_like.study t5_grid --processes=2 --write=docs/studies
     python -m t5x_like.study t5_grid --arms=baseline,prefix_lm --seeds=0 --config.train.steps=20
     python -m t5x_like.study t5_grid --until_decided --hours=8
+    python -m t5x_like.study --all --report --write=docs/studies
 
 The study is a name in configs/studies/ or a file, for some studies with an argument after a colon
 (`fine_tuning_grid:topic`). Each cell, an arm with a seed, is one training run or several, such as
@@ -23,6 +24,7 @@ the finished runs. docs/studies.md explains studies.
 import argparse
 import ast
 import dataclasses
+import math
 import pathlib
 import sys
 import time
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
 
 def _parser() -> command_line.ArgumentParser:
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.study")
-    parser.add_argument("study", metavar="NAME|FILE", help="a name in configs/studies/, or a file")
+    parser.add_argument(
+        "study", nargs="?", metavar="NAME|FILE", help="a name in configs/studies/, or a file"
+    )
+    parser.add_argument("--all", action="store_true", help="all studies, with --plan or --report")
     parser.add_argument("--output", metavar="FOLDER", help="of the runs (runs/studies/NAME)")
     parser.add_argument("--write", metavar="FOLDER", help="for table and figure (--output)")
     parser.add_argument("--arms", metavar="A,B", help="only these (all)")
@@ -69,7 +74,12 @@ def main(arguments: Sequence[str]) -> None:
             raise ValueError(f"--rate={given.rate:g} must be above 0")
         if given.hours is not None and not (given.hours > 0 and given.until_decided):
             raise ValueError(f"--hours={given.hours:g} needs --until_decided, and must be above 0")
-        _run(given, dict(map(_change, of_config)))
+        if bool(given.study) == given.all:
+            raise ValueError("name one study, or all studies by --all")
+        if given.all:
+            _all(given, dict(map(_change, of_config)))
+        else:
+            _run(given, dict(map(_change, of_config)))
 
 
 def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
@@ -114,6 +124,33 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     print(f"written to {path}")
     if not all(one.passed for one in verdicts.checks(study, trained.values())):
         sys.exit(1)
+
+
+def _all(given: argparse.Namespace, changes: dict[str, Any]) -> None:
+    from t5x_like.studies import cells, estimate, overview
+
+    if given.plan == given.report:
+        raise ValueError("--all plans the studies or reports them: add --plan or --report")
+    if given.report:
+        folder = pathlib.Path(given.write or "docs/studies")
+        command_line.check_folder("--write", folder)
+        with command_line.writing(folder):
+            page = overview.write(folder)
+        print(f"written to {page}")
+        return
+    flops, first = {}, None
+    for name, study in overview.all_studies().items():
+        try:
+            found = cells.cells(study, pathlib.Path(f"runs/studies/{name}"), changes=changes)
+            flops[name] = estimate.unfinished_flops(found)
+            first = first or found
+        except ValueError as error:  # such as a vocabulary that is not trained yet
+            flops[name] = math.nan
+            print(f"{name}: {error}")
+    if first is None and not given.rate:
+        raise ValueError("no study can be planned")
+    rate = given.rate or estimate.measured_rate(cells.runs_of(first or ()))[0]
+    print("\n".join(overview.hours_of(flops, rate=rate)))
 
 
 class _Training:

@@ -10,7 +10,7 @@ from typing import Any
 
 from t5x_like.names import choose, hint, import_file
 
-_FOLDER = "configs/studies"
+FOLDER = "configs/studies"
 _NAME = re.compile(r"[\w-][\w.-]*")
 CENTERS = ("mean", "median")
 
@@ -227,9 +227,9 @@ def load(name: str) -> tuple[str, Study]:
         ValueError: the file or function does not exist, or the study is invalid.
     """
     name, _, argument = name.partition(":")
-    path = pathlib.Path(name if name.endswith(".py") else f"{_FOLDER}/{name}.py")
+    path = pathlib.Path(name if name.endswith(".py") else f"{FOLDER}/{name}.py")
     if not path.is_file():
-        files = [one.stem for one in pathlib.Path(_FOLDER).glob("*.py")]
+        files = [one.stem for one in pathlib.Path(FOLDER).glob("*.py")]
         raise ValueError(f"{name!r} is no study: {path} does not exist.{hint(name, files)}")
     module = import_file("the study", path, name=f"study_{path.stem}")
     get_study = getattr(module, "get_study", None)

@@ -97,6 +97,11 @@ def _memory(model: Experiment, batch: Mapping[str, jax.Array]) -> Any:
     return {model.name: carry} if model.name and carry is not None else carry
 
 
+def unfinished_flops(found: Sequence[Cell]) -> float:
+    """Return the FLOPs of the runs that are not finished."""
+    return sum(of_run(run).flops for run in runs_of(found) if not run.is_finished())
+
+
 def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) -> Iterator[str]:
     """Yield the lines of the plan of a study: the runs of each arm, and the total."""
     first_seed = [cell for cell in found if cell.seed == found[0].seed]

@@ -1,0 +1,126 @@
+"""All studies on one page: each claim with its verdict, and how many claims are decided."""
+
+import collections
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from t5x_like.studies import verdicts
+from t5x_like.studies.definition import FOLDER, Study, load
+
+PAGE = "README.md"
+# What is between these lines of the page is written anew; the rest of it is kept.
+_BEGIN, _END = "<!-- claims: begin -->", "<!-- claims: end -->"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A study and what was written of it.
+
+    Attributes:
+        name: its name.
+        study: its definition.
+        written: the content of NAME.json; None if the study was not run.
+    """
+
+    name: str
+    study: Study
+    written: Mapping[str, Any] | None
+
+    @property
+    def claims(self) -> Sequence[Mapping[str, Any]]:
+        """The judged claims."""
+        return self.written["claims"] if self.written else ()
+
+
+def all_studies() -> dict[str, Study]:
+    """Return the studies of configs/studies/, with the default argument of `get_study`."""
+    return dict(load(file.stem) for file in sorted(pathlib.Path(FOLDER).glob("*.py")))
+
+
+def results(folder: pathlib.Path) -> list[Result]:
+    """Return all studies with their results in a folder.
+
+    Raises:
+        ValueError: a file of results is damaged.
+    """
+    found = []
+    for name, study in all_studies().items():
+        file = folder / f"{name}.json"
+        try:
+            written = json.loads(file.read_text()) if file.is_file() else None
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}; write it again by t5x-like study {name}") from error
+        found.append(Result(name, study, written))
+    return found
+
+
+def lines(found: Sequence[Result]) -> Iterator[str]:
+    """Yield the lines of the page."""
+    counts = collections.Counter(claim["verdict"] for one in found for claim in one.claims)
+    total = counts.total()
+    undecided = counts[verdicts.OPEN] + counts[""]
+    run = sum(one.written is not None for one in found)
+    yield (
+        f"{run} of {len(found)} studies have results: {total} claims, of which {counts['held']} "
+        f"held, {counts['did not hold']} did not, {counts['equal']} are equal, and {undecided} "
+        f"cannot be told apart: {total - undecided} of {total} are decided."
+    )
+    for one in found:
+        yield ""
+        yield f"## {one.study.title}"
+        yield ""
+        where = f"[{one.name}]({one.name}.md)" if one.written else f"`{one.name}`, not run"
+        yield f"{one.study.source}: {where}."
+        if one.claims:
+            yield ""
+            yield "| claim | verdict | difference | 95% interval | seeds |"
+            yield "|---|---|---|---|---|"
+            yield from (_row(claim) for claim in one.claims)
+
+
+def _row(claim: Mapping[str, Any]) -> str:
+    if claim["difference"] is None:
+        return f"| {claim['text']} | no finished cells | | | 0 |"
+    low, high = claim["interval"]
+    interval = "none of one seed" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
+    margin = claim.get("within") or (claim["verdict"] == verdicts.EQUAL and claim.get("margin"))
+    verdict = claim["verdict"] + (f" (within {margin:g})" if margin else "")
+    difference = f"{claim['difference']:+.2f}"
+    return f"| {claim['text']} | {verdict} | {difference} | {interval} | {claim['seeds']} |"
+
+
+def write(folder: pathlib.Path) -> pathlib.Path:
+    """Write the claims of all studies into the page of a folder; return its path.
+
+    Raises:
+        ValueError: see `results`.
+    """
+    text = "\n".join([_BEGIN, "", *lines(results(folder)), "", _END])
+    page = folder / PAGE
+    before = page.read_text() if page.is_file() else f"# Results of studies\n\n{_BEGIN}\n{_END}\n"
+    if _BEGIN not in before or _END not in before:
+        before = f"{before.rstrip()}\n\n{_BEGIN}\n{_END}\n"
+    head, _, rest = before.partition(_BEGIN)
+    folder.mkdir(parents=True, exist_ok=True)
+    page.write_text(head + text + rest.partition(_END)[2])
+    return page
+
+
+def hours_of(flops: Mapping[str, float], *, rate: float) -> Iterator[str]:
+    """Yield the lines of a plan: the hours of each study, and of all.
+
+    Args:
+        flops: of the runs of each study that are not finished; NaN for a study that cannot be
+            planned.
+        rate: FLOP/s.
+    """
+    width = max(map(len, flops)) + 2
+    for name, one in flops.items():
+        hours = "cannot be planned" if math.isnan(one) else f"{one / rate / 3600:8.2f} hours"
+        yield f"{name:<{width}}{hours}"
+    known = math.fsum(one for one in flops.values() if not math.isnan(one))
+    yield f"{'all':<{width}}{known / rate / 3600:8.2f} hours at {rate:.3g} FLOP/s"
