@@ -177,7 +177,7 @@ class CorpusTasks:
 
 
 def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[str]:
-    """Return the cleaned training documents of all corpora of a data module, in order.
+    """Return the cleaned training texts of all corpora of a data module, in order.
 
     Raises:
         ValueError: a setting or a file does not exist.
@@ -186,9 +186,19 @@ def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[
     return (
         piece
         for corpus in corpora.values()
-        for text in corpus.splits["train"].documents()
+        for text in _texts(corpus.splits["train"])
         for piece in (clean(text) if corpus.cleaned else [text])
     )
+
+
+def _texts(split: Split) -> Iterator[str]:
+    """Yield every text of the rows of a split."""
+    for row in filter(None, map(split.row, range(len(split.rows)))):
+        for value in row.values():
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, list | tuple):
+                yield from (one for one in value if isinstance(one, str))
 
 
 def corpora_of(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, Corpus]:

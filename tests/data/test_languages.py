@@ -22,6 +22,7 @@ from data.languages import (
     names,
     references,
 )
+from t5x_like.grain_pipeline.corpus_tasks import training_texts
 
 MODULES = sorted(
     path.stem
@@ -307,6 +308,16 @@ def test_names_are_whole_and_of_a_topic():
     assert all(len(words) == 10 for words in topics.values())
     with pytest.raises(ValueError, match="at most 160"):
         names.corpora(names=161)
+
+
+def test_a_vocabulary_sees_every_text_of_every_task():
+    settings = {"documents": 2, "validation": 1}
+    found = [*training_texts(homonyms, settings)]
+    corpora = homonyms.corpora(**settings)
+    rows = {name: corpus.splits["train"].rows for name, corpus in corpora.items()}
+    assert found[:2] == [row["text"] for row in rows["homonyms"]]
+    assert found[2:4] == [row["text_a"] for row in rows["senses"]]
+    assert found[4:] == [word for row in rows["tags"] for word in row["words"]]
 
 
 def test_settings_that_cannot_be_are_refused():
