@@ -133,7 +133,8 @@ def _train(flags: argparse.Namespace) -> None:
             if getattr(flags, name) != _default(name)
         },
     )
-    print(f"cleaning: {cleaning_counts.describe_counts()}")
+    if counts := cleaning_counts.describe_counts():
+        print(f"cleaning: {counts}")
     size = f"{flags.size:,} pieces"
     if flags.kind == "unigram":
         size += f", to which {vocabularies.SENTINELS} sentinels come on loading"

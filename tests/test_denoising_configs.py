@@ -3,11 +3,10 @@
 import pytest
 
 from configs import bart, mass
-from t5x_like import systems
+from t5x_like import objectives, systems
 from t5x_like.batches import converters
 from t5x_like.experiment import completion
 from t5x_like.experiment.run import of_config
-from t5x_like.preprocessing import objectives
 from t5x_like.systems import bart as network
 
 SIZES = [

@@ -1,4 +1,4 @@
-"""What the examples of an objective are made of: chunks of tokens, groups of documents, or rows."""
+"""What examples are made of: tokens for some chunks, groups of documents, or rows."""
 
 import dataclasses
 import itertools
@@ -87,7 +87,7 @@ def units_of(objective: AnyObjective, given: Plan, reads: Reads) -> Units:
 
 
 def _chunks(objective: RunningText, given: Plan, reads: Reads) -> Units:
-    length, example = objective.plan(given)
+    length, make = objective.units(given)
     encode, end = objective.encode, given.features["targets"].end
 
     def items(row: int) -> np.ndarray:
@@ -102,7 +102,7 @@ def _chunks(objective: RunningText, given: Plan, reads: Reads) -> Units:
     return Units(
         size=length,
         items=items,
-        examples=lambda parts, generator: [example(np.concatenate(parts), generator)],
+        examples=lambda parts, generator: make(np.concatenate(parts), generator),
     )
 
 

@@ -135,8 +135,11 @@ def examples_of(name: str, settings: Mapping[str, Any]) -> AnyObjective:
     Raises:
         ValueError: no objective has this name, or a value is bad.
     """
-    known = inspect.signature(choose("objective", name, OBJECTIVES)).parameters
-    return _make(name, {key: value for key, value in settings.items() if key in known})
+    factory = choose("objective", name, OBJECTIVES)
+    known = inspect.signature(factory).parameters
+    own = {key: value for key, value in settings.items() if key in known}
+    check_settings("data.objective_settings", factory, own)
+    return _make(name, own)
 
 
 def _make(name: str, settings: Mapping[str, Any]) -> AnyObjective:

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.objectives.objective import Example, OfChunk, Plan, RunningText
+from t5x_like.objectives.objective import Example, OfChunks, Plan, RunningText
 from t5x_like.vocabularies import Vocabulary
 from t5x_like.vocabularies.words import (
     END,
@@ -39,12 +39,12 @@ def bidirectional_lm() -> RunningText:
     The streams continue across documents, and are cut into rows of the inputs' length.
     """
 
-    def plan(given: Plan) -> tuple[int, OfChunk]:
+    def plan(given: Plan) -> tuple[int, OfChunks]:
         length = given.lengths.get("inputs") or 0
         if length < 1:
             raise ValueError(f"data.lengths.inputs={length} must be 1 or more words a row")
         check_words(given.features["inputs"].vocabulary)
-        return length * _PLACE, _example
+        return length * _PLACE, _examples
 
     return RunningText(
         name="bidirectional_lm",
@@ -72,8 +72,13 @@ def streams(text: str, vocabulary: WordVocabulary) -> Int[np.ndarray, "L {_PLACE
     return np.concatenate(parts, axis=1)
 
 
-def _example(chunk: Int[np.ndarray, " L*{_PLACE}"], generator: np.random.Generator) -> Example:
+def _examples(
+    chunks: Int[np.ndarray, " B L*{_PLACE}"], generator: np.random.Generator
+) -> list[Example]:
     del generator
     ends = np.cumsum([*_SIZES.values()])[:-1]
-    parts = np.split(chunk.reshape(-1, _PLACE), ends, axis=1)
-    return {name: part.reshape(-1) for name, part in zip(_SIZES, parts, strict=True)}
+    parts = np.split(chunks.reshape(len(chunks), -1, _PLACE), ends, axis=2)
+    features = {
+        name: part.reshape(len(chunks), -1) for name, part in zip(_SIZES, parts, strict=True)
+    }
+    return [{name: rows[index] for name, rows in features.items()} for index in range(len(chunks))]

@@ -2,18 +2,19 @@
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int32
 
-from t5x_like.objectives.objective import PAIR, Example, Feature, OfChunk, Plan, RunningText
+from t5x_like.objectives.objective import PAIR, Example, Feature, OfChunks, Plan, RunningText
 from t5x_like.vocabularies import Vocabulary
 
-Tokens = Int32[np.ndarray, " L"]
-# (tokens of a chunk, vocabulary, random numbers) -> inputs and targets, both without EOS.
-Corrupt = Callable[[Tokens, Vocabulary, np.random.Generator], tuple[Tokens, Tokens]]
+Tokens = Int32[np.ndarray, "B L"]
+Rows = Sequence[Int32[np.ndarray, " L"]]
+# (tokens of chunks, vocabulary, random numbers) -> inputs and targets of each, without EOS.
+Corrupt = Callable[[Tokens, Vocabulary, np.random.Generator], tuple[Rows, Rows]]
 
 
 class Sizes(NamedTuple):
@@ -37,7 +38,7 @@ def pairs_of_chunks(
     Args:
         name: the objective's name, also for messages.
         sizes: raw tokens of a chunk -> the most tokens that it can become.
-        corrupt: makes the pair. A chunk has at least one token.
+        corrupt: makes the pairs of some chunks of one length, 1 or more.
         settings: all settings of the objective.
         converters: see `Objective`.
 
@@ -46,7 +47,7 @@ def pairs_of_chunks(
             `plan_chunk`.
     """
 
-    def plan(given: Plan) -> tuple[int, OfChunk]:
+    def plan(given: Plan) -> tuple[int, OfChunks]:
         given.check(name, *PAIR)
         inputs, targets = (given.features[side] for side in PAIR)
         if inputs.vocabulary != targets.vocabulary:
@@ -70,18 +71,22 @@ def pairs_of_chunks(
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """Makes the example of a chunk."""
+    """Makes the examples of chunks."""
 
     corrupt: Corrupt
     inputs: Feature
     targets: Feature
 
-    def __call__(self, chunk: Tokens, generator: np.random.Generator) -> Example:
-        inputs, targets = self.corrupt(chunk, self.targets.vocabulary, generator)
-        return {
-            "inputs": np.concatenate([inputs, self.inputs.end]),
-            "targets": np.concatenate([targets, self.targets.end]),
-        }
+    def __call__(self, chunks: Tokens, generator: np.random.Generator) -> list[Example]:
+        pairs = zip(*self.corrupt(chunks, self.targets.vocabulary, generator), strict=True)
+        ends = self.inputs.end, self.targets.end
+        return [
+            {
+                "inputs": np.concatenate([inputs, ends[0]]),
+                "targets": np.concatenate([targets, ends[1]]),
+            }
+            for inputs, targets in pairs
+        ]
 
 
 def plan_chunk(

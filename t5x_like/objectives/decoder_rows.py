@@ -9,7 +9,7 @@
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -77,8 +77,7 @@ def _objective(
         settings: the settings of the objective.
         optional: the fields that a raw row need not have.
     """
-    label, *others = fields
-    target = "value" if label == "value" else "label"
+    target = "value" if fields[0] == "value" else "label"
 
     def plan(given: Plan) -> OfRow:
         row = functools.partial(
@@ -87,27 +86,7 @@ def _objective(
             length=(given.lengths.get("inputs") or 0) // rows,
         )
         row("")  # raises if the length is wrong, before anything is read
-
-        def write(raw: Mapping[str, Any], generator: np.random.Generator) -> list[Example]:
-            del generator
-            texts = (
-                text_of(raw[field])
-                if isinstance(raw[field], str | bytes)
-                else [text_of(one) for one in raw[field]]
-                for field in others
-                if field in raw
-            )
-            found = ARRANGE[name](row, *texts)
-            numbers = np.repeat(np.arange(len(found)) + 1, [len(tokens) for tokens in found])
-            return [
-                {
-                    "inputs": np.concatenate(found),
-                    "row_numbers": numbers,
-                    target: np.array([raw[label]]),
-                }
-            ]
-
-        return write
+        return functools.partial(_examples, functools.partial(ARRANGE[name], row), fields, target)
 
     return Rows(
         name=name,
@@ -120,3 +99,31 @@ def _objective(
         optional=optional,
         has_rows="data/labelled_files.py",
     )
+
+
+def _examples(
+    arrange: Callable[..., list[list[int]]],
+    fields: tuple[str, ...],
+    target: str,
+    raw: Mapping[str, Any],
+    generator: np.random.Generator,
+) -> list[Example]:
+    """Return the example of a raw row: its rows of tokens, one after the other, and its label."""
+    del generator
+    label, *others = fields
+    texts = (
+        text_of(raw[field])
+        if isinstance(raw[field], str | bytes)
+        else [text_of(one) for one in raw[field]]
+        for field in others
+        if field in raw
+    )
+    found = arrange(*texts)
+    numbers = np.repeat(np.arange(len(found)) + 1, [len(tokens) for tokens in found])
+    return [
+        {
+            "inputs": np.concatenate(found),
+            "row_numbers": numbers,
+            target: np.array([raw[label]]),
+        }
+    ]

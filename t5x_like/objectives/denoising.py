@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from t5x_like.objectives.chunks import Sizes, Tokens, fill, pairs_of_chunks
+from t5x_like.objectives.chunks import Rows, Sizes, Tokens, fill, pairs_of_chunks
 from t5x_like.objectives.noise import (
     Mask,
     check_rate,
@@ -20,6 +20,7 @@ from t5x_like.objectives.noise import (
     random_tokens_mask,
     replace_tokens,
     roll_mask,
+    rows_where,
     span_counts,
     span_sizes,
     spans_after_sentinels,
@@ -28,8 +29,8 @@ from t5x_like.objectives.noise import (
 from t5x_like.objectives.objective import RunningText
 from t5x_like.vocabularies import Vocabulary
 
-# (tokens, noise mask, vocabulary, random numbers) -> inputs and targets, both without EOS.
-Write = Callable[[Tokens, Mask, Vocabulary, np.random.Generator], tuple[Tokens, Tokens]]
+# (tokens, noise mask, vocabulary, random numbers) -> inputs and targets of each chunk, without EOS.
+Write = Callable[[Tokens, Mask, Vocabulary, np.random.Generator], tuple[Rows, Rows]]
 
 
 def random_spans_lengths(
@@ -101,10 +102,10 @@ def span_corruption(
 
     def corrupt(
         tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Tokens, Tokens]:
-        first, length = vocabulary.first_sentinel, len(tokens)
-        noise, spans = span_counts(length, rate=rate, mean_span=mean_span)
-        mask = random_spans_mask(generator, length, tokens=noise, spans=spans)
+    ) -> tuple[Rows, Rows]:
+        first = vocabulary.first_sentinel
+        noise, spans = span_counts(tokens.shape[1], rate=rate, mean_span=mean_span)
+        mask = random_spans_mask(generator, tokens.shape, tokens=noise, spans=spans)
         if random_roll:
             mask = roll_mask(generator, mask)
         targets = spans_after_sentinels(tokens, mask, first=first, final_sentinel=final_sentinel)
@@ -143,7 +144,7 @@ def iid_replace_spans(*, rate: float = 0.15) -> RunningText:
 
     def write(
         tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Tokens, Tokens]:
+    ) -> tuple[Rows, Rows]:
         del generator
         first = vocabulary.first_sentinel
         targets = spans_after_sentinels(tokens, mask, first=first, final_sentinel=True)
@@ -171,9 +172,9 @@ def iid_drop_tokens(*, rate: float = 0.15) -> RunningText:
 
     def write(
         tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Tokens, Tokens]:
+    ) -> tuple[Rows, Rows]:
         del vocabulary, generator
-        return tokens[~mask], tokens[mask]
+        return rows_where(tokens, ~mask), rows_where(tokens, mask)
 
     return _token_noise("iid_drop_tokens", settings={"rate": rate}, sizes=sizes, write=write)
 
@@ -203,7 +204,7 @@ def bert_style(
 
     def write(
         tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Tokens, Tokens]:
+    ) -> tuple[Rows, Rows]:
         inputs = replace_tokens(
             generator,
             tokens,
@@ -212,7 +213,7 @@ def bert_style(
             random_rate=random_rate,
             kept_rate=kept_rate,
         )
-        return inputs, tokens
+        return list(inputs), list(tokens)
 
     return _token_noise(
         "bert_style", settings=settings, sizes=_whole_text, write=write, converters=_ALIGNED
@@ -236,9 +237,9 @@ def mass_style(*, rate: float = 0.15) -> RunningText:
 
     def write(
         tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Tokens, Tokens]:
+    ) -> tuple[Rows, Rows]:
         del generator
-        return np.where(mask, np.int32(vocabulary.first_sentinel), tokens), tokens
+        return list(np.where(mask, np.int32(vocabulary.first_sentinel), tokens)), list(tokens)
 
     return _token_noise(
         "mass_style", settings={"rate": rate}, sizes=_whole_text, write=write, converters=_ALIGNED
@@ -254,9 +255,9 @@ def deshuffling() -> RunningText:
 
     def corrupt(
         tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Tokens, Tokens]:
+    ) -> tuple[Rows, Rows]:
         del vocabulary
-        return generator.permutation(tokens), tokens
+        return list(generator.permuted(tokens, axis=1)), list(tokens)
 
     return pairs_of_chunks(
         "deshuffling", sizes=lambda length: Sizes(inputs=length, targets=length), corrupt=corrupt
@@ -281,9 +282,9 @@ def _token_noise(
 
     def corrupt(
         tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Tokens, Tokens]:
-        noise = noise_count(len(tokens), rate=rate)
-        mask = random_tokens_mask(generator, len(tokens), tokens=noise)
+    ) -> tuple[Rows, Rows]:
+        noise = noise_count(tokens.shape[1], rate=rate)
+        mask = random_tokens_mask(generator, tokens.shape, tokens=noise)
         return write(tokens, mask, vocabulary, generator)
 
     return pairs_of_chunks(

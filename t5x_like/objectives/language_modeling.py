@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from t5x_like.objectives.chunks import Sizes, Tokens, pairs_of_chunks
-from t5x_like.objectives.noise import random_prefix
-from t5x_like.objectives.objective import OfChunk, Plan, RunningText
+from t5x_like.objectives.chunks import Rows, Sizes, Tokens, pairs_of_chunks
+from t5x_like.objectives.noise import random_prefixes
+from t5x_like.objectives.objective import Example, OfChunks, Plan, RunningText
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -15,9 +15,9 @@ def language_modeling() -> RunningText:
     not of each chunk. For decoder-only models: there are no inputs.
     """
 
-    def plan(given: Plan) -> tuple[int, OfChunk]:
+    def plan(given: Plan) -> tuple[int, OfChunks]:
         given.check("language_modeling", "targets")
-        return given.lengths["targets"], lambda chunk, generator: {"targets": chunk}
+        return given.lengths["targets"], _chunks
 
     return RunningText(
         name="language_modeling",
@@ -26,6 +26,11 @@ def language_modeling() -> RunningText:
         plan=plan,
         end_documents=True,
     )
+
+
+def _chunks(chunks: Tokens, generator: np.random.Generator) -> list[Example]:
+    del generator
+    return [{"targets": chunk} for chunk in chunks]
 
 
 def prefix_lm() -> RunningText:
@@ -38,10 +43,11 @@ def prefix_lm() -> RunningText:
 
     def corrupt(
         tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Tokens, Tokens]:
+    ) -> tuple[Rows, Rows]:
         del vocabulary
-        prefix = random_prefix(generator, len(tokens))
-        return tokens[:prefix], tokens[prefix:]
+        prefixes = random_prefixes(generator, tokens.shape)
+        pairs = [(row[:end], row[end:]) for row, end in zip(tokens, prefixes, strict=True)]
+        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     return pairs_of_chunks(
         "prefix_lm",

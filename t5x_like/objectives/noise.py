@@ -1,6 +1,7 @@
-"""The noise of a chunk: how many tokens and spans, a mask of them, and how it is written.
+"""The noise of chunks: how many tokens and spans, masks of them, and how they are written.
 
-The numbers are fixed by the length of the chunk; the positions are random.
+The numbers are fixed by the length of a chunk; the positions are random. Everything is for B chunks
+of one length L at once.
 """
 
 from collections.abc import Callable
@@ -12,8 +13,10 @@ from jaxtyping import Bool, Int, Int32
 from t5x_like.objectives.chunks import Sizes
 from t5x_like.vocabularies import Vocabulary
 
-Tokens = Int32[np.ndarray, " L"]
-Mask = Bool[np.ndarray, " L"]
+Tokens = Int32[np.ndarray, "B L"]
+Mask = Bool[np.ndarray, "B L"]
+# Rows of different lengths, int32 [any].
+Rows = list[Int32[np.ndarray, " L"]]
 
 
 class SpanCounts(NamedTuple):
@@ -80,7 +83,7 @@ def span_sizes(
 
 
 def random_spans_mask(
-    generator: np.random.Generator, length: int, *, tokens: int, spans: int
+    generator: np.random.Generator, shape: tuple[int, int], *, tokens: int, spans: int
 ) -> Mask:
     """Sample noise in spans: kept and noise spans alternate, beginning with a kept span.
 
@@ -89,97 +92,124 @@ def random_spans_mask(
 
     Args:
         generator: the source of random numbers.
-        length: tokens of the chunk.
-        tokens: noise tokens, fewer than `length`.
-        spans: at most `tokens` and at most `length - tokens`.
+        shape: (B, L).
+        tokens: noise tokens of a chunk, fewer than L.
+        spans: at most `tokens` and at most `L - tokens`.
 
     Returns:
-        bool [length], True on noise; all False if `tokens` is 0.
+        bool [B, L], True on noise; all False if `tokens` is 0.
     """
+    rows, length = shape
     if not tokens:
-        return np.zeros(length, bool)
-    sizes = np.empty(2 * spans, np.int64)
-    sizes[::2] = _random_sizes(generator, length - tokens, parts=spans)
-    sizes[1::2] = _random_sizes(generator, tokens, parts=spans)
-    is_noise = np.zeros(2 * spans, bool)
-    is_noise[1::2] = True
-    return np.repeat(is_noise, sizes)
+        return np.zeros(shape, bool)
+    sizes = np.empty((rows, 2 * spans), np.int64)
+    sizes[:, ::2] = _random_sizes(generator, rows, length - tokens, parts=spans)
+    sizes[:, 1::2] = _random_sizes(generator, rows, tokens, parts=spans)
+    is_noise = np.tile([False, True], rows * spans)
+    return np.repeat(is_noise, sizes.reshape(-1)).reshape(shape)
 
 
 def _random_sizes(
-    generator: np.random.Generator, total: int, *, parts: int
-) -> Int[np.ndarray, " parts"]:
-    """Return the sizes of a random partition of `total` tokens into non-empty parts.
+    generator: np.random.Generator, rows: int, total: int, *, parts: int
+) -> Int[np.ndarray, "B parts"]:
+    """Return the sizes of random partitions of `total` tokens into non-empty parts.
 
     All partitions are equally likely: a choice of parts - 1 among total - 1 positions.
     """
-    cuts = generator.choice(total - 1, parts - 1, replace=False, shuffle=False)
-    cuts.sort()
-    return np.diff(cuts + 1, prepend=0, append=total)
+    cuts = _random_places(generator, rows, total - 1, number=parts - 1) + 1
+    cuts.sort(axis=1)
+    return np.diff(cuts, axis=1, prepend=0, append=total)
+
+
+def _random_places(
+    generator: np.random.Generator, rows: int, places: int, *, number: int
+) -> Int[np.ndarray, "B number"]:
+    """Choose `number` different places of each row, all choices equally likely."""
+    keys = generator.random((rows, places), np.float32)
+    return (
+        np.argpartition(keys, min(number, places - 1), axis=1)[:, :number]
+        if places
+        else (np.zeros((rows, 0), np.int64))
+    )
 
 
 def roll_mask(generator: np.random.Generator, mask: Mask) -> Mask:
-    """Rotate a mask by a random number of positions: bool [L] -> bool [L].
+    """Rotate each mask by a random number of positions: bool [B, L] -> bool [B, L].
 
     Every position is then equally often noise, whereas `random_spans_mask` always has kept text
     first and noise last: T5's `random_roll`, for rows with few spans. A span that is shifted across
     the end is in two parts, at the end and at the start.
     """
-    return np.roll(mask, generator.integers(max(len(mask), 1)))
+    rows, length = mask.shape
+    shifts = generator.integers(max(length, 1), size=(rows, 1))
+    return np.take_along_axis(mask, (np.arange(length) - shifts) % max(length, 1), axis=1)
 
 
-def random_tokens_mask(generator: np.random.Generator, length: int, *, tokens: int) -> Mask:
-    """Sample exactly `tokens` noise tokens, all subsets equally likely: bool [length].
+def random_tokens_mask(
+    generator: np.random.Generator, shape: tuple[int, int], *, tokens: int
+) -> Mask:
+    """Sample exactly `tokens` noise tokens of each chunk, all subsets equally likely: bool [B, L].
 
     This is i.i.d. noise conditioned on its total, so that lengths do not vary between chunks.
     """
-    mask = np.zeros(length, bool)
-    mask[generator.choice(length, tokens, replace=False, shuffle=False)] = True
+    mask = np.zeros(shape, bool)
+    places = _random_places(generator, *shape, number=tokens)
+    np.put_along_axis(mask, places, True, axis=1)
     return mask
 
 
-def random_prefix(generator: np.random.Generator, length: int) -> int:
-    """Sample the length of a prefix: 1 to length - 1 tokens, 0 of a text of one token."""
-    return int(generator.integers(1, length)) if length > 1 else 0
+def random_prefixes(
+    generator: np.random.Generator, shape: tuple[int, int]
+) -> Int[np.ndarray, " B"]:
+    """Sample the lengths of prefixes: 1 to L - 1 tokens, 0 of a text of one token."""
+    rows, length = shape
+    return generator.integers(1, length, rows) if length > 1 else np.zeros(rows, np.int64)
 
 
-def spans_to_sentinels(tokens: Tokens, mask: Mask, *, first: int) -> Tokens:
+def rows_where(values: Tokens, kept: Mask) -> Rows:
+    """Return the tokens of each row where a mask is True."""
+    return np.split(values[kept], np.cumsum(kept.sum(axis=1))[:-1])
+
+
+def spans_to_sentinels(tokens: Tokens, mask: Mask, *, first: int) -> Rows:
     """Replace each run of noise by one sentinel: "a b c d e" -> "a <X> d <Y>".
 
     Args:
-        tokens: int32 [L].
-        mask: bool [L], True on noise.
-        first: id of the first sentinel; the next runs get first - 1, first - 2...
+        tokens: int32 [B, L].
+        mask: bool [B, L], True on noise.
+        first: id of the first sentinel; the next runs of a row get first - 1, first - 2...
 
     Returns:
-        int32 [L - noise tokens + runs].
+        Rows of L - noise tokens + runs.
     """
     starts, sentinels = _sentinels(mask, first=first)
-    return np.where(starts, sentinels, tokens)[starts | ~mask]
+    return rows_where(np.where(starts, sentinels, tokens), starts | ~mask)
 
 
-def spans_after_sentinels(
-    tokens: Tokens, mask: Mask, *, first: int, final_sentinel: bool
-) -> Tokens:
+def spans_after_sentinels(tokens: Tokens, mask: Mask, *, first: int, final_sentinel: bool) -> Rows:
     """Return only the noise, each run after its sentinel: "a b c d e" -> "<X> b c <Y> e".
 
     For the arguments see `spans_to_sentinels`. `final_sentinel` appends one more sentinel, "<Z>".
 
     Returns:
-        int32 [noise tokens + runs (+ 1)].
+        Rows of noise tokens + runs (+ 1).
     """
     starts, sentinels = _sentinels(mask, first=first)
+    rows, length = mask.shape
     # Two slots for each token, the sentinel before it and itself; most are dropped.
-    slots = np.stack([sentinels, tokens], axis=1)[np.stack([starts, mask], axis=1)]
-    last = [first - np.count_nonzero(starts)] if final_sentinel else []
-    return np.concatenate([slots, np.array(last, np.int32)])
+    slots = np.stack([sentinels, tokens], axis=2).reshape(rows, 2 * length)
+    kept = np.stack([starts, mask], axis=2).reshape(rows, 2 * length)
+    if final_sentinel:
+        last = (first - starts.sum(axis=1, keepdims=True)).astype(np.int32)
+        slots, kept = np.hstack([slots, last]), np.hstack([kept, np.ones((rows, 1), bool)])
+    return rows_where(slots, kept)
 
 
 def _sentinels(mask: Mask, *, first: int) -> tuple[Mask, Tokens]:
-    """Return bool [L], True where a run of noise starts; and int32 [L], there the sentinel."""
+    """Return bool [B, L], where runs of noise start; and int32 [B, L], their sentinels there."""
     starts = mask.copy()
-    starts[1:] &= ~mask[:-1]
-    return starts, (first + 1 - np.cumsum(starts)).astype(np.int32)
+    starts[:, 1:] &= ~mask[:, :-1]
+    return starts, (first + 1 - np.cumsum(starts, axis=1)).astype(np.int32)
 
 
 def replace_tokens(
@@ -191,7 +221,7 @@ def replace_tokens(
     random_rate: float,
     kept_rate: float,
 ) -> Tokens:
-    """Replace each noise token by a random token, itself, or the mask token: [L] -> [L].
+    """Replace each noise token by a random token, itself, or the mask token: [B, L] -> [B, L].
 
     Independently for each token: random with probability `random_rate`, itself with `kept_rate`,
     otherwise <M>. Random tokens are uniform over the vocabulary without its three special ids and
@@ -199,7 +229,7 @@ def replace_tokens(
     """
     mask_token = vocabulary.first_sentinel
     ordinary_end = vocabulary.first_sentinel + 1 - max(vocabulary.extra_ids, 1)
-    draw = generator.random(len(tokens), np.float32)
-    random_tokens = generator.integers(3, ordinary_end, len(tokens), np.int32)
+    draw = generator.random(tokens.shape, np.float32)
+    random_tokens = generator.integers(3, ordinary_end, tokens.shape, np.int32)
     replaced = np.where(draw < random_rate, random_tokens, np.int32(mask_token))
     return np.where(mask & (draw < 1 - kept_rate), replaced, tokens)

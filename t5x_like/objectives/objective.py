@@ -15,12 +15,14 @@ An objective says what its examples contain, which planning and inference read w
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Int32
 
 from t5x_like.vocabularies import Vocabulary
+
+AT_ONCE = 32  # chunks
 
 Example = dict[str, np.ndarray]  # {feature: [L]}
 Features = tuple[str, ...]
@@ -107,8 +109,8 @@ class Objective(abc.ABC):
         return f"{parts} {sorted(given.lengths.items())} {vocabularies}"
 
 
-# (int32 [L], random numbers) -> an example.
-OfChunk = Callable[[Int32[np.ndarray, " L"], np.random.Generator], Example]
+# (int32 [B, L], random numbers) -> the examples of B chunks.
+OfChunks = Callable[[Int32[np.ndarray, "B L"], np.random.Generator], list[Example]]
 # (tokens of all documents, of each sentence, sentences of each document, random numbers) -> rows.
 OfGroup = Callable[
     [
@@ -132,19 +134,39 @@ class RunningText(Objective):
     """Cut all documents, one after the other, into chunks; a chunk becomes an example.
 
     Attributes:
-        plan: what a run decides -> (tokens of a chunk, the function that makes an example of it).
-            Only the last chunk of an epoch may be shorter; none is empty. Raises ValueError.
+        plan: what a run decides -> (tokens of a chunk, the function that makes the examples of
+            some chunks of one length). Only the last chunk of an epoch may be shorter; none is
+            empty. Raises ValueError.
         end_documents: whether EOS follows each document that is not empty.
         encode: (text, vocabulary) -> what a document adds to the running text, int32 [any]; None
             for its tokens.
     """
 
-    plan: Callable[[Plan], tuple[int, OfChunk]]
+    plan: Callable[[Plan], tuple[int, OfChunks]]
     end_documents: bool = False
     encode: Callable[[str, Vocabulary], Int32[np.ndarray, " L"]] | None = None
 
-    # The feature whose vocabulary tokenizes the text.
-    tokenized: ClassVar[str] = "targets"
+    def units(self, given: Plan) -> tuple[int, Callable[..., list[Example]]]:
+        """Return the tokens of `AT_ONCE` chunks, and the function that makes examples of them.
+
+        A call from TensorFlow costs as much as the noise of several chunks, so many are made at
+        once.
+
+        Raises:
+            ValueError: see `plan`.
+        """
+        length, make = self.plan(given)
+
+        def examples(
+            tokens: Int32[np.ndarray, " L"], generator: np.random.Generator
+        ) -> list[Example]:
+            whole = len(tokens) // length
+            chunks = tokens[: whole * length].reshape(whole, length)
+            found = make(chunks, generator) if whole else []
+            rest = tokens[None, whole * length :]
+            return [*found, *(make(rest, generator) if rest.size else [])]
+
+        return AT_ONCE * length, examples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,8 +183,6 @@ class Groups(Objective):
     plan: Callable[[Plan], OfGroup]
     documents: int = 1
     between: str = ""
-
-    tokenized: ClassVar[str] = "inputs"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

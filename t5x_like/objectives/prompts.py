@@ -13,7 +13,7 @@ from t5x_like.objectives.objective import (
     PAIR,
     Example,
     Features,
-    OfChunk,
+    OfChunks,
     OfRow,
     Plan,
     Rows,
@@ -94,7 +94,7 @@ def prompts(
     )
 
 
-def _plan(objective: str, sizes: Mapping[str, int], given: Plan) -> tuple[int, OfChunk | None]:
+def _plan(objective: str, sizes: Mapping[str, int], given: Plan) -> tuple[int, OfChunks | None]:
     """Return the most tokens of a text, and the function to inputs and targets, or None.
 
     Args:
@@ -126,7 +126,7 @@ class _Writer:
     rows: int
     row: int
     end_inputs: bool
-    corrupt: OfChunk | None
+    corrupt: OfChunks | None
 
     def __call__(self, row: Mapping[str, Any], generator: np.random.Generator) -> list[Example]:
         """Return the example of a row."""
@@ -156,5 +156,5 @@ class _Writer:
         if self.corrupt is None:
             end = self.vocabulary.required_id("eos_id")
             return {"pretraining": np.array([*tokens, end][: self.row], np.int32)}
-        sides = self.corrupt(np.array(tokens[: self.row], np.int32), generator)
+        [sides] = self.corrupt(np.array([tokens[: self.row]], np.int32), generator)
         return dict(zip(self.sizes, (sides[side] for side in PAIR), strict=True))

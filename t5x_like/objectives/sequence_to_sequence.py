@@ -3,6 +3,7 @@
 Documents are split into sentences and never concatenated: an example comes from one document.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -128,9 +129,7 @@ def mass(
         )
     check_shares("mass", random_rate=random_rate, kept_rate=kept_rate)
     writing = Writing(random_rate=random_rate, kept_rate=kept_rate)
-
-    def fragment(size: int) -> int:
-        return min(tokens or max(round(rate * size), 1), size)
+    fragment = functools.partial(_fragment, rate=rate, tokens=tokens)
 
     def write_for(special: SpecialTokens, lengths: Mapping[str, int]) -> Write:
         longest = lengths["inputs"]
@@ -162,6 +161,11 @@ def mass(
         features=(*PAIR, "positions"),
         converters=("fragment",),
     )
+
+
+def _fragment(size: int, *, rate: float, tokens: int) -> int:
+    """Return the tokens of the fragment of a sentence of `size` tokens."""
+    return min(tokens or max(round(rate * size), 1), size)
 
 
 def _without_fragment(

@@ -140,18 +140,17 @@ def _of_chunks(objective: RunningText) -> Preprocessor:
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         given = _plan(dataset, sequence_length, output_features)
-        length, example = objective.plan(given)
+        length, examples = objective.units(given)
         if objective.end_documents:
             dataset = running_text.end_documents(dataset, feature=output_features["targets"])
-        chunks = running_text.concatenate_and_split(dataset, length=length)
 
-        def of_chunk(
+        def of_chunks(
             values: Mapping[str, np.ndarray], generator: np.random.Generator
         ) -> list[Example]:
-            return [example(values["targets"], generator)]
+            return examples(values["targets"], generator)
 
-        found = _map(chunks, of_chunk, objective=objective, given=given)
-        return found.map(lambda row, made, sizes: _named(objective, made))
+        chunks = running_text.concatenate_and_split(dataset, length=length)
+        return _examples(chunks, of_chunks, objective=objective, given=given)
 
     return make_examples
 

@@ -12,6 +12,7 @@ import seqio
 from t5x_like import config, vocabularies
 from t5x_like.batches import cleaning_counts, data_modules, tokenized_parts
 from t5x_like.experiment.run import of_config
+from t5x_like.objectives import OBJECTIVES
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.offline_caching import TextOfTasks
 from t5x_like.preprocessing.registered_tasks import RegisteredTasks
@@ -304,7 +305,7 @@ def test_a_task_that_tokenizes_and_truncates_at_once_is_refused(tmp_path):
     assert not (tmp_path / "folder").exists()
 
 
-@pytest.mark.parametrize("name", [*objectives.OBJECTIVES])
+@pytest.mark.parametrize("name", [*OBJECTIVES])
 def test_nothing_before_the_cache_depends_on_lengths_or_seeds(name, caplog):
     if name.startswith("knowledge_"):
         return  # these read a knowledge graph

@@ -53,8 +53,8 @@ def test_the_last_bytes_stand_for_spans_as_in_pretraining(tmp_path):
     published = vocabularies.load("bytes:0")
     assert vocabulary.first_sentinel == published.first_sentinel == 258
     assert vocabulary.sentinels == published.sentinels
-    tokens, mask = np.array([10, 11, 12, 13]), np.array([False, True, False, True])
-    found = spans_to_sentinels(tokens, mask, first=vocabulary.first_sentinel)
+    tokens, mask = np.array([[10, 11, 12, 13]]), np.array([[False, True, False, True]])
+    [found] = spans_to_sentinels(tokens, mask, first=vocabulary.first_sentinel)
     np.testing.assert_array_equal(found, [10, 258, 12, 257])
 
 

@@ -50,7 +50,7 @@ def run(objective, documents, *, inputs, targets, features=None, seed=0):
 
 def noise_at(monkeypatch, module, name, *words):
     """Makes the mask function `name` of `module` choose exactly these words of the sentence."""
-    mask = np.array([word in words for word in WORDS])
+    mask = np.array([[word in words for word in WORDS]])
     monkeypatch.setattr(module, name, lambda *_, **__: mask)
 
 
@@ -134,7 +134,7 @@ def test_deshuffling_by_eye():
 
 
 def test_prefix_lm_by_eye(monkeypatch):
-    monkeypatch.setattr(language_modeling, "random_prefix", lambda *_: 4)
+    monkeypatch.setattr(language_modeling, "random_prefixes", lambda *_: [4])
     inputs, targets = one(language_modeling.prefix_lm(), inputs=12, targets=12)
     assert inputs == "Thank you for inviting EOS"
     assert targets == "me to your party last week . EOS"

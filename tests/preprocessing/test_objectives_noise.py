@@ -19,16 +19,21 @@ SETTINGS = [
 
 
 def draws(mask, *, count, seed=0):
-    """Bool [count, L]: `count` masks, each with random numbers of its own, as in a pipeline."""
-    return np.array([mask(np.random.default_rng([seed, number])) for number in range(count)])
+    """Bool [count, L]: `count` masks, some with the same random numbers, as in a pipeline."""
+    calls = [mask(np.random.default_rng([seed, n]), n % 3 + 1) for n in range(count)]
+    return np.concatenate(calls)[:count]
 
 
 def spans_mask(length, tokens, spans):
-    return lambda generator: noise.random_spans_mask(generator, length, tokens=tokens, spans=spans)
+    return lambda generator, rows: noise.random_spans_mask(
+        generator, (rows, length), tokens=tokens, spans=spans
+    )
 
 
 def prefix_mask(length):
-    return lambda generator: np.arange(length) < noise.random_prefix(generator, length)
+    return lambda generator, rows: (
+        np.arange(length) < noise.random_prefixes(generator, (rows, length))[:, None]
+    )
 
 
 def test_t5s_best_setting_fills_512_and_114_from_568():
@@ -103,7 +108,7 @@ def test_every_span_mask_is_equally_likely():
 
 def test_rolled_masks_are_noise_at_every_place_equally_often():
     spans = spans_mask(8, 2, 1)
-    masks = draws(lambda generator: noise.roll_mask(generator, spans(generator)), count=4000)
+    masks = draws(lambda generator, n: noise.roll_mask(generator, spans(generator, n)), count=4000)
     masks = masks.astype(int)
     seen = collections.Counter("".join("-x"[noisy] for noisy in mask) for mask in masks)
     assert set(seen) == {"".join("-x"[(n - k) % 8 < 2] for n in range(8)) for k in range(8)}
@@ -112,7 +117,9 @@ def test_rolled_masks_are_noise_at_every_place_equally_often():
 
 
 def test_token_masks_are_exact_in_number_and_even_over_places():
-    masks = draws(lambda generator: noise.random_tokens_mask(generator, 40, tokens=6), count=4000)
+    masks = draws(
+        lambda generator, n: noise.random_tokens_mask(generator, (n, 40), tokens=6), count=4000
+    )
     assert (masks.sum(axis=1) == 6).all()
     # Standard deviation sqrt(.15 * .85 / 4000) = 0.0056: five of them.
     assert abs(masks.mean(axis=0) - 0.15).max() < 0.028
