@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
         if given.hours is not None and not (given.hours > 0 and given.until_decided):
             raise ValueError(f"--hours={given.hours:g} needs --until_decided, and must be above 0")
         if bool(given.study) == given.all:
-            raise ValueError("name one study, or all studies by --all")
+            raise ValueError("NAME|FILE is not set: name one study, or all by --all")
         if given.all:
             _all(given, dict(map(_change, of_config)))
         else:

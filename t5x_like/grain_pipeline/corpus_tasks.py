@@ -98,22 +98,7 @@ class CorpusTasks:
         )
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
-        corpus = self._corpora[task]
-        of = {"targets": self._vocabulary.targets}
-        features = {
-            name: Feature(of.get(name, self._vocabulary)) for name in self._objective.features
-        }
-        given = Plan(lengths, features, corpus.fields)
-        cleaned = clean if corpus.cleaned else _as_it_is
-        reads = Reads(
-            self._vocabulary,
-            fields=documents.row,
-            texts=lambda number: _pieces_of(documents.document(number), cleaned),
-            tokens=self._pieces(f"{task}/{split}", documents, cleaned),
-        )
-        units = units_of(self._objective, given, reads)
-        identity = self._objective.identity(given)
-        reader = DocumentReader(task, documents, units, reading, identity)
+        reader = self._reader(task, documents, reading)
         return ShardedBatches(
             {task: reader},
             {task: 1.0},
@@ -128,6 +113,24 @@ class CorpusTasks:
             phase=phase,
             sizes={task: None},
         )
+
+    def _reader(self, task: str, documents: Split, reading: Reading) -> DocumentReader:
+        """Return the reader of a split; raise ValueError if the objective does not fit."""
+        of = {"targets": self._vocabulary.targets}
+        features = {
+            name: Feature(of.get(name, self._vocabulary)) for name in self._objective.features
+        }
+        corpus = self._corpora[task]
+        given = Plan(reading.lengths, features, corpus.fields)
+        cleaned = clean if corpus.cleaned else _as_it_is
+        reads = Reads(
+            self._vocabulary,
+            fields=documents.row,
+            texts=lambda number: _pieces_of(documents.document(number), cleaned),
+            tokens=self._pieces(f"{task}/{reading.split}", documents, cleaned),
+        )
+        units = units_of(self._objective, given, reads)
+        return DocumentReader(task, documents, units, reading, self._objective.identity(given))
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the documents of a task in order, {"text": ...}, raw or cleaned as in training.

@@ -79,7 +79,11 @@ class Objective:
         if isinstance(plain, RunningText):
             return _tokenize_running_text(plain), _of_chunks(plain)
         if isinstance(plain, Groups):
-            return _tokenize_sentences(plain), _of_groups(plain)
+            # The same function for all that tokenize alike: they share an offline cache.
+            if not plain.between:
+                return tokenize_sentences, _of_groups(plain)
+            first = functools.partial(tokenize_sentences, between=plain.between)
+            return first, _of_groups(plain)
         if isinstance(plain, Pairs):
             return seqio.preprocessors.tokenize, _of_pairs(plain)
         return (_of_rows(plain),)
@@ -155,30 +159,34 @@ def _of_chunks(objective: RunningText) -> Preprocessor:
     return make_examples
 
 
-def _tokenize_sentences(objective: Groups) -> Preprocessor:
-    """Return the function to {"tokens": int32 [L], "sentence_lengths": int32 [S]}.
+def tokenize_sentences(
+    dataset: tf.data.Dataset, output_features: OutputFeatures, *, between: str = ""
+) -> tf.data.Dataset:
+    """Tokenize {"text": string or ids} to {"tokens": int32 [L], "sentence_lengths": int32 [S]}.
 
     A text of token ids is one sentence, unless it comes with "sentence_lengths". Other features are
     dropped.
+
+    Args:
+        between: see `Groups`.
+
+    Raises:
+        ValueError: the examples have no "text".
     """
+    running_text.check_text(dataset)
+    if dataset.element_spec["text"].dtype.is_integer:
+        return dataset.map(_given_tokens, num_parallel_calls=tf.data.AUTOTUNE)
+    vocabulary = _plain(output_features["inputs"])
 
-    def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
-        running_text.check_text(dataset)
-        if dataset.element_spec["text"].dtype.is_integer:
-            return dataset.map(_given_tokens, num_parallel_calls=tf.data.AUTOTUNE)
-        vocabulary, between = _plain(output_features["inputs"]), objective.between
+    def encode(text: bytes) -> tuple[np.ndarray, np.ndarray]:
+        return sentences.encode(text_of(text), vocabulary, between=between)
 
-        def encode(text: bytes) -> tuple[np.ndarray, np.ndarray]:
-            return sentences.encode(text_of(text), vocabulary, between=between)
+    def of_document(row: Elements) -> Elements:
+        identity = f"{vocabulary.digest} {between}"
+        found = _call(encode, [row["text"]], [tf.int32] * 2, identity=identity)
+        return dict(zip(_SENTENCES, found, strict=True))
 
-        def of_document(row: Elements) -> Elements:
-            identity = f"{vocabulary.digest} {between}"
-            found = _call(encode, [row["text"]], [tf.int32] * 2, identity=identity)
-            return dict(zip(_SENTENCES, found, strict=True))
-
-        return dataset.map(of_document, num_parallel_calls=tf.data.AUTOTUNE)
-
-    return tokenize
+    return dataset.map(of_document, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _given_tokens(row: Elements) -> Elements:

@@ -81,9 +81,18 @@ class Origin:
         if "<locals>" in name:
             settings = sorted(self.objective_settings.items())
             arguments += f" {self.objective} {settings}"
+        name = _STORED.get(name, name)
         if not tracing.is_known(step):  # a user's, who may edit it
             arguments += f" {hashlib.sha256(inspect.getsource(step).encode()).hexdigest()[:16]}"
         return name + arguments
+
+
+# The names of preprocessors in the folders of earlier versions, which had them in other modules.
+_BEFORE = "t5x_like.preprocessing.objectives"
+_STORED = {
+    "t5x_like.preprocessing.running_text.tokenize": f"{_BEFORE}.running_text.chunking.tokenize",
+    f"{_BEFORE}.tokenize_sentences": f"{_BEFORE}.masked.sentences.tokenize",
+}
 
 
 class OfflineCache:

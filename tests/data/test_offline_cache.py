@@ -13,7 +13,7 @@ from t5x_like import config, vocabularies
 from t5x_like.batches import cleaning_counts, data_modules, tokenized_parts
 from t5x_like.experiment.run import of_config
 from t5x_like.objectives import OBJECTIVES
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import objectives, offline_cache
 from t5x_like.preprocessing.offline_caching import TextOfTasks
 from t5x_like.preprocessing.registered_tasks import RegisteredTasks
 from tests.programs import tokenize_command
@@ -268,6 +268,20 @@ def test_other_text_or_tokens_are_refused(two_files, cache_of_two, tmp_path):
         assert "\n" not in str(e.value)
         with pytest.raises(ValueError, match=r"--output=.* was made of other .*: " + message):
             write(made, cache_of_two)
+
+
+def test_a_folder_of_an_earlier_version_is_read(two_files, cache_of_two):
+    # What fc00013 wrote, where these preprocessors were in other modules.
+    before = {
+        "span_corruption": "t5x_like.preprocessing.objectives.running_text.chunking.tokenize",
+        "bert": "t5x_like.preprocessing.objectives.masked.sentences.tokenize",
+    }
+    record = json.loads((cache_of_two / "tokenized.json").read_text())
+    [_, step] = record["identity"]["splits"]["c/train"]["preprocessors"]
+    assert step == before["span_corruption"]
+    for objective, name in before.items():
+        origin = offline_cache.Origin(None, {}, objective, {})
+        assert origin._step(objectives.build(objective).preprocessors[0]) == name
 
 
 def test_other_rows_in_memory_are_refused(tmp_path):

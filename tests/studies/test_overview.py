@@ -87,8 +87,8 @@ def test_every_study_of_the_repository_is_on_the_page():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name one study, or all studies by --all"),
-        (["t5_grid", "--all", "--plan"], "name one study, or all studies by --all"),
+        ([], "name one study, or all by --all"),
+        (["t5_grid", "--all", "--plan"], "name one study, or all by --all"),
         (["--all"], "add --plan or --report"),
         (["--all", "--plan", "--report"], "add --plan or --report"),
     ],
