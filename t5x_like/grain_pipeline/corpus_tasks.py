@@ -16,7 +16,7 @@ from t5x_like.grain_pipeline.document_stream import DocumentReader
 from t5x_like.grain_pipeline.tokenized_documents import Pieces, pieces
 from t5x_like.grain_pipeline.units import Reads, reads_texts, units_of
 from t5x_like.names import choose
-from t5x_like.objectives import Feature, Plan
+from t5x_like.objectives import ExampleSpec, Feature
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -121,7 +121,7 @@ class CorpusTasks:
             name: Feature(of.get(name, self._vocabulary)) for name in self._objective.features
         }
         corpus = self._corpora[task]
-        given = Plan(reading.lengths, features, corpus.fields)
+        given = ExampleSpec(reading.lengths, features, corpus.fields)
         cleaned = clean if corpus.cleaned else _as_it_is
         reads = Reads(
             self._vocabulary,

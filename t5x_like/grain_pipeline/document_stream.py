@@ -20,7 +20,7 @@ from t5x_like.batches.conversion import Example
 from t5x_like.batches.task_reading import NoExampleError, Reading
 from t5x_like.grain_pipeline.corpus import Split
 from t5x_like.grain_pipeline.philox import dataset_words
-from t5x_like.grain_pipeline.units import Items, Units
+from t5x_like.grain_pipeline.units import Items, UnitReader
 
 _THREADS, _AHEAD = 4, 64  # threads that read documents, and documents that they read ahead
 _SEEDS_AT_ONCE = 64  # units
@@ -40,7 +40,7 @@ class DocumentReader:
 
     task: str
     split: Split
-    units: Units
+    units: UnitReader
     reading: Reading
     identity: str
 

@@ -12,9 +12,9 @@ from t5x_like.grain_pipeline.tokenized_documents import Pieces
 from t5x_like.objectives import (
     AnyObjective,
     Example,
+    ExampleSpec,
     Groups,
     Pairs,
-    Plan,
     Rows,
     RunningText,
     sentences,
@@ -28,7 +28,7 @@ Items: TypeAlias = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Units:
+class UnitReader:
     """The units of a corpus.
 
     Attributes:
@@ -66,7 +66,7 @@ def reads_texts(objective: AnyObjective) -> bool:
     )
 
 
-def units_of(objective: AnyObjective, given: Plan, reads: Reads) -> Units:
+def units_of(objective: AnyObjective, given: ExampleSpec, reads: Reads) -> UnitReader:
     """Return the units of an objective.
 
     Raises:
@@ -86,7 +86,7 @@ def units_of(objective: AnyObjective, given: Plan, reads: Reads) -> Units:
     return _groups(objective, given, reads)
 
 
-def _chunks(objective: RunningText, given: Plan, reads: Reads) -> Units:
+def _chunks(objective: RunningText, given: ExampleSpec, reads: Reads) -> UnitReader:
     length, make = objective.units(given)
     encode, end = objective.encode, given.features["targets"].end
 
@@ -99,14 +99,14 @@ def _chunks(objective: RunningText, given: Plan, reads: Reads) -> Units:
             added = [np.asarray(tokens) for tokens in reads.tokens(row)]
         return np.concatenate([*added, []]).astype(np.int32)
 
-    return Units(
+    return UnitReader(
         size=length,
         items=items,
         examples=lambda parts, generator: make(np.concatenate(parts), generator),
     )
 
 
-def _groups(objective: Groups, given: Plan, reads: Reads) -> Units:
+def _groups(objective: Groups, given: ExampleSpec, reads: Reads) -> UnitReader:
     rows = objective.plan(given)
 
     def items(row: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -120,10 +120,10 @@ def _groups(objective: Groups, given: Plan, reads: Reads) -> Units:
         counts = np.array([len(one) for one in lengths])
         return rows(np.concatenate(tokens), np.concatenate(lengths), counts, generator)
 
-    return Units(size=objective.documents, items=items, examples=examples)
+    return UnitReader(size=objective.documents, items=items, examples=examples)
 
 
-def _pairs(objective: Pairs, given: Plan, reads: Reads) -> Units:
+def _pairs(objective: Pairs, given: ExampleSpec, reads: Reads) -> UnitReader:
     objective.check_fields(given.fields)
     example = objective.plan(given)
 
@@ -136,10 +136,10 @@ def _pairs(objective: Pairs, given: Plan, reads: Reads) -> Units:
         found = example(inputs, targets, generator)
         return [] if found is None else [found]
 
-    return Units(size=1, items=lambda number: _listed(reads.fields(number)), examples=examples)
+    return UnitReader(size=1, items=lambda number: _listed(reads.fields(number)), examples=examples)
 
 
-def _rows(objective: Rows, given: Plan, reads: Reads) -> Units:
+def _rows(objective: Rows, given: ExampleSpec, reads: Reads) -> UnitReader:
     fields = objective.present(given.fields)
     make = objective.plan(given)
     types = {name: np.float32 if name == "value" else np.int32 for name in objective.features}
@@ -152,7 +152,7 @@ def _rows(objective: Rows, given: Plan, reads: Reads) -> Units:
             for one in made
         ]
 
-    return Units(size=1, items=lambda number: _listed(reads.fields(number)), examples=examples)
+    return UnitReader(size=1, items=lambda number: _listed(reads.fields(number)), examples=examples)
 
 
 def _listed(row: Row | None) -> list[Row]:

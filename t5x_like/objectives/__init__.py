@@ -39,11 +39,11 @@ from t5x_like.objectives import (
 )
 from t5x_like.objectives.objective import (
     Example,
+    ExampleSpec,
     Feature,
     Groups,
     Objective,
     Pairs,
-    Plan,
     Rows,
     RunningText,
 )
@@ -51,11 +51,11 @@ from t5x_like.objectives.objective import (
 __all__ = [
     "OBJECTIVES",
     "Example",
+    "ExampleSpec",
     "Feature",
     "Groups",
     "Objective",
     "Pairs",
-    "Plan",
     "Rows",
     "RunningText",
     "build",

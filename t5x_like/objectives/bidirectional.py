@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.objectives.objective import Example, OfChunks, Plan, RunningText
+from t5x_like.objectives.objective import Example, ExampleSpec, OfChunks, RunningText
 from t5x_like.vocabularies import Vocabulary
 from t5x_like.vocabularies.words import (
     END,
@@ -39,7 +39,7 @@ def bidirectional_lm() -> RunningText:
     The streams continue across documents, and are cut into rows of the inputs' length.
     """
 
-    def plan(given: Plan) -> tuple[int, OfChunks]:
+    def plan(given: ExampleSpec) -> tuple[int, OfChunks]:
         length = given.lengths.get("inputs") or 0
         if length < 1:
             raise ValueError(f"data.lengths.inputs={length} must be 1 or more words a row")

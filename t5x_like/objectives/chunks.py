@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int32
 
-from t5x_like.objectives.objective import PAIR, Example, Feature, OfChunks, Plan, RunningText
+from t5x_like.objectives.objective import PAIR, Example, ExampleSpec, Feature, OfChunks, RunningText
 from t5x_like.vocabularies import Vocabulary
 
 Tokens = Int32[np.ndarray, "B L"]
@@ -47,7 +47,7 @@ def pairs_of_chunks(
             `plan_chunk`.
     """
 
-    def plan(given: Plan) -> tuple[int, OfChunks]:
+    def plan(given: ExampleSpec) -> tuple[int, OfChunks]:
         given.check(name, *PAIR)
         inputs, targets = (given.features[side] for side in PAIR)
         if inputs.vocabulary != targets.vocabulary:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.objectives.objective import PAIR, Example, OfRow, Plan, Rows, text_of
+from t5x_like.objectives.objective import PAIR, Example, ExampleSpec, OfRow, Rows, text_of
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -33,7 +33,7 @@ def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Rows:
     if responses < 1:
         raise ValueError(f"responses={responses} of comparisons must be 1 or more")
 
-    def plan(given: Plan) -> OfRow:
+    def plan(given: ExampleSpec) -> OfRow:
         given.check("comparisons", *PAIR)
         return _Writer(
             vocabulary=given.features["inputs"].vocabulary,

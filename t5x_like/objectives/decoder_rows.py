@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from t5x_like.batches.extraction_rows import ARRANGE, write_row
-from t5x_like.objectives.objective import Example, OfRow, Plan, Rows, text_of
+from t5x_like.objectives.objective import Example, ExampleSpec, OfRow, Rows, text_of
 
 _LABELLED = ("label", "text_a", "text_b")
 
@@ -79,7 +79,7 @@ def _objective(
     """
     target = "value" if fields[0] == "value" else "label"
 
-    def plan(given: Plan) -> OfRow:
+    def plan(given: ExampleSpec) -> OfRow:
         row = functools.partial(
             write_row,
             vocabulary=given.features["inputs"].vocabulary,

@@ -75,7 +75,7 @@ class Documents:
 # (documents, the index of one, its first sentence, the end of its sentences, the tokens wanted,
 # random numbers) -> (a row, the sentence with which the next row begins).
 Pairing = Callable[[Documents, int, int, int, int, random.Random], tuple[Planned, int]]
-Plan = Callable[[Documents, int, Sequence[random.Random]], list[Planned]]
+RowPlan = Callable[[Documents, int, Sequence[random.Random]], list[Planned]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Format:
         separators: the number of separators within a pair; 0 if rows are not pairs.
     """
 
-    plan: Plan
+    plan: RowPlan
     separators: int = 0
 
     @property

@@ -17,7 +17,7 @@ from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
 from t5x_like.objectives.formats import Documents, Format
-from t5x_like.objectives.objective import Example, Groups, OfGroup, Plan, of_masked
+from t5x_like.objectives.objective import Example, ExampleSpec, Groups, OfGroup, of_masked
 
 # (random generator, rows, special tokens) -> the features that masking changes or adds, [B, L]:
 # "inputs", "loss_weights" and others. Targets are the original text.
@@ -189,7 +189,7 @@ def objective_of_rows(
     if group < 1:
         raise ValueError(f"{name}: group={group} must be 1 or more")
 
-    def plan(given: Plan) -> OfGroup:
+    def plan(given: ExampleSpec) -> OfGroup:
         length = given.lengths.get("inputs") or 0
         if length < 8:
             raise ValueError(f"{name} needs lengths.inputs of 8 or more, got {length}")

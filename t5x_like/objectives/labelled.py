@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, RowWriter
-from t5x_like.objectives.objective import Example, OfRow, Plan, Rows, of_encoder, text_of
+from t5x_like.objectives.objective import Example, ExampleSpec, OfRow, Rows, of_encoder, text_of
 
 # (a raw row) -> its examples.
 Write = Callable[[Mapping[str, Any]], list[Example]]
@@ -206,7 +206,7 @@ def objective_of_rows(
     """
     rows = of["converter_settings"].get("rows", 1)
 
-    def plan(given: Plan) -> OfRow:
+    def plan(given: ExampleSpec) -> OfRow:
         vocabulary = given.features["inputs"].vocabulary
         length = (given.lengths.get("inputs") or 0) // rows
         write = write_for(make_writer(vocabulary, length=length))

@@ -4,7 +4,7 @@ import numpy as np
 
 from t5x_like.objectives.chunks import Rows, Sizes, Tokens, pairs_of_chunks
 from t5x_like.objectives.noise import random_prefixes
-from t5x_like.objectives.objective import Example, OfChunks, Plan, RunningText
+from t5x_like.objectives.objective import Example, ExampleSpec, OfChunks, RunningText
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -15,7 +15,7 @@ def language_modeling() -> RunningText:
     not of each chunk. For decoder-only models: there are no inputs.
     """
 
-    def plan(given: Plan) -> tuple[int, OfChunks]:
+    def plan(given: ExampleSpec) -> tuple[int, OfChunks]:
         given.check("language_modeling", "targets")
         return given.lengths["targets"], _chunks
 

@@ -10,7 +10,7 @@ from t5x_like.objectives import masking
 from t5x_like.objectives.formats import SEGMENTS
 from t5x_like.objectives.masking import Writing
 from t5x_like.objectives.noise import check_rate, check_shares
-from t5x_like.objectives.objective import Example, OfPair, Pairs, Plan, of_masked
+from t5x_like.objectives.objective import Example, ExampleSpec, OfPair, Pairs, of_masked
 
 
 def masked_targets(
@@ -43,7 +43,7 @@ def masked_targets(
     check_rate("masked_targets", rate=rate)
     check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
 
-    def plan(given: Plan) -> OfPair:
+    def plan(given: ExampleSpec) -> OfPair:
         length = given.lengths.get("inputs") or 0
         if not 1 < target_length <= length - 3:
             raise ValueError(

@@ -8,7 +8,7 @@ There are four kinds, by what an example is made from:
     Rows          a row of fields: labelled text, comparisons, prompts
 
 An objective says what its examples contain, which planning and inference read without data. Its
-`plan` takes what a run decides (`Plan`) and checks it; the result makes examples. tf.data
+`plan` takes what a run decides (`ExampleSpec`) and checks it; the result makes examples. tf.data
 (`preprocessing.objectives`) and grain (`grain_pipeline`) call the same functions.
 """
 
@@ -42,7 +42,7 @@ class Feature:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ExampleSpec:
     """What a run decides about the examples of an objective.
 
     Attributes:
@@ -102,7 +102,7 @@ class Objective(abc.ABC):
     special_tokens: bool = False
     content: Callable[[], str] = str
 
-    def identity(self, given: Plan) -> str:
+    def identity(self, given: ExampleSpec) -> str:
         """Return everything that decides the examples of a text, for a data position."""
         vocabularies = {name: of.vocabulary.digest for name, of in given.features.items()}
         parts = (self.name, sorted(self.settings.items()), self.content())
@@ -142,11 +142,11 @@ class RunningText(Objective):
             for its tokens.
     """
 
-    plan: Callable[[Plan], tuple[int, OfChunks]]
+    plan: Callable[[ExampleSpec], tuple[int, OfChunks]]
     end_documents: bool = False
     encode: Callable[[str, Vocabulary], Int32[np.ndarray, " L"]] | None = None
 
-    def units(self, given: Plan) -> tuple[int, Callable[..., list[Example]]]:
+    def units(self, given: ExampleSpec) -> tuple[int, Callable[..., list[Example]]]:
         """Return the tokens of `AT_ONCE` chunks, and the function that makes examples of them.
 
         A call from TensorFlow costs as much as the noise of several chunks, so many are made at
@@ -180,7 +180,7 @@ class Groups(Objective):
             since tokens of byte-level BPE include spaces.
     """
 
-    plan: Callable[[Plan], OfGroup]
+    plan: Callable[[ExampleSpec], OfGroup]
     documents: int = 1
     between: str = ""
 
@@ -193,7 +193,7 @@ class Pairs(Objective):
         plan: what a run decides -> the function that makes an example; raises ValueError.
     """
 
-    plan: Callable[[Plan], OfPair]
+    plan: Callable[[ExampleSpec], OfPair]
 
     def check_fields(self, fields: Mapping[str, Any] | Features) -> None:
         """Raise ValueError unless raw rows have both sides."""
@@ -212,7 +212,7 @@ class Rows(Objective):
         has_rows: a data module whose rows have these fields, for messages.
     """
 
-    plan: Callable[[Plan], OfRow]
+    plan: Callable[[ExampleSpec], OfRow]
     fields: Features
     optional: Features = ()
     has_rows: str = ""

@@ -12,10 +12,10 @@ from t5x_like.objectives import denoising, language_modeling
 from t5x_like.objectives.objective import (
     PAIR,
     Example,
+    ExampleSpec,
     Features,
     OfChunks,
     OfRow,
-    Plan,
     Rows,
     text_of,
 )
@@ -67,7 +67,7 @@ def prompts(
     if not pretraining_rows:
         beside = ()
 
-    def plan(given: Plan) -> OfRow:
+    def plan(given: ExampleSpec) -> OfRow:
         given.check("prompts", "inputs", *beside)
         # These lengths count the tokens of all rows together.
         sizes = {name: given.lengths[name] // pretraining_rows for name in beside}
@@ -94,7 +94,9 @@ def prompts(
     )
 
 
-def _plan(objective: str, sizes: Mapping[str, int], given: Plan) -> tuple[int, OfChunks | None]:
+def _plan(
+    objective: str, sizes: Mapping[str, int], given: ExampleSpec
+) -> tuple[int, OfChunks | None]:
     """Return the most tokens of a text, and the function to inputs and targets, or None.
 
     Args:
@@ -104,7 +106,7 @@ def _plan(objective: str, sizes: Mapping[str, int], given: Plan) -> tuple[int, O
         return sizes.get("pretraining", 0), None
     lengths = dict(zip(PAIR, sizes.values(), strict=True))
     features = dict(zip(PAIR, (given.features[name] for name in sizes), strict=True))
-    return _OF_TEXTS[objective]().plan(Plan(lengths, features))
+    return _OF_TEXTS[objective]().plan(ExampleSpec(lengths, features))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from t5x_like.objectives.document_noise import Text
 from t5x_like.objectives.formats import Documents
 from t5x_like.objectives.masking import Writing
 from t5x_like.objectives.noise import check_shares
-from t5x_like.objectives.objective import PAIR, Example, Groups, OfGroup, Plan
+from t5x_like.objectives.objective import PAIR, Example, ExampleSpec, Groups, OfGroup
 
 # (tokens of a document, lengths of its sentences, random generator) -> its examples.
 Write = Callable[[np.ndarray, np.ndarray, np.random.Generator], list[Example]]
@@ -196,7 +196,7 @@ def _over_documents(
         of: the other attributes of the objective.
     """
 
-    def plan(given: Plan) -> OfGroup:
+    def plan(given: ExampleSpec) -> OfGroup:
         for side in PAIR:
             length = given.lengths.get(side) or 0
             if length < 8:

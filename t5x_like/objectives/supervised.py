@@ -3,7 +3,7 @@
 import numpy as np
 
 from t5x_like.batches.encoder_rows import SpecialTokens
-from t5x_like.objectives.objective import PAIR, Example, OfPair, Pairs, Plan
+from t5x_like.objectives.objective import PAIR, Example, ExampleSpec, OfPair, Pairs
 
 _CONVERTERS = ("encoder_decoder", "prefix_lm")
 _NO_LIMIT = 2**31
@@ -27,7 +27,7 @@ def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Pairs:
     if end_inputs and not end_targets:
         raise ValueError("end_targets=False needs end_inputs=False: one text goes on in the other")
 
-    def plan(given: Plan) -> OfPair:
+    def plan(given: ExampleSpec) -> OfPair:
         if not end_inputs:
             given.check("text_to_text", *PAIR)
         ends = {side: given.features[side].end for side in PAIR}
@@ -68,7 +68,7 @@ def marked_text_to_text() -> Pairs:
         ValueError: the vocabulary lacks [CLS] or [SEP], or lengths leave no room for text.
     """
 
-    def plan(given: Plan) -> OfPair:
+    def plan(given: ExampleSpec) -> OfPair:
         given.check("marked_text_to_text", *PAIR)
         rooms = {side: given.lengths[side] - 2 for side in PAIR}
         special = SpecialTokens(given.features["inputs"].vocabulary)
@@ -101,7 +101,7 @@ def translation() -> Pairs:
         ValueError: a length is missing or below 2.
     """
 
-    def plan(given: Plan) -> OfPair:
+    def plan(given: ExampleSpec) -> OfPair:
         given.check("translation", *PAIR)
         tails = {side: given.features[side].end for side in PAIR}
         rooms = {side: given.lengths[side] - len(tails[side]) for side in PAIR}

@@ -17,20 +17,20 @@ from t5x_like import objectives
 from t5x_like.objectives import (
     AnyObjective,
     Example,
+    ExampleSpec,
     Feature,
     Groups,
     Pairs,
-    Plan,
     RunningText,
     sentences,
 )
 from t5x_like.objectives.objective import PAIR, text_of
 from t5x_like.preprocessing import running_text
+from t5x_like.preprocessing.running_text import OutputFeatures
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 
 Preprocessor = Callable[..., tf.data.Dataset]
 Lengths = Mapping[str, int] | None
-OutputFeatures = Mapping[str, seqio.Feature]
 Elements = Mapping[str, tf.Tensor]
 
 _TYPES = {"value": tf.float32}
@@ -261,9 +261,9 @@ def _of_rows(objective: objectives.Rows) -> Preprocessor:
     return make_examples
 
 
-def _plan(dataset: tf.data.Dataset, lengths: Lengths, features: OutputFeatures) -> Plan:
+def _plan(dataset: tf.data.Dataset, lengths: Lengths, features: OutputFeatures) -> ExampleSpec:
     of = {name: Feature(_plain(one), one.add_eos) for name, one in features.items()}
-    return Plan(lengths or {}, of, tuple(dataset.element_spec))
+    return ExampleSpec(lengths or {}, of, tuple(dataset.element_spec))
 
 
 def _plain(feature: seqio.Feature) -> Any:
@@ -300,7 +300,7 @@ def _map(
     make: Callable[[Mapping[str, Any], np.random.Generator], list[Example]],
     *,
     objective: AnyObjective,
-    given: Plan,
+    given: ExampleSpec,
     fields: Sequence[str] | None = None,
 ) -> tf.data.Dataset:
     """Return each element, the features of its examples, and how long these are.

@@ -17,7 +17,7 @@ _BEGIN, _END = "<!-- claims: begin -->", "<!-- claims: end -->"
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class StudyResult:
     """A study and what was written of it.
 
     Attributes:
@@ -41,7 +41,7 @@ def all_studies() -> dict[str, Study]:
     return dict(load(file.stem) for file in sorted(pathlib.Path(FOLDER).glob("*.py")))
 
 
-def results(folder: pathlib.Path) -> list[Result]:
+def results(folder: pathlib.Path) -> list[StudyResult]:
     """Return all studies with their results in a folder.
 
     Raises:
@@ -54,11 +54,11 @@ def results(folder: pathlib.Path) -> list[Result]:
             written = json.loads(file.read_text()) if file.is_file() else None
         except ValueError as error:
             raise ValueError(f"{file}: {error}; write it again by t5x-like study {name}") from error
-        found.append(Result(name, study, written))
+        found.append(StudyResult(name, study, written))
     return found
 
 
-def lines(found: Sequence[Result]) -> Iterator[str]:
+def lines(found: Sequence[StudyResult]) -> Iterator[str]:
     """Yield the lines of the page."""
     counts = collections.Counter(claim["verdict"] for one in found for claim in one.claims)
     total = counts.total()
