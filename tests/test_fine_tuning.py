@@ -152,16 +152,16 @@ def fine_tune(tmp_path, monkeypatch, pretrained, capsys):
         write(tmp_path / "train.jsonl", make, rows=1500, seed=0)
         rows = write(tmp_path / "validation.jsonl", make, rows=200, seed=1)
         train.main(parse(settings(tmp_path, kind, pretrained=pretrained(system), **changes)))
-        run = config_file("run")(str(tmp_path / "run"))
-        command(evaluate.evaluate, run, monkeypatch)
+        run = parse(config_file("run")(str(tmp_path / "run")))
+        command(evaluate.main, run, monkeypatch)
         measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())
         asked = [{k: v for k, v in row.items() if k not in LABELS} for row in rows]
         questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
         questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
-        command(infer.infer, run, monkeypatch, input=str(questions), output=str(answers))
+        command(infer.main, run, monkeypatch, input=str(questions), output=str(answers))
         predicted = [json.loads(line) for line in answers.read_text().splitlines()]
         assert [row["inputs"] for row in predicted] == asked
-        command(infer.infer, run, monkeypatch, examples=3)
+        command(infer.main, run, monkeypatch, examples=3)
         assert capsys.readouterr().out.count("    model: ") == 3
         pairs = [(row, one["prediction"]) for row, one in zip(rows, predicted, strict=True)]
         return measured["tasks"]["labelled_files"], pairs
