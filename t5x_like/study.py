@@ -28,7 +28,7 @@ import math
 import pathlib
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t5x_like.config import LARGEST, one_line_errors
@@ -174,11 +174,13 @@ class _Training:
         self._study, self._folder, self._changes = study, folder, changes
         self._again, self._processes, self._trains = again, processes, train
 
-    def cells(self) -> "list[Cell]":
-        """Return the cells of all arms with their seeds."""
+    def cells(self, seeds: "Mapping[str, Sequence[int]] | None" = None) -> "list[Cell]":
+        """Return the cells of all arms with their seeds, or with other seeds."""
         from t5x_like.studies import cells
 
-        return cells.cells(self._study, self._folder, changes=self._changes, seeds=self.seeds)
+        return cells.cells(
+            self._study, self._folder, changes=self._changes, seeds=seeds or self.seeds
+        )
 
     def values(self) -> "Values":
         """Return the numbers of the finished cells."""
@@ -216,17 +218,17 @@ class _Training:
             learned = all(one.passed for one in verdicts.checks(self._study, values))
             if not arms or not learned:
                 return
-            before = {arm: list(own) for arm, own in self.seeds.items()}
-            for arm in arms:
-                self.seeds[arm].append(max(self.seeds[arm]) + 1)
-            runs = cells.runs_of(self.cells())
+            more = {
+                arm: [*own, max(own) + 1] if arm in arms else own for arm, own in self.seeds.items()
+            }
+            runs = cells.runs_of(self.cells(more))
             is_new = not all(run.is_finished() for run in runs)
             over = hours is not None and time.monotonic() - started > hours * 3600
             if is_new and (over or not self._trains):
-                self.seeds = before
-                if self._trains:
+                if hours:
                     print(f"--hours={hours:g} are over: {len(undecided)} claims are not decided")
                 return
+            self.seeds = more
             if is_new:
                 print(f"{len(undecided)} claims are not decided: a seed more for {', '.join(arms)}")
             self.train()

@@ -121,14 +121,22 @@ class CorpusTasks:
             name: Feature(of.get(name, self._vocabulary)) for name in self._objective.features
         }
         corpus = self._corpora[task]
-        given = ExampleSpec(reading.lengths, features, corpus.fields)
-        cleaned = clean if corpus.cleaned else _as_it_is
-        reads = Reads(
-            self._vocabulary,
-            fields=documents.row,
-            texts=lambda number: _pieces_of(documents.document(number), cleaned),
-            tokens=self._pieces(f"{task}/{reading.split}", documents, cleaned),
-        )
+        given = ExampleSpec(reading.lengths, features)
+
+        def texts(number: int) -> Sequence[str]:
+            text = documents.document(number)
+            if text is None:
+                return []
+            return clean(text) if corpus.cleaned else [text]
+
+        def tokens(number: int) -> Pieces:
+            return [self._vocabulary.encode(text) for text in texts(number)]
+
+        read: Callable[[int], Pieces] = tokens
+        if self._tokenized is not None:
+            key = f"{task}/{reading.split}"
+            read = pieces(self._tokenized, key, documents, self._vocabulary)
+        reads = Reads(self._vocabulary, corpus.fields, documents.row, texts, read)
         units = units_of(self._objective, given, reads)
         return DocumentReader(task, documents, units, reading, self._objective.identity(given))
 
@@ -167,17 +175,6 @@ class CorpusTasks:
     def _split(self, task: str, split: str) -> Split:
         return choose("split", split, choose("data.task", task, self._corpora).splits)
 
-    def _pieces(
-        self, key: str, documents: Split, cleaned: Callable[[str], Sequence[str]]
-    ) -> Callable[[int], Pieces]:
-        """Return a function from the index of a row to the tokens of its pieces."""
-        if self._tokenized is not None:
-            return pieces(self._tokenized, key, documents, self._vocabulary)
-        encode = self._vocabulary.encode
-        return lambda number: [
-            encode(piece) for piece in _pieces_of(documents.document(number), cleaned)
-        ]
-
 
 def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[str]:
     """Return the cleaned training texts of all corpora of a data module, in order.
@@ -212,11 +209,3 @@ def corpora_of(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, 
     """
     names.check_settings("data.settings", module.corpora, settings)
     return module.corpora(**settings)
-
-
-def _pieces_of(text: str | None, cleaned: Callable[[str], Sequence[str]]) -> Sequence[str]:
-    return [] if text is None else cleaned(text)
-
-
-def _as_it_is(text: str) -> Sequence[str]:
-    return [text]

@@ -48,13 +48,15 @@ class Reads:
 
     Attributes:
         vocabulary: the vocabulary of the tokens.
-        fields: the fields of a row; None for a row of another split.
-        texts: the cleaned texts of a document's reads.
+        fields: the names of the fields of a row.
+        row: the fields of a row; None for a row of another split.
+        texts: the cleaned texts of a document's pieces.
         tokens: the tokens of a document's pieces; an objective that needs texts does not call it.
     """
 
     vocabulary: Vocabulary
-    fields: Callable[[int], Row | None]
+    fields: tuple[str, ...]
+    row: Callable[[int], Row | None]
     texts: Callable[[int], Sequence[str]]
     tokens: Callable[[int], Pieces]
 
@@ -76,10 +78,10 @@ def units_of(objective: AnyObjective, given: ExampleSpec, reads: Reads) -> UnitR
         return _pairs(objective, given, reads)
     if isinstance(objective, Rows):
         return _rows(objective, given, reads)
-    if "text" not in given.fields:
+    if "text" not in reads.fields:
         raise ValueError(
             f"data.objective={objective.name!r} reads documents, and the task's rows have "
-            f"{', '.join(given.fields)}"
+            f"{', '.join(reads.fields)}"
         )
     if isinstance(objective, RunningText):
         return _chunks(objective, given, reads)
@@ -124,7 +126,7 @@ def _groups(objective: Groups, given: ExampleSpec, reads: Reads) -> UnitReader:
 
 
 def _pairs(objective: Pairs, given: ExampleSpec, reads: Reads) -> UnitReader:
-    objective.check_fields(given.fields)
+    objective.check_fields(reads.fields)
     example = objective.plan(given)
 
     def examples(parts: Sequence[Items], generator: np.random.Generator) -> list[Example]:
@@ -136,11 +138,11 @@ def _pairs(objective: Pairs, given: ExampleSpec, reads: Reads) -> UnitReader:
         found = example(inputs, targets, generator)
         return [] if found is None else [found]
 
-    return UnitReader(size=1, items=lambda number: _listed(reads.fields(number)), examples=examples)
+    return UnitReader(size=1, items=lambda number: _listed(reads.row(number)), examples=examples)
 
 
 def _rows(objective: Rows, given: ExampleSpec, reads: Reads) -> UnitReader:
-    fields = objective.present(given.fields)
+    fields = objective.present(reads.fields)
     make = objective.plan(given)
     types = {name: np.float32 if name == "value" else np.int32 for name in objective.features}
 
@@ -152,7 +154,7 @@ def _rows(objective: Rows, given: ExampleSpec, reads: Reads) -> UnitReader:
             for one in made
         ]
 
-    return UnitReader(size=1, items=lambda number: _listed(reads.fields(number)), examples=examples)
+    return UnitReader(size=1, items=lambda number: _listed(reads.row(number)), examples=examples)
 
 
 def _listed(row: Row | None) -> list[Row]:

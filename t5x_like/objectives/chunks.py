@@ -2,7 +2,7 @@
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +12,9 @@ from t5x_like.objectives.objective import PAIR, Example, ExampleSpec, Feature, O
 from t5x_like.vocabularies import Vocabulary
 
 Tokens = Int32[np.ndarray, "B L"]
-Rows = Sequence[Int32[np.ndarray, " L"]]
+Ragged = list[Int32[np.ndarray, " L"]]  # rows of different lengths
 # (tokens of chunks, vocabulary, random numbers) -> inputs and targets of each, without EOS.
-Corrupt = Callable[[Tokens, Vocabulary, np.random.Generator], tuple[Rows, Rows]]
+Corrupt = Callable[[Tokens, Vocabulary, np.random.Generator], tuple[Ragged, Ragged]]
 
 
 class Sizes(NamedTuple):

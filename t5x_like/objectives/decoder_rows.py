@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from t5x_like.batches.extraction_rows import ARRANGE, write_row
+from t5x_like.objectives.labelled import OF_CLASSES
 from t5x_like.objectives.objective import Example, ExampleSpec, OfRow, Rows, text_of
-
-_LABELLED = ("label", "text_a", "text_b")
 
 
 def gpt_classification() -> Rows:
@@ -25,7 +24,7 @@ def gpt_classification() -> Rows:
 
     inputs: <start> he did not come $ he came <extract>
     """
-    return _objective("gpt_classification", _LABELLED, rows=1)
+    return _objective("gpt_classification", OF_CLASSES, rows=1)
 
 
 def gpt_similarity() -> Rows:
@@ -34,7 +33,7 @@ def gpt_similarity() -> Rows:
     inputs: <start> how old is he $ what is his age <extract>
             <start> what is his age $ how old is he <extract>
     """
-    return _objective("gpt_similarity", _LABELLED, rows=2, optional=())
+    return _objective("gpt_similarity", OF_CLASSES, rows=2, optional=())
 
 
 def gpt_regression() -> Rows:

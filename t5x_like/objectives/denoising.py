@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from t5x_like.objectives.chunks import Rows, Sizes, Tokens, fill, pairs_of_chunks
+from t5x_like.objectives.chunks import Ragged, Sizes, Tokens, fill, pairs_of_chunks
 from t5x_like.objectives.noise import (
     Mask,
     check_rate,
@@ -30,7 +30,7 @@ from t5x_like.objectives.objective import RunningText
 from t5x_like.vocabularies import Vocabulary
 
 # (tokens, noise mask, vocabulary, random numbers) -> inputs and targets of each chunk, without EOS.
-Write = Callable[[Tokens, Mask, Vocabulary, np.random.Generator], tuple[Rows, Rows]]
+Write = Callable[[Tokens, Mask, Vocabulary, np.random.Generator], tuple[Ragged, Ragged]]
 
 
 def random_spans_lengths(
@@ -102,7 +102,7 @@ def span_corruption(
 
     def corrupt(
         tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Rows, Rows]:
+    ) -> tuple[Ragged, Ragged]:
         first = vocabulary.first_sentinel
         noise, spans = span_counts(tokens.shape[1], rate=rate, mean_span=mean_span)
         mask = random_spans_mask(generator, tokens.shape, tokens=noise, spans=spans)
@@ -144,7 +144,7 @@ def iid_replace_spans(*, rate: float = 0.15) -> RunningText:
 
     def write(
         tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Rows, Rows]:
+    ) -> tuple[Ragged, Ragged]:
         del generator
         first = vocabulary.first_sentinel
         targets = spans_after_sentinels(tokens, mask, first=first, final_sentinel=True)
@@ -172,7 +172,7 @@ def iid_drop_tokens(*, rate: float = 0.15) -> RunningText:
 
     def write(
         tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Rows, Rows]:
+    ) -> tuple[Ragged, Ragged]:
         del vocabulary, generator
         return rows_where(tokens, ~mask), rows_where(tokens, mask)
 
@@ -204,7 +204,7 @@ def bert_style(
 
     def write(
         tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Rows, Rows]:
+    ) -> tuple[Ragged, Ragged]:
         inputs = replace_tokens(
             generator,
             tokens,
@@ -237,7 +237,7 @@ def mass_style(*, rate: float = 0.15) -> RunningText:
 
     def write(
         tokens: Tokens, mask: Mask, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Rows, Rows]:
+    ) -> tuple[Ragged, Ragged]:
         del generator
         return list(np.where(mask, np.int32(vocabulary.first_sentinel), tokens)), list(tokens)
 
@@ -255,7 +255,7 @@ def deshuffling() -> RunningText:
 
     def corrupt(
         tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Rows, Rows]:
+    ) -> tuple[Ragged, Ragged]:
         del vocabulary
         return list(generator.permuted(tokens, axis=1)), list(tokens)
 
@@ -282,7 +282,7 @@ def _token_noise(
 
     def corrupt(
         tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Rows, Rows]:
+    ) -> tuple[Ragged, Ragged]:
         noise = noise_count(tokens.shape[1], rate=rate)
         mask = random_tokens_mask(generator, tokens.shape, tokens=noise)
         return write(tokens, mask, vocabulary, generator)

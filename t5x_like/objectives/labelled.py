@@ -111,7 +111,7 @@ def multiple_choice(*, choices: int = 4) -> Rows:
 
     def write_for(writer: RowWriter) -> Write:
         def write(row: Mapping[str, Any]) -> list[Example]:
-            rows = writer.of_choices([text_of(one) for one in row["choices"]], *_texts(row))
+            rows = writer.of_choices([text_of(one) for one in row["choices"]], *texts_of(row))
             sizes = [len(one.tokens) for one in rows]
             return [
                 {
@@ -134,12 +134,13 @@ def multiple_choice(*, choices: int = 4) -> Rows:
     return objective_of_rows("multiple_choice", fields, write_for, of=of, settings=settings)
 
 
-def _texts(row: Mapping[str, Any]) -> list[str]:
+def texts_of(row: Mapping[str, Any]) -> list[str]:
+    """Return the text, or the two texts, of a raw row."""
     return [text_of(row[name]) for name in _TEXTS if name in row]
 
 
 def _of_texts(writer: RowWriter, row: Mapping[str, Any]) -> Example:
-    return writer.of_text(*_texts(row)).features
+    return writer.of_text(*texts_of(row)).features
 
 
 def write_classes(writer: RowWriter) -> Write:

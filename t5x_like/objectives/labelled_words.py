@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from t5x_like.batches.word_rows import WordRow, WordRowWriter
-from t5x_like.objectives.labelled import OF_CLASSES, OF_TAGS, Write, objective_of_rows
+from t5x_like.objectives.labelled import OF_CLASSES, OF_TAGS, Write, objective_of_rows, texts_of
 from t5x_like.objectives.objective import Example, Rows, of_encoder, text_of
 
 
@@ -21,8 +21,8 @@ def word_classification() -> Rows:
 
     def write_for(writer: WordRowWriter) -> Write:
         def write(row: Mapping[str, Any]) -> list[Example]:
-            texts = (text_of(row[name]) for name in ("text_a", "text_b") if name in row)
-            return [_features(writer.of_text(*texts)) | {"label": np.array([row["label"]])}]
+            features = _features(writer.of_text(*texts_of(row)))
+            return [features | {"label": np.array([row["label"]])}]
 
         return write
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t5x_like.objectives.chunks import Rows, Sizes, Tokens, pairs_of_chunks
+from t5x_like.objectives.chunks import Ragged, Sizes, Tokens, pairs_of_chunks
 from t5x_like.objectives.noise import random_prefixes
 from t5x_like.objectives.objective import Example, ExampleSpec, OfChunks, RunningText
 from t5x_like.vocabularies import Vocabulary
@@ -43,7 +43,7 @@ def prefix_lm() -> RunningText:
 
     def corrupt(
         tokens: Tokens, vocabulary: Vocabulary, generator: np.random.Generator
-    ) -> tuple[Rows, Rows]:
+    ) -> tuple[Ragged, Ragged]:
         del vocabulary
         prefixes = random_prefixes(generator, tokens.shape)
         pairs = [(row[:end], row[end:]) for row, end in zip(tokens, prefixes, strict=True)]

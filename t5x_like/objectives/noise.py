@@ -8,15 +8,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Int
 
-from t5x_like.objectives.chunks import Sizes
+from t5x_like.objectives.chunks import Ragged, Sizes, Tokens
 from t5x_like.vocabularies import Vocabulary
 
-Tokens = Int32[np.ndarray, "B L"]
 Mask = Bool[np.ndarray, "B L"]
-# Rows of different lengths, int32 [any].
-Rows = list[Int32[np.ndarray, " L"]]
 
 
 class SpanCounts(NamedTuple):
@@ -125,12 +122,10 @@ def _random_places(
     generator: np.random.Generator, rows: int, places: int, *, number: int
 ) -> Int[np.ndarray, "B number"]:
     """Choose `number` different places of each row, all choices equally likely."""
+    if not places:
+        return np.zeros((rows, 0), np.int64)
     keys = generator.random((rows, places), np.float32)
-    return (
-        np.argpartition(keys, min(number, places - 1), axis=1)[:, :number]
-        if places
-        else (np.zeros((rows, 0), np.int64))
-    )
+    return np.argpartition(keys, min(number, places - 1), axis=1)[:, :number]
 
 
 def roll_mask(generator: np.random.Generator, mask: Mask) -> Mask:
@@ -166,12 +161,12 @@ def random_prefixes(
     return generator.integers(1, length, rows) if length > 1 else np.zeros(rows, np.int64)
 
 
-def rows_where(values: Tokens, kept: Mask) -> Rows:
+def rows_where(values: Tokens, kept: Mask) -> Ragged:
     """Return the tokens of each row where a mask is True."""
     return np.split(values[kept], np.cumsum(kept.sum(axis=1))[:-1])
 
 
-def spans_to_sentinels(tokens: Tokens, mask: Mask, *, first: int) -> Rows:
+def spans_to_sentinels(tokens: Tokens, mask: Mask, *, first: int) -> Ragged:
     """Replace each run of noise by one sentinel: "a b c d e" -> "a <X> d <Y>".
 
     Args:
@@ -186,7 +181,9 @@ def spans_to_sentinels(tokens: Tokens, mask: Mask, *, first: int) -> Rows:
     return rows_where(np.where(starts, sentinels, tokens), starts | ~mask)
 
 
-def spans_after_sentinels(tokens: Tokens, mask: Mask, *, first: int, final_sentinel: bool) -> Rows:
+def spans_after_sentinels(
+    tokens: Tokens, mask: Mask, *, first: int, final_sentinel: bool
+) -> Ragged:
     """Return only the noise, each run after its sentinel: "a b c d e" -> "<X> b c <Y> e".
 
     For the arguments see `spans_to_sentinels`. `final_sentinel` appends one more sentinel, "<Z>".

@@ -48,12 +48,10 @@ class ExampleSpec:
     Attributes:
         lengths: {feature: the most tokens of an example}.
         features: {feature: its vocabulary and end}.
-        fields: the fields of a raw row.
     """
 
     lengths: Mapping[str, int]
     features: Mapping[str, Feature]
-    fields: Features = ("text",)
 
     def check(self, objective: str, *names: str) -> None:
         """Raise ValueError unless each feature has a length of 2 or more and can be ended."""

@@ -143,7 +143,7 @@ def _of_chunks(objective: RunningText) -> Preprocessor:
     def make_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
-        given = _plan(dataset, sequence_length, output_features)
+        given = _spec(sequence_length, output_features)
         length, examples = objective.units(given)
         if objective.end_documents:
             dataset = running_text.end_documents(dataset, feature=output_features["targets"])
@@ -199,7 +199,7 @@ def _of_groups(objective: Groups) -> Preprocessor:
     def make_rows(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
-        given = _plan(dataset, sequence_length, output_features)
+        given = _spec(sequence_length, output_features)
         rows = objective.plan(given)
 
         def flat(group: Elements) -> Elements:
@@ -231,7 +231,7 @@ def _of_pairs(objective: Pairs) -> Preprocessor:
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         objective.check_fields(dataset.element_spec)
-        given = _plan(dataset, sequence_length, output_features)
+        given = _spec(sequence_length, output_features)
         example = objective.plan(given)
 
         def of_pair(
@@ -254,16 +254,16 @@ def _of_rows(objective: objectives.Rows) -> Preprocessor:
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         fields = objective.present(dataset.element_spec)
-        given = _plan(dataset, sequence_length, output_features)
+        given = _spec(sequence_length, output_features)
         examples = objective.plan(given)
         return _examples(dataset, examples, objective=objective, given=given, fields=fields)
 
     return make_examples
 
 
-def _plan(dataset: tf.data.Dataset, lengths: Lengths, features: OutputFeatures) -> ExampleSpec:
+def _spec(lengths: Lengths, features: OutputFeatures) -> ExampleSpec:
     of = {name: Feature(_plain(one), one.add_eos) for name, one in features.items()}
-    return ExampleSpec(lengths or {}, of, tuple(dataset.element_spec))
+    return ExampleSpec(lengths or {}, of)
 
 
 def _plain(feature: seqio.Feature) -> Any:

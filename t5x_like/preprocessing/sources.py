@@ -28,7 +28,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from t5x_like import names
+from t5x_like import names, objectives
 from t5x_like.batches.data_modules import load as load_module
 from t5x_like.names import choose, hint
 from t5x_like.preprocessing import cleaning
@@ -44,7 +44,11 @@ SPLITS = ("train", "validation")
 _TYPES = {"value": tf.float32}
 
 # Objectives that read {"inputs", "targets"} instead of documents.
-OF_PAIRS = ("text_to_text", "marked_text_to_text", "translation", "masked_targets")
+OF_PAIRS = tuple(
+    name
+    for name in objectives.OBJECTIVES
+    if isinstance(objectives.examples_of(name, {}), objectives.Pairs)
+)
 
 # Held-out documents are chosen in steps of one in ten thousand.
 _BUCKETS = 10_000

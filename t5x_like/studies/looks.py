@@ -1,12 +1,12 @@
 """When a study may be looked at while seeds are added, and how wide its intervals are then.
 
 Looking at a result after each seed, and stopping when it is significant, finds effects that are not
-there: with ten looks at a 95% interval, in one of five studies. A group-sequential design spreads
-the 5% over the looks by a spending function that is fixed before the first (Lan and DeMets 1983,
-Discrete sequential boundaries for clinical trials). The bound of a look is a number of standard
-errors; the intervals of all looks together contain the true difference with 95% probability
-(repeated confidence intervals: Jennison and Turnbull 1989, section 2), so a study may stop at any
-look, for any reason, and a margin may be compared with them.
+there: with a 95% interval after each of 3 to 10 seeds, in more than 11 of 100 studies. A
+group-sequential design spreads the 5% over the looks by a spending function that is fixed before
+the first (Lan and DeMets 1983, Discrete sequential boundaries for clinical trials). The bound of a
+look is a number of standard errors; the intervals of all looks together contain the true difference
+with 95% probability (repeated confidence intervals: Jennison and Turnbull 1989, section 2), so a
+study may stop at any look, for any reason, and a margin may be compared with them.
 """
 
 import dataclasses
@@ -47,11 +47,9 @@ class Looks:
         """
         if seeds > self.most:
             raise ValueError(f"{seeds} seeds are more than the {self.most} that were planned")
-        return (
-            critical_values(self.first, self.most, level)[seeds - self.first]
-            if (seeds >= self.first)
-            else math.inf
-        )
+        if seeds < self.first:
+            return math.inf
+        return critical_values(self.first, self.most, level)[seeds - self.first]
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from typing import Any
 
 from t5x_like.studies import verdicts
 from t5x_like.studies.definition import FOLDER, Study, load
+from t5x_like.studies.results import claim_row
 
 PAGE = "README.md"
 # What is between these lines of the page is written anew; the rest of it is kept.
@@ -79,18 +80,7 @@ def lines(found: Sequence[StudyResult]) -> Iterator[str]:
             yield ""
             yield "| claim | verdict | difference | 95% interval | seeds |"
             yield "|---|---|---|---|---|"
-            yield from (_row(claim) for claim in one.claims)
-
-
-def _row(claim: Mapping[str, Any]) -> str:
-    if claim["difference"] is None:
-        return f"| {claim['text']} | no finished cells | | | 0 |"
-    low, high = claim["interval"]
-    interval = "none of one seed" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
-    margin = claim.get("within") or (claim["verdict"] == verdicts.EQUAL and claim.get("margin"))
-    verdict = claim["verdict"] + (f" (within {margin:g})" if margin else "")
-    difference = f"{claim['difference']:+.2f}"
-    return f"| {claim['text']} | {verdict} | {difference} | {interval} | {claim['seeds']} |"
+            yield from map(claim_row, one.claims)
 
 
 def write(folder: pathlib.Path) -> pathlib.Path:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -172,7 +172,7 @@ def table_of_claims(judged: Sequence[Verdict], looks: Looks | None = None) -> It
     yield ""
     yield "| claim | verdict | difference | 95% interval | seeds |"
     yield "|---|---|---|---|---|"
-    yield from map(_claim, judged)
+    yield from (claim_row(_claim(one)) for one in judged)
     yield ""
     kind = "Student's t interval"
     if looks is not None:
@@ -183,32 +183,39 @@ def table_of_claims(judged: Sequence[Verdict], looks: Looks | None = None) -> It
     )
 
 
-def _claim(one: Verdict) -> str:
-    claim = one.claim
-    if not one.verdict:
-        return f"| {claim.text} | no finished cells | | | 0 |"
-    known = all(map(math.isfinite, one.interval))
-    interval = f"[{one.interval[0]:+.2f}, {one.interval[1]:+.2f}]" if known else "none of one seed"
-    margin = claim.within or (claim.margin if one.verdict == verdicts.EQUAL else 0)
-    verdict = one.verdict + (f" (within {margin:g})" if margin else "")
-    return f"| {claim.text} | {verdict} | {one.difference:+.2f} | {interval} | {one.seeds} |"
+def claim_row(claim: Mapping[str, Any]) -> str:
+    """Return the line of a claim in a table, from what NAME.json has of it."""
+    if not claim["verdict"]:
+        return f"| {claim['text']} | no finished cells | | | 0 |"
+    low, high = claim["interval"]
+    interval = "none of one seed" if None in (low, high) else f"[{low:+.2f}, {high:+.2f}]"
+    margin = claim["within"] or (claim["verdict"] == verdicts.EQUAL and claim["margin"])
+    verdict = claim["verdict"] + (f" (within {margin:g})" if margin else "")
+    difference = f"{claim['difference']:+.2f}"
+    return f"| {claim['text']} | {verdict} | {difference} | {interval} | {claim['seeds']} |"
+
+
+def _claim(one: Verdict) -> dict[str, Any]:
+    """Return a claim and its verdict as JSON has them."""
+    return dataclasses.asdict(one.claim) | {
+        "verdict": one.verdict,
+        "seeds": one.seeds,
+        "difference": _finite(one.difference),
+        "interval": [_finite(bound) for bound in one.interval],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _to_json(
     study: Study, values: Values, judged: Sequence[Verdict], looks: Looks | None
 ) -> dict[str, Any]:
-    def finite(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
-    claims = [
-        dataclasses.asdict(one.claim)
-        | {"verdict": one.verdict, "seeds": one.seeds, "difference": finite(one.difference)}
-        | {"interval": [finite(bound) for bound in one.interval]}
-        for one in judged
-    ]
+    claims = [_claim(one) for one in judged]
     chosen = {"best": best(study, values)} if study.best_by else {}
     learned = [
-        dataclasses.asdict(one.learned) | {"value": finite(one.value), "passed": one.passed}
+        dataclasses.asdict(one.learned) | {"value": _finite(one.value), "passed": one.passed}
         for one in verdicts.checks(study, values)
     ]
     design = {"looks": dataclasses.asdict(looks)} if looks else {}
