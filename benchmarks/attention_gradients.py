@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import Core, dense_core
-from t5x_like.models.attention.cudnn import cudnn_core
-from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.attention.relative_buckets import RelativeBias
+from t5x_like.nn.attention.cache import KeyValues
+from t5x_like.nn.attention.cores import Core, dense_core
+from t5x_like.nn.attention.cudnn import cudnn_core
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.positions import RelativeBias
 
 
 @dataclasses.dataclass(frozen=True)

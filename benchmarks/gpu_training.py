@@ -36,7 +36,7 @@ from configs import bert, llama, switch, t5
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.run import of_config
-from t5x_like.models.blocks.stack import LOOPS
+from t5x_like.nn.stack import LOOPS
 from t5x_like.planning import batches
 from t5x_like.planning.gpus import GPUS, bounds
 from t5x_like.training import flops

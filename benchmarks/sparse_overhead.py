@@ -33,8 +33,8 @@ import ml_collections
 from benchmarks.train_step import load_config, random_batch
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.models.feed_forward import moe, routers
-from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.nn import moe
+from t5x_like.nn.linear import MLP
 from t5x_like.systems import switch
 from t5x_like.training import flops
 
@@ -107,7 +107,7 @@ def measure_parts(experts: int, *, batch: int, repeats: int) -> None:
     }
     sparse = functools.partial(
         moe.SparseFeedForward,
-        make_router=functools.partial(routers.SwitchRouter, experts=experts),
+        make_router=functools.partial(moe.SwitchRouter, experts=experts),
         eval_capacity_factor=1.0,
     )
     make = functools.partial(moe.Experts, experts=experts, hidden=hidden, **inits)
@@ -115,7 +115,7 @@ def measure_parts(experts: int, *, batch: int, repeats: int) -> None:
         "dense": MLP(hidden=hidden, **inits),
         "sparse": sparse(make_experts=make),
         "sparse, but for the experts": sparse(make_experts=Nothing),
-        "router alone": RouterAlone(functools.partial(routers.SwitchRouter, experts=experts)),
+        "router alone": RouterAlone(functools.partial(moe.SwitchRouter, experts=experts)),
         "dropless": sparse(make_experts=make, dispatch="dropless"),
     }
     calls = {}

@@ -21,7 +21,7 @@ from t5x_like import losses, partitioning
 from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.experiment.run import of_config
 from t5x_like.losses import vocabulary_tiles
-from t5x_like.models.vocabulary_product import VocabularyProduct
+from t5x_like.nn.embeddings import VocabularyProduct
 from t5x_like.planning import chips, report
 from t5x_like.systems import llama as llama_system
 

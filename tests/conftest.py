@@ -35,7 +35,7 @@ import pytest
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
-from t5x_like.models.blocks import stack
+from t5x_like.nn import stack
 from tests.programs import shards
 
 # Layers are compiled once for all, as on accelerators, and not each, as `model.loop=auto` has it on

@@ -33,18 +33,18 @@ MAY_IMPORT = {
     "objectives": ("names", "paths", "reading", "vocabularies", "batches"),
     "preprocessing": ("names", "paths", "reading", "vocabularies", "batches", "objectives"),
     "grain_pipeline": ("names", "paths", "reading", "vocabularies", "batches", "objectives"),
-    "models": ("names", "partitioning"),
-    "losses": ("names", "partitioning", "models"),
-    "decoding": ("names", "partitioning", "models"),
-    "systems": ("names", "partitioning", "models", "losses", "decoding"),
+    "nn": ("names", "partitioning"),
+    "losses": ("names", "partitioning", "nn"),
+    "decoding": ("names", "partitioning", "nn"),
+    "systems": ("names", "partitioning", "nn", "losses", "decoding"),
     "training": ("names", "partitioning", "stop_signal"),
     "checkpoints": ("names", "paths", "processes", "partitioning"),
-    "hf": ("names", "models", "systems", "decoding"),
+    "hf": ("names", "nn", "systems", "decoding"),
     "pretrained": (
         "names",
         "paths",
         "partitioning",
-        "models",
+        "nn",
         "systems",
         "decoding",
         "checkpoints",
@@ -63,7 +63,7 @@ MAY_IMPORT = {
         "objectives",
         "preprocessing",
         "grain_pipeline",
-        "models",
+        "nn",
         "losses",
         "systems",
         "training",
@@ -118,7 +118,7 @@ def under(name: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def part_of(file: str) -> str | None:
-    """`models` for t5x_like/models/norms.py, `train` for t5x_like/train.py, None elsewhere."""
+    """`nn` for t5x_like/nn/norms.py, `train` for t5x_like/train.py, None elsewhere."""
     top, _, rest = file.partition("/")
     return rest.split("/")[0].removesuffix(".py") if top == "t5x_like" else None
 
@@ -133,12 +133,12 @@ def all_imports() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("source", "package", "expected"),
     [
-        ("import a.b", "t5x_like.models", ["a.b"]),
-        ("from a import b, c", "t5x_like.models", ["a.b", "a.c"]),
-        ("from . import b", "t5x_like.models", ["t5x_like.models.b"]),
-        ("from .b import c", "t5x_like.models", ["t5x_like.models.b.c"]),
-        ("from ..training import c", "t5x_like.models", ["t5x_like.training.c"]),
-        ("def f():\n  import a", "t5x_like.models", ["a"]),
+        ("import a.b", "t5x_like.nn", ["a.b"]),
+        ("from a import b, c", "t5x_like.nn", ["a.b", "a.c"]),
+        ("from . import b", "t5x_like.nn", ["t5x_like.nn.b"]),
+        ("from .b import c", "t5x_like.nn", ["t5x_like.nn.b.c"]),
+        ("from ..training import c", "t5x_like.nn", ["t5x_like.training.c"]),
+        ("def f():\n  import a", "t5x_like.nn", ["a"]),
     ],
 )
 def test_every_form_of_import_is_seen(source, package, expected):

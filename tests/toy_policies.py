@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x_like import systems
-from t5x_like.models.networks.actor_critic import ActorCritic
+from t5x_like.nn.compound_networks import ActorCritic
 from t5x_like.systems import gpt2, policy_optimization, reward_model
 from t5x_like.systems.system import System, Task
 

@@ -19,10 +19,9 @@ from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.position_tables import check_room, longest_rows
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.decoding.transposed_kernels import Kernel, arrange, kernels_of_extend, pays
-from t5x_like.models.blocks.stack import Stack, unstack_layers
-from t5x_like.models.compute import Compute
-from t5x_like.models.factories import change_settings
-from t5x_like.models.feed_forward.undropped import undropped
+from t5x_like.nn.compute import Compute, change_settings
+from t5x_like.nn.moe import undropped
+from t5x_like.nn.stack import Stack, unstack_layers
 from t5x_like.partitioning import fetch
 
 _MANY_SLOTS = 1 << 20  # cache slots of all rows; fewer fit into any memory and are not checked
@@ -53,7 +52,7 @@ class Generator:
     A scanned stack copies each layer's weights and cache out of the stacked arrays, which with one
     token per row takes most of the time (on a CPU three times as long as the computation). So
     scanned layers are unrolled here, once for all calls, and on a CPU the kernels of a large
-    decoder are transposed (`transposed_kernels.py`). Experts drop no tokens (`undropped.py`).
+    decoder are transposed (`transposed_kernels.py`). Experts drop no tokens (`moe.py`).
 
     Call `generate` and `stream` outside jit. Inside a jitted function, call `prefill`, and
     `decoding.generate` with `extend`.

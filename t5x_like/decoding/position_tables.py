@@ -5,7 +5,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from t5x_like.models.embeddings.positions import LearnedPositions
+from t5x_like.nn.embeddings import LearnedPositions
 
 
 def longest_rows(module: nn.Module) -> dict[str, int]:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from flax import traverse_util
 from jaxtyping import Array, Float, PyTree
 
-from t5x_like.models.embeddings.token_embeddings import LinearHead
-from t5x_like.models.linear import TRANSPOSED, Linear
+from t5x_like.nn.embeddings import LinearHead
+from t5x_like.nn.linear import TRANSPOSED, Linear
 
 # Bytes of parameters below which transposing does not pay: they stay in the caches of a CPU.
 _LEAST = 2**26

@@ -15,8 +15,8 @@ from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import Run
 from t5x_like.inference import predictions
-from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.names import choose
+from t5x_like.nn.moe import undropped
 from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
 

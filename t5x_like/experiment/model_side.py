@@ -18,7 +18,7 @@ from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import optimizer_state
 from t5x_like.experiment.run import Part, Run
 from t5x_like.experiment.starting_parameters import Reader
-from t5x_like.models.blocks.stack import logical_axes
+from t5x_like.nn.stack import logical_axes
 from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.weight_source import implied_generation
 from t5x_like.systems.system import Task

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from t5x_like import stop_signal
-from t5x_like.models.feed_forward.undropped import undropped
+from t5x_like.nn.moe import undropped
 from t5x_like.partitioning import fetch
 
 Batch = dict[str, np.ndarray]

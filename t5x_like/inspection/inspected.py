@@ -14,7 +14,7 @@ from t5x_like.experiment.run import Run
 from t5x_like.inference import text_model
 from t5x_like.inference.text_model import TextModel
 from t5x_like.inspection.network_states import NetworkStates
-from t5x_like.models.networks.encoder import Encoder
+from t5x_like.nn.networks import Encoder
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.vocabularies import Vocabulary
 

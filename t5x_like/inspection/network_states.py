@@ -12,12 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from t5x_like.models.blocks.residual import Collected
-from t5x_like.models.feed_forward import moe
-from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.networks.tower import Tower
+from t5x_like.nn import moe
+from t5x_like.nn.blocks import Collected
+from t5x_like.nn.networks import Decoder, Encoder, EncoderDecoder, Tower
 from t5x_like.pretrained import Pretrained
 
 # Rows are padded to one of these lengths, so that few shapes are compiled.

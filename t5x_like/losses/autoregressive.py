@@ -8,7 +8,7 @@ import jax
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.token_cross_entropy import cross_entropy
-from t5x_like.models.types import Batch
+from t5x_like.nn.compute import Batch
 
 
 def loss(

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Num
 
 from t5x_like.losses.labels import real_rows
 from t5x_like.losses.sums import LossSums, weighted_sum
-from t5x_like.models.attention.cores import masked_as_zero
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.nn.attention.cores import masked_as_zero
+from t5x_like.nn.compute import Batch, Outputs
 
 # The fine-tuning heads whose teacher predicts a distribution that a student can learn from.
 DISTILLED = ("classification", "tagging", "question_answering")

@@ -9,7 +9,7 @@ import jax
 from t5x_like.losses import labels
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.nn.compute import Batch, Outputs
 
 
 def classification(outputs: Outputs, batch: Batch) -> LossSums:

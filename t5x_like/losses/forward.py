@@ -5,7 +5,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from t5x_like.models.types import Batch
+from t5x_like.nn.compute import Batch
 
 
 def forward(

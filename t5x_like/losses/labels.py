@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.token_cross_entropy import cross_entropy, is_argmax
-from t5x_like.models.types import Batch
+from t5x_like.nn.compute import Batch
 
 
 def real_rows(batch: Batch) -> Bool[Array, " B"]:

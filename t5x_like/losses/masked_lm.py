@@ -13,7 +13,7 @@ from t5x_like.losses import labels
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.token_cross_entropy import cross_entropy
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.nn.compute import Batch, Outputs
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
-from t5x_like.models.types import Batch
+from t5x_like.nn.compute import Batch
 
 
 def loss(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> LossSums:

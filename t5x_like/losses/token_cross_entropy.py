@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.vocabulary_tiles import Reduced, is_large, reduce_in_tiles
-from t5x_like.models.vocabulary_product import VocabularyProduct
+from t5x_like.nn.embeddings import VocabularyProduct
 
 
 def cross_entropy(

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like import partitioning
-from t5x_like.models.matrix_product import float32_sums
-from t5x_like.models.vocabulary_product import VocabularyProduct, kernel_gradient
+from t5x_like.nn.embeddings import VocabularyProduct, kernel_gradient
+from t5x_like.nn.matrix_product import float32_sums
 
 TILE = 4096  # vocabulary columns per tile and device
 LARGE = 2**30  # bytes of float32 logits per device, above which they are computed in tiles

@@ -11,7 +11,7 @@ from t5x_like.config.run_settings import MeshSettings
 from t5x_like.experiment import model_side
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import Run
-from t5x_like.models.blocks.stack import REMAT_POLICIES
+from t5x_like.nn.stack import REMAT_POLICIES
 from t5x_like.planning import batches, counting, report
 from t5x_like.planning.chips import Chip, Topology
 from t5x_like.planning.report import Plan

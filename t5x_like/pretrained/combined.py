@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from t5x_like.models.networks.ensemble import Ensemble
+from t5x_like.nn.compound_networks import Ensemble
 from t5x_like.pretrained.model import Pretrained
 
 

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 
 from t5x_like import systems
 from t5x_like.hf.head_labels import MULTI, REGRESSION
-from t5x_like.models.embeddings.character_cnn import CHARACTERS
 from t5x_like.names import hint
 from t5x_like.pretrained import arguments
 from t5x_like.pretrained.model import ModelOutput, Pretrained
+from t5x_like.systems.elmo.character_cnn import CHARACTERS
 
 
 class PretrainedEncoder(Pretrained):

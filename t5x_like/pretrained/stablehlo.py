@@ -26,7 +26,7 @@ from t5x_like import systems
 from t5x_like.decoding.generator import unrolled, unstack
 from t5x_like.hf import folder as files
 from t5x_like.hf.weight_map import Tensor
-from t5x_like.models.feed_forward.undropped import undropped
+from t5x_like.nn.moe import undropped
 from t5x_like.pretrained import arguments
 from t5x_like.pretrained.model import Pretrained
 

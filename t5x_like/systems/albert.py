@@ -11,14 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from t5x_like import losses
-from t5x_like.models.blocks.stack import REMAT_POLICIES, unrolls
-from t5x_like.models.compute import Compute
-from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
-from t5x_like.models.linear import Linear
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.types import Batch
 from t5x_like.names import choose
+from t5x_like.nn.compute import Batch, Compute
+from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
+from t5x_like.nn.linear import Linear
+from t5x_like.nn.networks import Encoder, Tower
+from t5x_like.nn.stack import REMAT_POLICIES, unrolls
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS

@@ -10,25 +10,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PostNormBlock, Shared
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
-from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.encoder_heads import (
+from t5x_like.names import choose
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.blocks import PostNormBlock, Shared
+from t5x_like.nn.compute import Batch
+from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
+from t5x_like.nn.encoder_heads import (
     Features,
     LastTokenChoiceHead,
     LastTokenHead,
     Pooler,
     select_head,
 )
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
-from t5x_like.models.types import Batch
-from t5x_like.names import choose
+from t5x_like.nn.linear import MLP
+from t5x_like.nn.networks import Encoder, EncoderDecoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
 

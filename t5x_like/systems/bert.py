@@ -11,26 +11,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like import losses
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PostNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.compute import Compute
-from t5x_like.models.embeddings.encoder_embeddings import Embeddings
-from t5x_like.models.embeddings.positions import LearnedPositions
-from t5x_like.models.embeddings.token_embeddings import TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.encoder_heads import (
-    MaskedLM,
-    MaskedLMHead,
-    Pooler,
-    Pretraining,
-    select_head,
-)
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
-from t5x_like.models.types import Activation, Batch
 from t5x_like.names import choose
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.blocks import PostNormBlock
+from t5x_like.nn.compute import Activation, Batch, Compute
+from t5x_like.nn.embeddings import Embeddings, LearnedPositions, TokenEmbed
+from t5x_like.nn.encoder_heads import MaskedLM, MaskedLMHead, Pooler, Pretraining, select_head
+from t5x_like.nn.linear import MLP
+from t5x_like.nn.networks import Encoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import (
     AttentionConfig,

@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Array
 
 from t5x_like import losses
-from t5x_like.models.attention.block_sparse import PARTS, BlockSparseAttention, Pattern
-from t5x_like.models.blocks.pattern_stack import PatternStack, PostNormPatternBlock
-from t5x_like.models.heads.encoder_heads import (
+from t5x_like.names import choose
+from t5x_like.nn.attention.block_sparse import PARTS, BlockSparseAttention, Pattern
+from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.encoder_heads import (
     FirstTokenHead,
     MaskedLMHead,
     Pooler,
@@ -20,11 +21,9 @@ from t5x_like.models.heads.encoder_heads import (
     output_layer,
     select_head,
 )
-from t5x_like.models.linear import Initializer
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.types import Batch, Outputs
-from t5x_like.names import choose
+from t5x_like.nn.linear import Initializer
+from t5x_like.nn.networks import Encoder, Tower
+from t5x_like.nn.stack import PatternStack, PostNormPatternBlock
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import Adaptation, LayersConfig, System, Task, adaptation

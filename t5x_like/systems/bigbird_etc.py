@@ -14,24 +14,23 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import losses
-from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import KEPT, dense_core
-from t5x_like.models.attention.masks import AttentionMask, ComputedMask
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.neighbor_blocks import (
+from t5x_like.nn.attention.block_sparse import (
     distances,
     into_blocks,
     neighbors_exist,
     with_neighbors,
 )
-from t5x_like.models.blocks.residual import Collected, PostNormBlock, Shared, constrain
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.token_embeddings import TokenEmbed
-from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, select_head
-from t5x_like.models.linear import Initializer, Linear
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.nn.attention.cache import KeyValues
+from t5x_like.nn.attention.cores import KEPT, dense_core
+from t5x_like.nn.attention.masks import AttentionMask, ComputedMask
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.blocks import Collected, PostNormBlock, Shared, constrain
+from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.embeddings import TokenEmbed
+from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, select_head
+from t5x_like.nn.linear import Initializer, Linear
+from t5x_like.nn.networks import Encoder, Tower
+from t5x_like.nn.stack import Stack
 from t5x_like.systems import bert, bigbird
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import DropoutConfig, LayersConfig, System, Task, adaptation

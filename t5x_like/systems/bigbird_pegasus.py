@@ -8,17 +8,14 @@ from typing import Any
 import flax.linen as nn
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.block_sparse import BlockSparseAttention
-from t5x_like.models.attention.cores import dense_core
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.pattern_stack import PatternBlock
-from t5x_like.models.blocks.residual import PreNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
-from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
+from t5x_like.nn.attention.block_sparse import BlockSparseAttention
+from t5x_like.nn.attention.cores import dense_core
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
+from t5x_like.nn.networks import EncoderDecoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import PatternBlock, Stack
 from t5x_like.systems import bart, bert, bigbird
 from t5x_like.systems.system import System, Task, adaptation
 

@@ -9,12 +9,12 @@ import jax
 from jaxtyping import Array, Float
 
 from t5x_like import losses
-from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.embeddings.encoder_embeddings import ChangedEmbeddings, ContentEmbeddings
-from t5x_like.models.heads.encoder_heads import ReplacedTokenHead
-from t5x_like.models.networks.generator_discriminator import GeneratorAndDiscriminator
-from t5x_like.models.types import Batch
 from t5x_like.names import choose
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.compound_networks import GeneratorAndDiscriminator
+from t5x_like.nn.compute import Batch
+from t5x_like.nn.embeddings import ChangedEmbeddings, ContentEmbeddings
+from t5x_like.nn.encoder_heads import ReplacedTokenHead
 from t5x_like.systems import bert, deberta, electra
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task, adaptation

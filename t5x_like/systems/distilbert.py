@@ -12,11 +12,11 @@ from jaxtyping import PyTree
 
 from t5x_like import losses, systems
 from t5x_like.losses.distillation import DISTILLED
-from t5x_like.models.blocks.residual import Collected
-from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Pooler, select_head
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
+from t5x_like.nn.blocks import Collected
+from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.encoder_heads import Features, MaskedLMHead, Pooler, select_head
+from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, ReadPart, System, Task

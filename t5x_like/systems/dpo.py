@@ -12,9 +12,9 @@ from jaxtyping import Array, PyTree
 
 from t5x_like import losses, systems
 from t5x_like.losses import preferences
-from t5x_like.models.feed_forward.undropped import undropped
-from t5x_like.models.types import Batch
-from t5x_like.models.vocabulary_product import VocabularyProduct
+from t5x_like.nn.compute import Batch
+from t5x_like.nn.embeddings import VocabularyProduct
+from t5x_like.nn.moe import undropped
 from t5x_like.systems import gpt2
 from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 

@@ -11,7 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from t5x_like import losses
-from t5x_like.models.heads.encoder_heads import (
+from t5x_like.names import choose
+from t5x_like.nn.compound_networks import GeneratorAndDiscriminator
+from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.encoder_heads import (
     CopyHead,
     Features,
     FirstTokenHead,
@@ -20,11 +23,8 @@ from t5x_like.models.heads.encoder_heads import (
     ReplacedTokenHead,
     select_head,
 )
-from t5x_like.models.linear import Linear
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.generator_discriminator import GeneratorAndDiscriminator
-from t5x_like.models.types import Batch, Outputs
-from t5x_like.names import choose
+from t5x_like.nn.linear import Linear
+from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import ReadPart, System, Task

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.compute import Compute
-from t5x_like.models.norms import normalize
+from t5x_like.nn.compute import Compute
+from t5x_like.nn.norms import normalize
 from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
 

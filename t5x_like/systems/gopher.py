@@ -9,18 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.relative_shift import align_distances
-from t5x_like.models.blocks.residual import PreNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import SinusoidalPositions
-from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import RMSNorm
+from t5x_like.nn.attention.cache import KeyValues
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import align_distances
+from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.embeddings import SinusoidalPositions, TiedHead, TokenEmbed
+from t5x_like.nn.linear import MLP
+from t5x_like.nn.networks import Decoder, Tower
+from t5x_like.nn.norms import RMSNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, System, Task
 
 

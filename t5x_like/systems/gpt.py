@@ -12,20 +12,17 @@ from jaxtyping import Array, Bool, Float
 
 from t5x_like import losses
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import Collected, PostNormBlock, Shared
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
-from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.encoder_heads import output_layer
-from t5x_like.models.linear import Initializer
-from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
-from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.blocks import Collected, PostNormBlock, Shared
+from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
+from t5x_like.nn.encoder_heads import output_layer
+from t5x_like.nn.linear import MLP, Initializer
+from t5x_like.nn.networks import Decoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import (
     Adaptation,
     AttentionConfig,

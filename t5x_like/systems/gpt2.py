@@ -7,15 +7,13 @@ from collections.abc import Callable
 import flax.linen as nn
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PreNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
-from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
+from t5x_like.nn.linear import MLP
+from t5x_like.nn.networks import Decoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 

@@ -6,8 +6,7 @@ import functools
 import flax.linen as nn
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.blocks.layer_group import LayerGroup
-from t5x_like.models.blocks.stack import Stack
+from t5x_like.nn.stack import LayerGroup, Stack
 from t5x_like.systems import gpt2
 from t5x_like.systems.system import System, Task
 

@@ -6,9 +6,9 @@ import functools
 import flax.linen as nn
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.rotary import InterleavedRotary
-from t5x_like.models.blocks.parallel import ParallelBlock
-from t5x_like.models.embeddings.token_embeddings import LinearHead
+from t5x_like.nn.attention.positions import InterleavedRotary
+from t5x_like.nn.blocks import ParallelBlock
+from t5x_like.nn.embeddings import LinearHead
 from t5x_like.systems import gpt_neox
 from t5x_like.systems.system import System, Task
 

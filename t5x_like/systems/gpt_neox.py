@@ -12,18 +12,15 @@ from typing import Any
 import flax.linen as nn
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.multi_head import Attention, Position
-from t5x_like.models.attention.rotary import Rotary
-from t5x_like.models.blocks.parallel import TwoNormParallelBlock
-from t5x_like.models.blocks.residual import PreNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.linear import Initializer
-from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
 from t5x_like.names import choose
+from t5x_like.nn.attention.multi_head import Attention, Position
+from t5x_like.nn.attention.positions import Rotary
+from t5x_like.nn.blocks import PreNormBlock, TwoNormParallelBlock
+from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
+from t5x_like.nn.linear import MLP, Initializer
+from t5x_like.nn.networks import Decoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, System, Task
 
 

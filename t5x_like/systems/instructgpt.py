@@ -9,7 +9,7 @@ import flax.linen as nn
 from jaxtyping import PyTree
 
 from t5x_like import systems
-from t5x_like.models.networks.actor_critic import ActorCritic
+from t5x_like.nn.compound_networks import ActorCritic
 from t5x_like.systems import gpt3, policy_optimization, reward_model
 from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 
 from t5x_like import losses
 from t5x_like.losses import fine_tuning
-from t5x_like.models.attention.masks import AttentionMask, BranchMask
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.types import Batch
+from t5x_like.nn.attention.masks import AttentionMask, BranchMask
+from t5x_like.nn.compute import Batch
+from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task

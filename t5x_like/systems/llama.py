@@ -13,15 +13,14 @@ import flax.linen as nn
 from jaxtyping import Array
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.rotary import Rotary, select_scaling
-from t5x_like.models.blocks.residual import PreNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import GLU
-from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import RMSNorm
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import Rotary, select_scaling
+from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
+from t5x_like.nn.linear import GLU
+from t5x_like.nn.networks import Decoder, Tower
+from t5x_like.nn.norms import RMSNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, System, Task
 
 

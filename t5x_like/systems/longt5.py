@@ -17,20 +17,20 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import dense_core
-from t5x_like.models.attention.masks import AttentionMask, ComputedMask
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.neighbor_blocks import (
+from t5x_like.names import choose
+from t5x_like.nn.attention.block_sparse import (
     distances,
     into_blocks,
     neighbors_exist,
     with_neighbors,
 )
-from t5x_like.models.attention.relative_buckets import RelativeBias
-from t5x_like.models.blocks.residual import Shared
-from t5x_like.models.norms import RMSNorm
-from t5x_like.names import choose
+from t5x_like.nn.attention.cache import KeyValues
+from t5x_like.nn.attention.cores import dense_core
+from t5x_like.nn.attention.masks import AttentionMask, ComputedMask
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.blocks import Shared
+from t5x_like.nn.norms import RMSNorm
 from t5x_like.systems import t5
 from t5x_like.systems.system import System, Task, adaptation
 

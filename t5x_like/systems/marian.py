@@ -6,7 +6,7 @@ describe the toolkit.
 
 import flax.linen as nn
 
-from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.nn.blocks import PostNormBlock
 from t5x_like.systems import pegasus
 
 # The released models have a different vocabulary for each pair of languages: this is the size and

@@ -6,9 +6,9 @@ import functools
 import flax.linen as nn
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.embeddings.token_embeddings import TiedHead
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.norms import LayerNorm
+from t5x_like.nn.embeddings import TiedHead
+from t5x_like.nn.networks import EncoderDecoder
+from t5x_like.nn.norms import LayerNorm
 from t5x_like.systems import bart
 from t5x_like.systems.system import System, Task
 

@@ -8,7 +8,7 @@ import dataclasses
 
 import flax.linen as nn
 
-from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.nn.blocks import PreNormBlock
 from t5x_like.systems import bart, pegasus
 
 # Section 2.2; mBART-50 (Tang et al. 2020, arXiv:2008.00401) has more languages. The vocabulary

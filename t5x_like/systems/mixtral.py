@@ -9,8 +9,8 @@ from typing import Any
 
 import flax.linen as nn
 
-from t5x_like.models.feed_forward import moe, routers
-from t5x_like.models.norms import RMSNorm
+from t5x_like.nn import moe
+from t5x_like.nn.norms import RMSNorm
 from t5x_like.systems import llama, switch
 from t5x_like.systems.system import System, Task
 
@@ -59,7 +59,7 @@ def build(config: MixtralConfig) -> nn.Module:
     make_feed_forward = functools.partial(
         moe.SparseFeedForward,
         make_router=functools.partial(
-            routers.TopKRouter,
+            moe.TopKRouter,
             experts=config.experts,
             chosen=config.chosen,
             kernel_init=llama.NORMAL,

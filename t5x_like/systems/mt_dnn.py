@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t5x_like import losses
-from t5x_like.models.heads.encoder_heads import (
+from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.encoder_heads import (
     MultipleChoiceHead,
     PooledHeads,
     Pooler,
     output_layer,
     select_head,
 )
-from t5x_like.models.linear import Initializer, Linear, keep_whole
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task

@@ -10,17 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PostNormBlock, PreNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
-from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.linear import Initializer, Linear, keep_whole
-from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
-from t5x_like.models.types import Batch
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.blocks import PostNormBlock, PreNormBlock
+from t5x_like.nn.compute import Batch
+from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
+from t5x_like.nn.linear import MLP, Initializer, Linear, keep_whole
+from t5x_like.nn.networks import Decoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 

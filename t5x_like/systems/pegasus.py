@@ -14,13 +14,11 @@ import flax.linen as nn
 from jaxtyping import Array
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.blocks.residual import PreNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions, SinesThenCosines
-from t5x_like.models.embeddings.token_embeddings import TiedHead
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.networks.tower import Tower
 from t5x_like.names import choose
+from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.embeddings import AddPositions, SinesThenCosines, TiedHead
+from t5x_like.nn.networks import EncoderDecoder, Tower
+from t5x_like.nn.stack import Stack
 from t5x_like.systems import bart
 from t5x_like.systems.system import System, Task, adaptation
 

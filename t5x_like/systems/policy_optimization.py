@@ -42,10 +42,10 @@ from t5x_like.decoding.generation import Generated
 from t5x_like.decoding.generator import Generator
 from t5x_like.losses import autoregressive
 from t5x_like.losses.sums import LossSums
-from t5x_like.models.feed_forward.undropped import undropped
-from t5x_like.models.networks.actor_critic import ActorCritic
-from t5x_like.models.types import Batch
-from t5x_like.models.vocabulary_product import VocabularyProduct
+from t5x_like.nn.compound_networks import ActorCritic
+from t5x_like.nn.compute import Batch
+from t5x_like.nn.embeddings import VocabularyProduct
+from t5x_like.nn.moe import undropped
 
 PRETRAINING = "pretraining_"  # the prefix of the batch fields of pretraining rows
 

@@ -9,7 +9,7 @@ import functools
 import flax.linen as nn
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.norms import RMSNorm
+from t5x_like.nn.norms import RMSNorm
 from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
 

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, PyTree
 
 from t5x_like import systems
 from t5x_like.losses import preferences
-from t5x_like.models.feed_forward.undropped import undropped
-from t5x_like.models.linear import Linear, keep_whole
-from t5x_like.models.types import Batch
+from t5x_like.nn.compute import Batch
+from t5x_like.nn.linear import Linear, keep_whole
+from t5x_like.nn.moe import undropped
 from t5x_like.systems import gpt3
 from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 

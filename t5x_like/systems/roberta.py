@@ -8,18 +8,10 @@ from typing import Any
 import flax.linen as nn
 
 from t5x_like import losses
-from t5x_like.models.embeddings.encoder_embeddings import CountedEmbeddings
-from t5x_like.models.embeddings.positions import LearnedPositions
-from t5x_like.models.embeddings.token_embeddings import TokenEmbed
-from t5x_like.models.heads.encoder_heads import (
-    FirstTokenHead,
-    MaskedLMHead,
-    Pooler,
-    Pretraining,
-    select_head,
-)
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.norms import LayerNorm
+from t5x_like.nn.embeddings import CountedEmbeddings, LearnedPositions, TokenEmbed
+from t5x_like.nn.encoder_heads import FirstTokenHead, MaskedLMHead, Pooler, Pretraining, select_head
+from t5x_like.nn.networks import Encoder
+from t5x_like.nn.norms import LayerNorm
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task

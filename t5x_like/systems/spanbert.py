@@ -11,12 +11,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like import losses
-from t5x_like.models.compute import Compute
-from t5x_like.models.embeddings.token_embeddings import TiedHead
-from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, select_head
-from t5x_like.models.linear import Initializer, Linear, keep_whole
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.types import Activation, Batch, Outputs
+from t5x_like.nn.compute import Activation, Batch, Compute, Outputs
+from t5x_like.nn.embeddings import TiedHead
+from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, select_head
+from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
@@ -112,7 +111,7 @@ class SpanPretraining(nn.Module):
     """Predict masked tokens from their own states, and from the boundaries of their spans.
 
     Attributes:
-        make_masked_lm: factory of the `MaskedLM` of models/heads/encoder_heads.py.
+        make_masked_lm: factory of the `MaskedLM` of nn/encoder_heads.py.
         make_boundary: factory of `SpanBoundary`.
     """
 

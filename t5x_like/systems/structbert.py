@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from t5x_like import losses
-from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.types import Batch
+from t5x_like.nn.compute import Batch
+from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
+from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS

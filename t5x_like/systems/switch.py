@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from t5x_like import losses
-from t5x_like.models.feed_forward import moe, routers
-from t5x_like.models.types import Batch
 from t5x_like.names import choose
+from t5x_like.nn import moe
+from t5x_like.nn.compute import Batch
 from t5x_like.systems import t5
 from t5x_like.systems.system import System, Task
 
@@ -107,12 +107,12 @@ _TRUNCATED = 0.8796256610342398  # standard deviation of a standard normal trunc
 def _sparse(config: SwitchConfig, *, make_init: t5.MakeInit) -> Callable[..., nn.Module]:
     d_model = config.d_model
     learned = {"jitter": config.jitter, "kernel_init": make_init(d_model**-0.5)}
-    makers: dict[str, Callable[..., routers.Router]] = {
-        "switch": functools.partial(routers.SwitchRouter, **learned),
-        "top2": functools.partial(routers.Top2Router, **learned),
-        "expert_choice": functools.partial(routers.ExpertChoiceRouter, **learned),
-        "hash": routers.HashRouter,
-        "random": routers.RandomRouter,
+    makers: dict[str, Callable[..., moe.Router]] = {
+        "switch": functools.partial(moe.SwitchRouter, **learned),
+        "top2": functools.partial(moe.Top2Router, **learned),
+        "expert_choice": functools.partial(moe.ExpertChoiceRouter, **learned),
+        "hash": moe.HashRouter,
+        "random": moe.RandomRouter,
     }
     make_router = choose("model.router", config.router, makers)
     gated = config.feed_forward == "gated_gelu"

@@ -8,11 +8,10 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from t5x_like.models.attention.selection import select_core
-from t5x_like.models.compute import Compute
-from t5x_like.models.quantized_product import select_product
-from t5x_like.models.types import Batch
 from t5x_like.names import hint
+from t5x_like.nn.attention.selection import select_core
+from t5x_like.nn.compute import Batch, Compute
+from t5x_like.nn.matrix_product import select_product
 
 Config = Mapping[str, Any]  # the settings of a config's `model`
 Other = TypeVar("Other", bound="ModelConfig")
@@ -93,7 +92,7 @@ class AttentionConfig(LayersConfig):
     """The settings of a network of layers with attention.
 
     Attributes:
-        attention: the name of the implementation of attention: see `models.attention.selection`.
+        attention: the name of the implementation of attention: see `nn.attention.selection`.
     """
 
     attention: str = "auto"

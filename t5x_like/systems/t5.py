@@ -15,25 +15,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.relative_buckets import RelativeBias
-from t5x_like.models.blocks.layer_group import LayerGroup
-from t5x_like.models.blocks.residual import PreNormBlock, Shared
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.compute import Compute
-from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import GLU, MLP
-from t5x_like.models.heads.encoder_heads import Features
-from t5x_like.models.linear import Initializer
-from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import RMSNorm
-from t5x_like.models.types import Batch
 from t5x_like.names import choose
+from t5x_like.nn.attention.cache import KeyValues
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.blocks import PreNormBlock, Shared
+from t5x_like.nn.compute import Batch, Compute
+from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
+from t5x_like.nn.encoder_heads import Features
+from t5x_like.nn.linear import GLU, MLP, Initializer
+from t5x_like.nn.networks import Decoder, Encoder, EncoderDecoder, Tower
+from t5x_like.nn.norms import RMSNorm
+from t5x_like.nn.stack import LayerGroup, Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
 
 

@@ -9,17 +9,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PostNormBlock
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions, SinusoidalPositions
-from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.linear import Initializer, Linear
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
 from t5x_like.names import choose
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.blocks import PostNormBlock
+from t5x_like.nn.embeddings import (
+    AddPositions,
+    LearnedPositions,
+    SinusoidalPositions,
+    TiedHead,
+    TokenEmbed,
+)
+from t5x_like.nn.linear import MLP, Initializer, Linear
+from t5x_like.nn.networks import EncoderDecoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 

@@ -20,11 +20,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like import losses
-from t5x_like.models.attention.cache import Cache, open_cache
-from t5x_like.models.attention.masks import AttentionMask, RangeMask, Visibility
-from t5x_like.models.blocks.residual import Shared
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.nn.attention.cache import Cache, open_cache
+from t5x_like.nn.attention.masks import AttentionMask, RangeMask, Visibility
+from t5x_like.nn.blocks import Shared
+from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task, adaptation

@@ -13,28 +13,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import losses
-from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.relative_shift import align_distances
-from t5x_like.models.blocks.residual import Collected, PostNormBlock, Shared, refuse_cross_attention
-from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.compute import Compute
-from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.encoder_heads import (
+from t5x_like.nn.attention.cache import KeyValues
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import align_distances
+from t5x_like.nn.blocks import Collected, PostNormBlock, Shared, refuse_cross_attention
+from t5x_like.nn.compute import Batch, Compute, Outputs
+from t5x_like.nn.embeddings import TiedHead, TokenEmbed
+from t5x_like.nn.encoder_heads import (
     Features,
     LastTokenChoiceHead,
     LastTokenHead,
     Pooler,
     select_head,
 )
-from t5x_like.models.linear import Initializer
-from t5x_like.models.matrix_product import product
-from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.tower import Tower
-from t5x_like.models.norms import LayerNorm
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.nn.linear import MLP, Initializer
+from t5x_like.nn.matrix_product import product
+from t5x_like.nn.networks import Encoder, Tower
+from t5x_like.nn.norms import LayerNorm
+from t5x_like.nn.stack import Stack
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task

@@ -10,7 +10,7 @@ import types
 import pytest
 
 from benchmarks import attention_gradients, gpu_training
-from t5x_like.models.attention.cores import dense_core
+from t5x_like.nn.attention.cores import dense_core
 from t5x_like.planning import gpus
 
 

@@ -9,7 +9,7 @@ import pytest
 from t5x_like import systems
 from t5x_like.decoding import transposed_kernels
 from t5x_like.decoding.generator import Generator
-from t5x_like.models.linear import TRANSPOSED
+from t5x_like.nn.linear import TRANSPOSED
 from t5x_like.pretrained.model import Pretrained
 
 TINY = {

@@ -9,7 +9,7 @@ import pytest
 
 from t5x_like import systems
 from t5x_like.decoding.generator import Generator, stacks
-from t5x_like.models.networks.decoder import Decoder
+from t5x_like.nn.networks import Decoder
 from t5x_like.pretrained.model import Pretrained
 
 # Nearly all parameters are those of the layers, and far more than a cache.

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from t5x_like.hf.folder import read_json
 from t5x_like.hf.systems.switch import FORMAT
-from t5x_like.models.feed_forward.moe import collect
+from t5x_like.nn.moe import collect
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems.switch import SIZES
 from tests.hf.conftest import Golden

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from t5x_like.hf.folder import read_json
-from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained import from_pretrained
 
 # The float32 logits are 2e-6 (v1.0) and 1.3e-5 (v1.1, of size 5) off the same network in float64,

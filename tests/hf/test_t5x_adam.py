@@ -15,7 +15,7 @@ from t5x_like.config import parse
 from t5x_like.experiment import model_side, optimizer_state
 from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
-from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained import from_pretrained, t5x_adam, t5x_layouts
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays
 from tests.hf.test_t5x_checkpoints import DECODER, decoder_arrays, write_array, write_tree

@@ -16,7 +16,7 @@ from t5x_like.config import parse
 from t5x_like.experiment import model_side, optimizer_state, reporting
 from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
-from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained import t5x_layouts
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays
 from t5x_like.pretrained.t5x_moments import read_moment

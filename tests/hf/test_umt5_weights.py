@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from t5x_like import convert
 from t5x_like.hf.folder import read_json
-from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained import from_pretrained
 from tests.hf.conftest import Golden
 

@@ -8,7 +8,7 @@ import pytest
 
 from t5x_like import page
 from t5x_like.inspection import inspected, server
-from t5x_like.models.feed_forward import moe
+from t5x_like.nn import moe
 from tests.programs import tiny_encoder, tiny_writer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog"]

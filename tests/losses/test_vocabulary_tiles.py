@@ -9,7 +9,7 @@ import pytest
 
 from t5x_like import losses, partitioning, systems
 from t5x_like.losses import token_cross_entropy, vocabulary_tiles
-from t5x_like.models.vocabulary_product import VocabularyProduct
+from t5x_like.nn.embeddings import VocabularyProduct
 from t5x_like.systems import t5
 
 ROWS, LENGTH, WIDTH, V = 4, 6, 8, 44

@@ -14,8 +14,8 @@ from configs import deberta as configs
 from t5x_like import partitioning, systems
 from t5x_like.experiment.run import of_config
 from t5x_like.losses import forward
-from t5x_like.models.blocks.residual import Shared
-from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.nn.blocks import Shared
+from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import deberta, deberta_v2
 from t5x_like.systems.deberta import relative_rows

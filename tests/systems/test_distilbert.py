@@ -15,7 +15,7 @@ from t5x_like.config import defaults, parse, to_dict
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.losses import distillation, forward
-from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import bert, distilbert
 

@@ -11,8 +11,8 @@ from jax.extend.core import jaxprs_in_params
 
 from t5x_like import partitioning, systems
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.blocks.residual import Shared
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.blocks import Shared
 from t5x_like.systems import longt5
 from t5x_like.systems.longt5 import GlobalTokens
 from t5x_like.systems.t5 import RelativePositionBias

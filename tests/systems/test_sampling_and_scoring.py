@@ -15,8 +15,8 @@ from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer
 from t5x_like.losses import preferences
-from t5x_like.models.feed_forward.undropped import undropped
-from t5x_like.models.networks.ensemble import Ensemble
+from t5x_like.nn.compound_networks import Ensemble
+from t5x_like.nn.moe import undropped
 from t5x_like.systems import dpo, instructgpt, policy_optimization, reward_model, switch, t5
 
 VOCABULARY, PROMPT, NEW, END = 12, 6, 5, 2

@@ -14,9 +14,9 @@ import pytest
 from configs import switch as configs
 from t5x_like import systems
 from t5x_like.experiment.run import of_config
-from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.blocks.residual import Shared
-from t5x_like.models.feed_forward import moe, routers
+from t5x_like.nn import moe
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.blocks import Shared
 from t5x_like.systems import bert, switch, t5
 
 # T5's published counts (tests/systems/test_t5.py), c's by hand, and for each sparse layer E - 1
@@ -248,7 +248,7 @@ def test_the_post_norm_layers_of_an_encoder_can_be_sparse_and_learn():
         bert.block(settings),
         make_feed_forward=functools.partial(
             moe.SparseFeedForward,
-            make_router=functools.partial(routers.SwitchRouter, experts=4),
+            make_router=functools.partial(moe.SwitchRouter, experts=4),
             make_experts=functools.partial(moe.Experts, experts=4, hidden=24),
         ),
     )()

@@ -21,7 +21,7 @@ from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
 from t5x_like.hf.systems import bert as bert_folders
 from t5x_like.losses import distillation
-from t5x_like.models.attention.cores import MASKED
+from t5x_like.nn.attention.cores import MASKED
 from t5x_like.pretrained import Pretrained, arguments, from_pretrained
 from t5x_like.systems import bert, tinybert
 from tests.golden import drawn_weights

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from t5x_like import losses, partitioning, systems
-from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import xlnet
 

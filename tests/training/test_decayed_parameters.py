@@ -10,8 +10,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from t5x_like import systems
-from t5x_like.models.blocks.stack import Stack, logical_axes
-from t5x_like.models.compute import Compute
+from t5x_like.nn.compute import Compute
+from t5x_like.nn.stack import Stack, logical_axes
 from t5x_like.training import optimizers
 from t5x_like.training.layer_places import by_path
 from t5x_like.training.layer_tensors import matrices

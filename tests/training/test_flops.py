@@ -8,7 +8,7 @@ import pytest
 from jax.extend.core import Primitive
 from jax.sharding import AxisType, PartitionSpec
 
-from t5x_like.models import ragged_product
+from t5x_like.nn import ragged_product
 from t5x_like.planning import chips
 from t5x_like.training import flops
 

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from t5x_like import systems
-from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.nn.stack import unstack_layers
 from t5x_like.training import optimizers
 from tests.programs import tiny_encoder
 

@@ -17,7 +17,7 @@ from t5x_like.hf.config_settings import (
     or_null,
 )
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.models.attention.rotary import select_scaling
+from t5x_like.nn.attention.positions import select_scaling
 from t5x_like.systems.llama import SIZES
 
 _HERE, _THERE = "decoder/layers/{layer}", "model.layers.{layer}"

@@ -14,9 +14,9 @@ from t5x_like import losses
 from t5x_like.losses import fine_tuning
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.token_cross_entropy import cross_entropy
-from t5x_like.models.embeddings.character_cnn import CharacterCNN
-from t5x_like.models.types import Batch
 from t5x_like.names import choose
+from t5x_like.nn.compute import Batch
+from t5x_like.systems.elmo.character_cnn import CharacterCNN
 from t5x_like.systems.elmo.network import (
     PLACES,
     BidirectionalLM,

@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from t5x_like.models.blocks.residual import Collected
-from t5x_like.models.compute import Compute, make_dropout
-from t5x_like.models.embeddings.character_cnn import symmetric
-from t5x_like.models.heads.encoder_heads import output_layer
-from t5x_like.models.linear import Initializer
-from t5x_like.models.matrix_product import product
-from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
+from t5x_like.nn.blocks import Collected
+from t5x_like.nn.compute import Batch, Compute, Outputs, make_dropout
+from t5x_like.nn.encoder_heads import output_layer
+from t5x_like.nn.linear import Initializer
+from t5x_like.nn.matrix_product import product
+from t5x_like.systems.elmo.character_cnn import symmetric
 
 # ---- LSTMs with a projection, which compute both directions at once.
 

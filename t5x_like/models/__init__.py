@@ -1,1 +1,0 @@
-"""Flax modules that systems assemble: attention, feed-forward layers, blocks, networks, heads."""

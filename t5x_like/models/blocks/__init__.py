@@ -1,1 +1,0 @@
-"""Blocks (single layers) and stacks of layers."""

@@ -1,1 +1,0 @@
-"""Token and position embeddings, and output layers to logits."""

@@ -1,1 +1,0 @@
-"""Feed-forward layers: dense, gated, and mixtures of experts."""

@@ -1,1 +1,0 @@
-"""Heads, which map hidden states to the outputs of a task."""

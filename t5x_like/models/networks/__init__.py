@@ -1,1 +1,0 @@
-"""Networks: encoder, decoder, encoder-decoder, and their variants."""

@@ -1,0 +1,1 @@
+"""Flax modules that two papers or more share: attention, feed-forward layers, blocks, networks."""

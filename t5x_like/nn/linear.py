@@ -1,0 +1,159 @@
+"""The linear layer under every projection, and position-wise feed-forward layers."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jaxtyping import Array, Float, Int
+
+from t5x_like.nn.compute import Activation, Compute, make_dropout
+from t5x_like.nn.matrix_product import product_with_transposed
+
+Initializer = Callable[..., Array]
+
+# The variable collection of kernels as matrices [outputs, inputs], which replace the parameters
+# when decoding on a CPU (decoding/transposed_kernels.py).
+TRANSPOSED = "transposed"
+
+
+def keep_whole(x: Float[Array, "B ... D"]) -> Any:
+    """Replicate the last axis of x on every device.
+
+    Needed between a kernel whose output D is sharded over `model` and a kernel whose input D is
+    sharded over `fsdp`: without this constraint XLA's partitioner (jax 0.10.2, a mesh with `data`,
+    `fsdp` and `model` above 1) computes wrong gradients.
+    """
+    between = [None] * (x.ndim - 2)
+    return nn.with_logical_constraint(x, ("activation_batch", *between, "activation_embed"))
+
+
+class Linear(nn.Module):
+    """Map the last axes of the input to `features`: D -> (H, K), (H, K) -> D, D -> F.
+
+    Attributes:
+        features: sizes of the new axes.
+        axes: logical names of the kernel's axes, inputs first.
+        contract: the number of input axes that are summed over.
+        kernel_init: initializer, called with a matrix shape [inputs, outputs], so that its fan-in
+            and fan-out are right.
+    """
+
+    features: tuple[int, ...]
+    axes: tuple[str, ...]
+    contract: int = 1
+    use_bias: bool = False
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    bias_init: Initializer = nn.initializers.zeros
+    compute: Compute = Compute()
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Return the product, in `compute.dtype`."""
+        rows, inputs = x.shape[: x.ndim - self.contract], x.shape[x.ndim - self.contract :]
+        # Multiply as matrices, so that the gradients are matrix products too: with more axes XLA
+        # first transposes an operand, on a CPU element by element.
+        y = x.astype(self.compute.dtype).reshape(math.prod(rows), math.prod(inputs))
+        if self.has_variable(TRANSPOSED, "kernel"):
+            kernel = self.get_variable(TRANSPOSED, "kernel")
+            y = product_with_transposed(y, kernel.astype(self.compute.dtype))
+        else:
+            y = self.compute.product(y, self._matrix(inputs))
+        y = y.reshape(*rows, *self.features)
+        if self.use_bias:
+            init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])
+            y = y + self.param("bias", init, self.features).astype(self.compute.dtype)
+        return y
+
+    def _matrix(self, inputs: tuple[int, ...]) -> Float[Array, "n m"]:
+        """Return the kernel as a matrix [inputs, outputs] in `compute.dtype`."""
+
+        def init(key: Array, shape: tuple[int, ...]) -> Array:
+            matrix = (math.prod(inputs), math.prod(self.features))
+            return self.kernel_init(key, matrix).reshape(shape)
+
+        init = nn.with_logical_partitioning(init, self.axes)
+        kernel = self.param("kernel", init, (*inputs, *self.features))
+        kernel = kernel.astype(self.compute.dtype)
+        return kernel.reshape(math.prod(inputs), math.prod(self.features))
+
+
+HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
+
+
+def elementwise(f: Callable[..., Array]) -> Callable[..., Array]:
+    """Rematerialize `f`: only its arguments are saved for the backward pass.
+
+    Scanned layers otherwise save each step of a GELU, five arrays [B, L, F] per layer. In unrolled
+    layers the compiler sees both computations and chooses whether to merge them.
+    """
+    return jax.checkpoint(f, prevent_cse=False)
+
+
+def gated(activation: Activation) -> Callable[[Array, Array], Array]:
+    """Return the `elementwise` function f(x, y) = activation(x) * y."""
+    return elementwise(lambda x, linear: activation(x) * linear)
+
+
+class MLP(nn.Module):
+    """wo(activation(wi(x))): Vaswani et al. 2017, equation 2; without biases in T5.
+
+    Attributes:
+        hidden: F.
+        drop_hidden: whether dropout also applies to the hidden layer.
+        wi_init, wo_init: initializers of the kernels [D, F] and [F, D].
+    """
+
+    hidden: int
+    activation: Callable[[Array], Array] = nn.relu
+    drop_hidden: bool = False
+    use_bias: bool = False
+    wi_init: Initializer = nn.initializers.lecun_normal()
+    wo_init: Initializer = nn.initializers.lecun_normal()
+    compute: Compute = Compute()
+
+    def _into_hidden(self, x: Float[Array, "B L D"], name: str) -> Float[Array, "B L F"]:
+        return Linear(
+            (self.hidden,),
+            axes=("embed", "mlp"),
+            use_bias=self.use_bias,
+            kernel_init=self.wi_init,
+            compute=self.compute,
+            name=name,
+        )(x)
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        *,
+        tokens: Int[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L D"]:
+        """Return the layer's output, without residual or norm; `tokens` are ignored."""
+        hidden = nn.with_logical_constraint(self.expand(x), HIDDEN_AXES)
+        if self.drop_hidden:
+            hidden = make_dropout(self.compute)(hidden, deterministic)
+        return Linear(
+            (x.shape[-1],),
+            axes=("mlp", "embed"),
+            use_bias=self.use_bias,
+            kernel_init=self.wo_init,
+            compute=self.compute,
+            name="wo",
+        )(hidden)
+
+    def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
+        """Return the hidden layer."""
+        return elementwise(self.activation)(self._into_hidden(x, "wi"))
+
+
+class GLU(MLP):
+    """wo(activation(wi_0(x)) * wi_1(x)): Shazeer 2020, section 2 (GEGLU with GELU)."""
+
+    activation: Callable[[Array], Array] = nn.gelu
+
+    def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
+        """Return the gated hidden layer."""
+        return gated(self.activation)(self._into_hidden(x, "wi_0"), self._into_hidden(x, "wi_1"))

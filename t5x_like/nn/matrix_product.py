@@ -1,0 +1,192 @@
+"""Matrix products with float32 sums, whose gradients are products in the operands' dtype.
+
+The products of linear layers can have 8-bit operands, forward and backward, for training.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t5x_like.names import choose
+
+_FEW = 64  # rows
+
+
+def product(
+    equation: str, left: Float[Array, "..."], right: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """Compute the `einsum` of two arrays of one dtype, with float32 sums and a float32 result.
+
+    A float32 result has a float32 gradient. For bfloat16 operands it is rounded to bfloat16 before
+    it is multiplied (Micikevicius et al. 2018, section 3): otherwise both products of the backward
+    pass would have a float32 operand, which accelerators multiply several times slower. The sums
+    of the backward pass are float32 too.
+
+    Args:
+        equation: an `einsum` equation without an ellipsis; each index is in two of the three terms.
+    """
+    if left.dtype == jnp.float32:
+        return float32_sums(equation, left, right)
+    return _rounding_gradient(equation, jnp.float32, left, right)
+
+
+def local_product(
+    equation: str, left: Float[Array, "..."], right: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """Compute `product` if the sums of the backward pass are not split over devices.
+
+    The products of the backward pass then round their results to the operands' dtype. With a
+    float32 result for 16-bit operands, XLA for CPUs without 16-bit products (most AMD processors)
+    fails with "Unsupported element type for DotThunk" for some orders of axes, such as
+    "BHTS,BTHK->BHSK".
+    """
+    if left.dtype == jnp.float32:
+        return float32_sums(equation, left, right)
+    return _rounding_gradient(equation, left.dtype, left, right)
+
+
+def float32_sums(equation: str, left: Array, right: Array) -> Array:
+    """Compute `einsum` with float32 sums and a float32 result, with JAX's automatic gradient."""
+    return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
+
+
+def product_with_transposed(
+    rows: Float[Array, "N n"], transposed: Float[Array, "m n"]
+) -> Float[Array, "N m"]:
+    """Multiply rows by a kernel that is stored transposed; up to 64 rows as kernel times rows.
+
+    XLA for CPUs thus needs 0.4 to 0.9 of the time for 2 to 64 rows, and the same time for one row
+    (docs/performance.md).
+    """
+    if len(rows) > _FEW:
+        return rows @ transposed.T
+    # Without the barrier XLA would swap the operands back.
+    return jax.lax.optimization_barrier(transposed @ rows.T).T
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _rounding_gradient(equation: str, sums: Any, left: Array, right: Array) -> Array:
+    """Compute `float32_sums`; the products of its gradient have results of the dtype `sums`."""
+    del sums
+    return float32_sums(equation, left, right)
+
+
+def _forward(equation, sums, left, right):
+    del sums
+    return float32_sums(equation, left, right), (left, right)
+
+
+def _backward(equation, sums, operands, gradient):
+    left, right = operands
+    terms, out = equation.split("->")
+    of_left, of_right = terms.split(",")
+    gradient = gradient.astype(left.dtype)
+    multiply = functools.partial(jnp.einsum, preferred_element_type=sums)
+    by_left = multiply(f"{out},{of_right}->{of_left}", gradient, right)
+    by_right = multiply(f"{of_left},{out}->{of_right}", left, gradient)
+    return by_left.astype(left.dtype), by_right.astype(right.dtype)
+
+
+_rounding_gradient.defvjp(_forward, _backward)
+
+
+Product = Callable[[Float[Array, "N n"], Float[Array, "n m"]], Float[Array, "N m"]]
+Pair = tuple[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Types:
+    """The dtypes of the left and right operands of a layer's three products.
+
+    Attributes:
+        output: rows times kernel.
+        of_rows: the output's gradient times the kernel: the gradient of the rows.
+        of_kernel: rows times the output's gradient: the gradient of the kernel; None: the operands
+            are not quantized.
+    """
+
+    output: Pair
+    of_rows: Pair
+    of_kernel: Pair | None
+
+
+# SwitchBack: Wortsman et al. 2023 (arXiv:2304.13013), section 2.2. The gradient of the kernel is a
+# sum over all tokens of the batch, for which int8 would be too coarse.
+_INT8 = Types(output=(jnp.int8, jnp.int8), of_rows=(jnp.int8, jnp.int8), of_kernel=None)
+
+# Micikevicius et al. 2022 (arXiv:2209.05433), section 3: four bits of exponent for weights and
+# activations, five for gradients, whose range is larger.
+_VALUE, _GRADIENT = jnp.float8_e4m3fn, jnp.float8_e5m2
+_FP8 = Types(output=(_VALUE, _VALUE), of_rows=(_GRADIENT, _VALUE), of_kernel=(_VALUE, _GRADIENT))
+
+
+def select_product(name: str) -> Product:
+    """Return the product of linear layers for `model.quantization`.
+
+    `int8` and `fp8` scale the operands of each product by the largest absolute value along the
+    summed axis (one scale for each row of the left and each column of the right operand) and round
+    them to 8 bits; the sums are int32 or float32. Scales are computed at every product, so there is
+    no state. The backward pass ignores the rounding (the straight-through estimator, Bengio et al.
+    2013), but its products are quantized too, as `Types` describes. The result has the dtype of the
+    rows. If an operand has a NaN or an infinity, its row or column of the result is not finite.
+
+    Raises:
+        ValueError: there is no such quantization.
+    """
+    table: dict[str, Product] = {
+        "none": jnp.matmul,
+        "int8": functools.partial(_quantized_product, _INT8),
+        "fp8": functools.partial(_quantized_product, _FP8),
+    }
+    return choose("model.quantization", name, table)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _quantized_product(types: Types, rows: Array, kernel: Array) -> Array:
+    return _multiply(rows, kernel, over=(1, 0), types=types.output).astype(rows.dtype)
+
+
+def _quantized_forward(
+    types: Types, rows: Array, kernel: Array
+) -> tuple[Array, tuple[Array, Array]]:
+    return _quantized_product(types, rows, kernel), (rows, kernel)
+
+
+def _quantized_backward(
+    types: Types, operands: tuple[Array, Array], gradient: Array
+) -> tuple[Array, Array]:
+    rows, kernel = operands
+    by_rows = _multiply(gradient, kernel, over=(1, 1), types=types.of_rows)
+    by_kernel = _multiply(rows, gradient, over=(0, 0), types=types.of_kernel)
+    return by_rows.astype(rows.dtype), by_kernel.astype(kernel.dtype)
+
+
+_quantized_product.defvjp(_quantized_forward, _quantized_backward)
+
+
+def _multiply(left: Array, right: Array, *, over: tuple[int, int], types: Pair | None) -> Array:
+    """Return the float32 product of two matrices, summed over the axes `over`."""
+    axes = (((over[0],), (over[1],)), ((), ()))
+    if types is None:
+        return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
+    left, left_scale = _quantize(left, over[0], types[0])
+    right, right_scale = _quantize(right, over[1], types[1])
+    sums = jnp.int32 if types[0] == jnp.int8 else jnp.float32
+    product = jax.lax.dot_general(left, right, axes, preferred_element_type=sums)
+    return product.astype(jnp.float32) * left_scale[:, None] * right_scale
+
+
+def _quantize(x: Array, axis: int, dtype: Any) -> tuple[Array, Array]:
+    """Quantize a matrix to 8 bits; also return the scales to multiply the entries by."""
+    whole = jnp.issubdtype(dtype, jnp.integer)
+    largest = float(jnp.iinfo(dtype).max if whole else jnp.finfo(dtype).max)
+    x = x.astype(jnp.float32)
+    # The lower bound avoids a division by 0 if all entries are 0.
+    scale = jnp.maximum(jnp.max(jnp.abs(x), axis=axis), 1e-30) / largest
+    x = x / jnp.expand_dims(scale, axis)
+    return (jnp.round(x) if whole else x).astype(dtype), scale

@@ -1,0 +1,233 @@
+"""N layers of one block, scanned or unrolled, with or without rematerialization.
+
+Also stacks whose layers alternate (`LayerGroup`) or have an attention pattern each.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, PyTree
+
+from t5x_like import partitioning
+from t5x_like.names import choose
+from t5x_like.nn.attention.cores import KEPT
+from t5x_like.nn.blocks import PostNormBlock, PreNormBlock, Shared
+from t5x_like.nn.compute import Compute, Loop
+
+LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
+
+# Up to this many layers are unrolled on a CPU: they take a tenth to a fifth less time than a loop,
+# and compiling each of them still takes only seconds (docs/performance.md).
+_FEW = 24
+
+REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
+    "full": None,  # save only the layer's input
+    "dots": jax.checkpoint_policies.checkpoint_dots,
+    "dots_with_no_batch_dims": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
+    # Save queries, keys, values and the output of attention.
+    "attention": jax.checkpoint_policies.save_only_these_names(KEPT),
+    # The same, offloaded to host memory until the backward pass.
+    "attention_on_host": jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=[KEPT],
+        offload_src="device",
+        offload_dst="pinned_host",
+    ),
+}
+
+
+class Stack(nn.Module):
+    """A block `block(carry, shared, per_layer) -> (carry, per_layer_out)`, applied N times.
+
+    Attributes:
+        make_block: factory of the block.
+        layers: N.
+        compute: its `loop` and `remat` apply to these layers.
+    """
+
+    make_block: Callable[..., nn.Module]
+    layers: int
+    compute: Compute = Compute()
+
+    @nn.compact
+    def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
+        """Return the last carry, and the per-layer outputs.
+
+        Args:
+            carry, shared: any trees of arrays.
+            per_layer: None; or, for `scan` and `auto`, a tree of arrays whose first axis is N, from
+                which each layer's part is copied; or, for `unroll`, a tuple of N trees, which are
+                not copied. `split` makes the right form from an array for all layers.
+
+        Returns:
+            The last carry, and the per-layer outputs in the form of `per_layer`.
+
+        Raises:
+            ValueError: `loop` or `remat` is unknown, or `per_layer` does not have N trees.
+        """
+        in_a_row = unrolls(self.compute.loop, self.layers)
+
+        def apply(block: nn.Module, carry: Any, shared: Any, per_layer: Any) -> Any:
+            return block(carry, shared, per_layer)
+
+        if self.compute.remat != "none":
+            # Inside a scan the compiler cannot merge the two computations anyway.
+            policy = choose("model.remat", self.compute.remat, {"none": None, **REMAT_POLICIES})
+            apply = nn.remat(apply, policy=policy, prevent_cse=in_a_row)
+        if self.compute.loop != "unroll":
+            scanned = nn.scan(
+                apply,
+                # "routing" and "assignment" are sown by mixture-of-experts layers.
+                variable_axes={"params": 0, "routing": 0, "assignment": 0},
+                split_rngs={"params": True, "dropout": True},
+                in_axes=(nn.broadcast, 0),
+                length=self.layers,
+                unroll=self.layers if in_a_row else 1,
+                metadata_params={nn.PARTITION_NAME: "layers"},
+            )
+            return scanned(self.make_block(name="block"), carry, shared, per_layer)
+        outs = []
+        layers = (None,) * self.layers if per_layer is None else per_layer
+        if type(layers) is not tuple or len(layers) != self.layers:
+            raise ValueError(
+                f"per_layer of a looped stack must be a tuple of {self.layers} trees, one for each "
+                "layer: make it with `split`"
+            )
+        for n, layer in enumerate(layers):
+            carry, out = apply(self.make_block(name=f"layer_{n}"), carry, shared, layer)
+            outs.append(out)
+        return carry, tuple(outs)
+
+    def split(self, stacked: PyTree) -> PyTree:
+        """Convert a tree of arrays with a first axis N to the form of `per_layer`."""
+        if self.compute.loop != "unroll":
+            return stacked
+        return tuple(jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(self.layers))
+
+    def empty_cache(self, *, batch: int, slots: int) -> PyTree:
+        """Return the blocks' empty caches, in the form of `per_layer`."""
+        layer = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
+        if self.compute.loop == "unroll":
+            return (layer,) * self.layers
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.layers, *x.shape)), layer)
+
+
+def unrolls(loop: Loop, layers: int) -> bool:
+    """Return whether a stack compiles each of its layers rather than one layer in a loop.
+
+    `auto` does so on a CPU for up to 24 layers. It is decided when a function is traced, from the
+    devices of the mesh.
+
+    Raises:
+        ValueError: `loop` is unknown.
+    """
+    choose("model.loop", loop, LOOPS)
+    if loop == "auto":
+        return layers <= _FEW and partitioning.platform() == "cpu"
+    return loop == "unroll"
+
+
+def logical_axes(boxed: PyTree) -> PyTree:
+    """Return the logical axes of parameters, like `flax.linen.get_partition_spec`.
+
+    A scanned stack names its first axis "layers" only if the block names the other axes. Blocks of
+    Flax's standard modules do not; here their parameters get the axes ("layers", None, ...).
+
+    Args:
+        boxed: the parameters of a network or their shapes, with their metadata.
+    """
+    return _name_layers(nn.get_partition_spec(boxed), nn.unbox(boxed))
+
+
+def _name_layers(specs: PyTree, params: PyTree) -> PyTree:
+    if not isinstance(specs, Mapping):
+        return specs
+    if set(specs) != {"block"} or len({x.shape[:1] for x in jax.tree.leaves(params)}) > 1:
+        return {name: _name_layers(part, params[name]) for name, part in specs.items()}
+    return jax.tree.map(
+        lambda spec, x: spec or PartitionSpec("layers", *[None] * (x.ndim - 1)), specs, params
+    )
+
+
+def unstack_layers(params: PyTree, *, layers: int) -> PyTree:
+    """Convert the parameters of a scanned stack, {"block": ...}, for an unrolled stack."""
+    return {f"layer_{n}": jax.tree.map(lambda x, n=n: x[n], params["block"]) for n in range(layers)}
+
+
+def stack_layers(params: dict[str, Array]) -> PyTree:
+    """Convert the parameters of an unrolled stack, {"layer_0": ...}, for a scanned stack."""
+    layers = [params[f"layer_{n}"] for n in range(len(params))]
+    return {"block": jax.tree.map(lambda *xs: jnp.stack(xs), *layers)}
+
+
+class LayerGroup(nn.Module):
+    """g blocks applied in turn: a stack of N/g groups is N layers that alternate.
+
+    Attributes:
+        make_blocks: factories of the g blocks, in order.
+    """
+
+    make_blocks: tuple[Callable[..., nn.Module], ...]
+
+    @nn.compact
+    def __call__(self, carry: PyTree, shared: PyTree, per_layer: Any) -> tuple[PyTree, Any]:
+        """Return the last carry, and a tuple of the outputs of the blocks.
+
+        Args:
+            carry, shared: any trees of arrays.
+            per_layer: None, or a tuple of g trees, one for each block.
+        """
+        outs = []
+        for n, make_block in enumerate(self.make_blocks):
+            layer = None if per_layer is None else per_layer[n]
+            carry, out = make_block(name=f"block_{n}")(carry, shared, layer)
+            outs.append(out)
+        return carry, tuple(outs)
+
+    def empty_cache(self, *, batch: int, slots: int) -> Any:
+        """Return a tuple of the blocks' empty caches."""
+        return tuple(
+            make_block(parent=None).empty_cache(batch=batch, slots=slots)
+            for make_block in self.make_blocks
+        )
+
+
+class PatternBlock(PreNormBlock):
+    """A pre-norm layer whose attention gets `per_layer`, its pattern, as `extra`."""
+
+    def __call__(
+        self, x: Float[Array, "B T D"], shared: Shared, per_layer: PyTree
+    ) -> tuple[Float[Array, "B T D"], PyTree]:
+        """Return the layer's output, and a `Collected` if `shared.collect` is not empty."""
+        return super().__call__(x, dataclasses.replace(shared, extra=per_layer), None)
+
+
+class PostNormPatternBlock(PatternBlock, PostNormBlock):
+    """A post-norm layer whose attention gets `per_layer`, its pattern, as `extra`."""
+
+
+class PatternStack(Stack, kw_only=True):  # type: ignore[call-arg]
+    """A `Stack` of layers with attention patterns.
+
+    Attributes:
+        choose: a function from the length to the patterns [N, ...] of all layers, or to None for
+            dense attention.
+    """
+
+    choose: Callable[[int], np.ndarray | None]
+
+    @nn.compact
+    def __call__(
+        self, carry: Float[Array, "B T D"], shared: Shared, per_layer: PyTree
+    ) -> tuple[Float[Array, "B T D"], PyTree]:
+        """Return the output of the last layer, and the layers' `Collected` if there are any."""
+        del per_layer
+        patterns = self.choose(carry.shape[1])
+        layers = None if patterns is None else self.split(patterns)
+        return super().__call__(carry, shared, layers)

@@ -1,0 +1,110 @@
+"""Attention: the equation, grouped heads, masks and the choice of a core."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like.nn.attention.cache import KeyValues
+from t5x_like.nn.attention.cores import dense_core
+from t5x_like.nn.attention.cudnn import cudnn_core
+from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.selection import by_device_core, select_core
+
+BATCH, TARGETS, SOURCES, HEADS, WIDTH = 2, 3, 5, 4, 6
+
+
+def draw(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def test_dense_core_is_equation_1_of_vaswani():
+    query = draw(BATCH, TARGETS, HEADS, WIDTH)
+    keys_values = KeyValues(
+        key=draw(BATCH, HEADS, SOURCES, WIDTH, seed=1),
+        value=draw(BATCH, HEADS, SOURCES, WIDTH, seed=2),
+    )
+    bias = draw(1, HEADS, TARGETS, SOURCES, seed=3)
+    out = dense_core(query, keys_values, bias=bias, mask=AttentionMask(), scale=0.5)
+    for b in range(BATCH):
+        for h in range(HEADS):
+            scores = 0.5 * query[b, :, h] @ keys_values.key[b, h].T + bias[0, h]
+            weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+            # Float32 sums of 5 terms of order 1.
+            np.testing.assert_allclose(out[b, :, h], weights @ keys_values.value[b, h], atol=1e-5)
+
+
+def test_grouped_heads_are_heads_with_repeated_keys():
+    query = draw(BATCH, TARGETS, HEADS, WIDTH)
+    grouped = KeyValues(draw(BATCH, 2, SOURCES, WIDTH, seed=1), draw(BATCH, 2, SOURCES, WIDTH))
+    repeated = jax.tree.map(lambda x: jnp.repeat(x, HEADS // 2, axis=1), grouped)
+    one = dense_core(query, grouped, bias=None, mask=AttentionMask(), scale=1.0)
+    other = dense_core(query, repeated, bias=None, mask=AttentionMask(), scale=1.0)
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient():
+    mask = AttentionMask(query_segments=jnp.array([[1, 0, 2]]), key_segments=jnp.array([[1, 1, 0]]))
+
+    def total(query):
+        keys_values = KeyValues(draw(1, HEADS, 3, WIDTH), draw(1, HEADS, 3, WIDTH))
+        return dense_core(query, keys_values, bias=None, mask=mask, scale=1.0).sum()
+
+    value, gradient = jax.value_and_grad(total)(draw(1, 3, HEADS, WIDTH))
+    assert jnp.isfinite(value)
+    assert jnp.isfinite(gradient).all()
+
+
+def test_masks_allow_the_pairs_they_should():
+    segments = jnp.array([[1, 1, 2, 0]])
+    full = AttentionMask(query_segments=segments, key_segments=segments)
+    np.testing.assert_array_equal(
+        full.dense(queries=4, keys=4)[0, 0],
+        [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]],
+    )
+    prefix = AttentionMask(prefix=jnp.array([[True, True, False]]), visibility="prefix")
+    np.testing.assert_array_equal(
+        prefix.dense(queries=3, keys=3)[0, 0], [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
+    )
+    step = AttentionMask(offset=2, visibility="causal")
+    np.testing.assert_array_equal(step.dense(queries=1, keys=4)[0, 0], [[1, 1, 1, 0]])
+    assert AttentionMask().dense(queries=3, keys=3) is None
+
+
+def test_dropout_drops_about_its_rate_and_keeps_the_mean():
+    keys_values = KeyValues(jnp.zeros((1, 1, 4000, 2)), jnp.ones((1, 1, 4000, 2)))
+    out = dense_core(
+        jnp.zeros((1, 1, 1, 2)),
+        keys_values,
+        bias=None,
+        mask=AttentionMask(),
+        scale=1.0,
+        dropout=0.25,
+        dropout_rng=jax.random.key(0),
+    )
+    # The mean of 4,000 draws that are 0 or 4/3: a standard deviation of 0.0091, times four.
+    np.testing.assert_allclose(out, 1.0, atol=0.037)
+    assert not np.allclose(out, 1.0, atol=1e-6)
+
+
+def test_cores_by_name():
+    assert select_core("dense") is dense_core
+    assert select_core("auto") is by_device_core
+    with pytest.raises(ValueError, match="Did you mean 'dense'"):
+        select_core("dens")
+    with pytest.raises(ValueError, match="bfloat16"):
+        cudnn_core(
+            draw(1, 2, 1, 4),
+            KeyValues(draw(1, 1, 2, 4), draw(1, 1, 2, 4)),
+            bias=None,
+            mask=AttentionMask(),
+            scale=1.0,
+        )
+
+
+def test_heads_must_be_a_multiple_of_their_groups():
+    with pytest.raises(ValueError, match=r"heads=4 .* kv_heads=3"):
+        Attention(heads=4, kv_heads=3, width=2).init(
+            jax.random.key(0), draw(1, 2, 8), method=Attention.keys_values
+        )
