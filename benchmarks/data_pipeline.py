@@ -40,7 +40,7 @@ import numpy as np
 
 from t5x_like import vocabularies
 from t5x_like.config import one_line_errors
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 
 
@@ -49,7 +49,9 @@ def main(flags: argparse.Namespace) -> None:
     with one_line_errors():
         module = sources.load_module(flags.data)
         sources.check_settings(module.register, {})
-        module.register(vocabularies.load(flags.vocabulary), objectives.build(flags.objective))
+        module.register(
+            vocabularies.load(flags.vocabulary), seqio_objectives.build(flags.objective)
+        )
 
     def make() -> Batches:
         return Batches(

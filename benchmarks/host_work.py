@@ -27,7 +27,7 @@ from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import of_config
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.training import metrics
 from t5x_like.training.loop import Log, Work, fit
@@ -88,7 +88,7 @@ def main() -> None:
 def _read(config: Any, flags: argparse.Namespace) -> Batches:
     """Return the batches of the documentation corpus."""
     module = sources.load_module("data/pydocs.py")
-    module.register(vocabularies.load(flags.vocabulary), objectives.build("span_corruption"))
+    module.register(vocabularies.load(flags.vocabulary), seqio_objectives.build("span_corruption"))
     return Batches(
         "pydocs",
         split="train",

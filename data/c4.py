@@ -35,8 +35,8 @@ from tensorflow_datasets.text import c4
 
 from t5x_like.names import choose
 from t5x_like.preprocessing import mixtures, sources
-from t5x_like.preprocessing.objectives import Objective
-from t5x_like.preprocessing.prepared import PreparedSource
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import PreparedSource
 from t5x_like.vocabularies import Vocabulary
 
 MULTILINGUAL = "multilingual"
@@ -48,7 +48,7 @@ _ALPHA = 0.3
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     config: str = "en",
     languages: Sequence[str] = (),

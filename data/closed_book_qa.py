@@ -18,12 +18,12 @@ the best match among all answers or aliases.
 
 from typing import Any
 
-from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, raw_fields
-from t5x_like.preprocessing.benchmark_tasks.raw_fields import Change, Raw
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, benchmark
+from t5x_like.preprocessing.benchmark_tasks.benchmark import Change, Raw
 
 
 def _first(field: str) -> Change:
-    return lambda raw: {**raw, "first": raw_fields.texts(raw, field)[0]}
+    return lambda raw: {**raw, "first": benchmark.texts(raw, field)[0]}
 
 
 def _questions(name: str, answers: str, *, train: int, test: str, **more: Any) -> Benchmark:

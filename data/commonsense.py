@@ -18,8 +18,8 @@ and an n. The text form of SWAG, HellaSwag and LAMBADA is defined here. Rows of 
 from collections.abc import Iterable
 from typing import Any
 
-from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, raw_fields
-from t5x_like.preprocessing.benchmark_tasks.raw_fields import Change, Raw
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, benchmark
+from t5x_like.preprocessing.benchmark_tasks.benchmark import Change, Raw
 
 _LETTERS = "ABCDE"
 
@@ -32,12 +32,12 @@ def _lettered(field: str) -> Change:
     """Add the index of the choice whose label is in `answerKey`: "A" or "1", and so on."""
 
     def change(raw: Raw) -> Raw:
-        labels, right = raw_fields.texts(raw, "choices.label"), raw_fields.text(raw, "answerKey")
-        question = raw_fields.text(raw, field)
+        labels, right = benchmark.texts(raw, "choices.label"), benchmark.text(raw, "answerKey")
+        question = benchmark.text(raw, field)
         return {
             **raw,
             "question": question,
-            "number": labels.index(raw_fields.label(raw, "answerKey", labels)) if right else -1,
+            "number": labels.index(benchmark.label(raw, "answerKey", labels)) if right else -1,
         }
 
     return change
@@ -76,10 +76,10 @@ def _hellaswag_of_tfds(raw: Raw) -> Iterable[Raw]:
 
 def _fill_blank(raw: Raw) -> Raw:
     """Split WinoGrande's sentence at the blank, and prefix the rest with each option."""
-    before, blank, after = raw_fields.text(raw, "sentence").partition("_")
+    before, blank, after = benchmark.text(raw, "sentence").partition("_")
     if not blank:
         raise ValueError(f"sentence={raw['sentence']!r:.80} has no blank, _.")
-    options = [raw_fields.text(raw, name) for name in ("option1", "option2")]
+    options = [benchmark.text(raw, name) for name in ("option1", "option2")]
     return {**raw, "before": before.strip(), "filled": [option + after for option in options]}
 
 
@@ -92,7 +92,7 @@ def _two_options(raw: Raw) -> Iterable[Raw]:
 
 
 def _last_word(raw: Raw) -> Raw:
-    found = raw_fields.text(raw, "text").rsplit(maxsplit=1)
+    found = benchmark.text(raw, "text").rsplit(maxsplit=1)
     if len(found) < 2:
         raise ValueError(f"text={raw['text']!r:.80} has no two words.")
     return {**raw, "context": found[0], "word": found[1]}

@@ -31,9 +31,9 @@ from t5x_like import reading
 from t5x_like.batches import dialog_rows
 from t5x_like.batches.dialog_rows import ATTRIBUTES, RATINGS, Call
 from t5x_like.names import choose, hint
-from t5x_like.preprocessing import mixtures, objectives, sources
-from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing import mixtures, seqio_objectives, sources
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
 from t5x_like.vocabularies import Vocabulary
 
 Dialog: TypeAlias = "Mapping[str, Any]"  # with the fields above
@@ -47,7 +47,7 @@ _NONE: Columns = {name: tf.constant([], tf.string) for name in ("inputs", "targe
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     train: str = "",
     validation: str = "",
@@ -91,7 +91,7 @@ def add_tasks(
     name: str,
     dialogs: Mapping[str, Sequence[Dialog]],
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     parts: Sequence[str],
     responses: str,
@@ -120,7 +120,7 @@ def add_tasks(
     if not there:
         raise ValueError(f"data.settings.parts={tuple(parts)!r}: the dialogs have no rows of these")
     # A rating is one token, and nothing else may have a loss.
-    alone = objectives.build("text_to_text", end_inputs=False, end_targets=False)
+    alone = seqio_objectives.build("text_to_text", end_inputs=False, end_targets=False)
     for part in there:
         own = {split: columns(of[part]) if of[part] else _NONE for split, of in rows.items()}
         sources.add_task(

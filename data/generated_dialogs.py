@@ -42,8 +42,8 @@ from t5x_like.batches import dialog_rows
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser, writing
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
 from t5x_like.vocabularies import Vocabulary
 
 _dialog_files = sources.load_module(str(Path(__file__).with_name("dialog_files.py")))
@@ -96,7 +96,7 @@ class Question(NamedTuple):
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     seed: int = 0,
     name: str = "generated_dialogs",

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from t5x_like.preprocessing.benchmark_tasks import Benchmark, Submission, Suite
+from t5x_like.preprocessing.benchmark_tasks.benchmark import text
 from t5x_like.preprocessing.benchmark_tasks.pronouns import marked_pronoun
-from t5x_like.preprocessing.benchmark_tasks.raw_fields import text
 
 _NLI = ("entailment", "neutral", "contradiction")
 _ENTAILMENT = ("entailment", "not_entailment")

@@ -43,15 +43,15 @@ import tensorflow as tf
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import labelled_text, sources
-from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
 from t5x_like.preprocessing.labelled_text import Row
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
 from t5x_like.vocabularies import Vocabulary
 
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     name: str = "labelled_files",
     **settings: Any,

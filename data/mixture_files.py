@@ -30,7 +30,7 @@ import tensorflow as tf
 
 from t5x_like.names import choose
 from t5x_like.preprocessing import cleaning, line_datasets, mixtures, sources
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.vocabularies import Vocabulary
 
@@ -45,7 +45,7 @@ _counted: dict[tuple[str, ...], int] = {}
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     corpora: Corpora,
     name: str = "mixture_files",

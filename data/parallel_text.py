@@ -42,7 +42,7 @@ import tensorflow as tf
 from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.preprocessing import line_datasets, sources
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.vocabularies import Vocabulary
 
 Files = str | Sequence[str]
@@ -54,7 +54,7 @@ _BETWEEN = "\t"  # separates the paths of a unit of two files
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     name: str = "parallel_text",
     **settings: Any,

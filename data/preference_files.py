@@ -45,8 +45,8 @@ from absl import logging
 from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.column_source import row_source
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import row_source
 from t5x_like.vocabularies import Vocabulary
 from t5x_like.vocabularies.chat import ChatTemplate, Turn, check_turns, find_template
 
@@ -59,7 +59,7 @@ _HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     name: str = "preference_files",
     **settings: Any,
@@ -89,7 +89,7 @@ def register(
     )
 
 
-def _shaped(objective: Objective) -> Any:
+def _shaped(objective: SeqioObjective) -> Any:
     """Return the function that maps a row to the fields that the objective reads."""
     if objective.name == "comparisons":
         return dict

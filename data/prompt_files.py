@@ -27,8 +27,8 @@ import tensorflow as tf
 from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.column_source import row_source
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import row_source
 from t5x_like.vocabularies import Vocabulary
 from t5x_like.vocabularies.chat import ChatTemplate, check_turns, find_template
 
@@ -36,7 +36,11 @@ Row = dict[str, Any]  # inputs, and with pretraining rows a list of texts, pretr
 
 
 def register(
-    vocabulary: Vocabulary, objective: Objective, *, name: str = "prompt_files", **settings: Any
+    vocabulary: Vocabulary,
+    objective: SeqioObjective,
+    *,
+    name: str = "prompt_files",
+    **settings: Any,
 ) -> None:
     """Add the task `name`, with the splits "train" and "validation".
 

@@ -31,8 +31,8 @@ import tensorflow as tf
 from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.column_source import row_source
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import row_source
 from t5x_like.vocabularies import Vocabulary
 
 Row = dict[str, Any]  # inputs, targets, maybe answers and choices, other strings
@@ -42,7 +42,7 @@ _LISTS = ("answers", "choices")
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     name: str = "prompted_files",
     **settings: Any,

@@ -51,7 +51,7 @@ from absl import logging
 from t5x_like import paths
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.vocabularies import Vocabulary
 
 STDLIB = "stdlib"
@@ -91,7 +91,7 @@ _FORMAT = 1  # to be raised when the content of a cached corpus changes
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     packages: Sequence[str] | None = None,
     prose: bool = False,

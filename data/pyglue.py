@@ -39,8 +39,8 @@ import tensorflow as tf
 from t5x_like.names import choose, import_file
 from t5x_like.preprocessing import mixtures, sources
 from t5x_like.preprocessing.benchmark_tasks import OBJECTIVES, TEXT_TO_TEXT
-from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
 from t5x_like.vocabularies import Vocabulary
 
 _HERE = Path(__file__)
@@ -63,7 +63,7 @@ _HEADS: dict[str, dict[str, Any]] = {
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     packages: Sequence[str] | None = None,
     rate: str = "examples_proportional",

@@ -14,7 +14,7 @@ T5, except for its lower case; "\n" there is a backslash and an n.
 from collections.abc import Iterable
 
 from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite
-from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
+from t5x_like.preprocessing.benchmark_tasks.benchmark import Raw
 
 
 def _questions(raw: Raw) -> Iterable[Raw]:

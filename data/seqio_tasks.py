@@ -18,12 +18,12 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.vocabularies import Vocabulary
 
 
 def register(
-    vocabulary: Vocabulary, objective: Objective, *, modules: str | Sequence[str] = ()
+    vocabulary: Vocabulary, objective: SeqioObjective, *, modules: str | Sequence[str] = ()
 ) -> None:
     """Import the modules that register tasks.
 

@@ -15,8 +15,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, raw_fields
-from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, benchmark
+from t5x_like.preprocessing.benchmark_tasks.benchmark import Raw
 
 NO_ANSWER = "unanswerable"
 
@@ -31,18 +31,18 @@ def spaced(text: str) -> str:
 
 
 def _spaced(raw: Raw) -> Iterable[Raw]:
-    answers = raw_fields.value(raw, "answers.text")
+    answers = benchmark.value(raw, "answers.text")
     if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
         raise ValueError(f"answers.text={answers!r:.80} must be a list of strings.")
     # Strip the spaces that would double the template's spaces between the parts.
-    question = spaced(raw_fields.text(raw, "question")).strip(" ")
-    context = spaced(raw_fields.text(raw, "context")).lstrip(" ")
+    question = spaced(benchmark.text(raw, "question")).strip(" ")
+    context = spaced(benchmark.text(raw, "context")).lstrip(" ")
     own = [spaced(one) for one in answers] or [NO_ANSWER]
     return [{"question": question, "context": context, "answers": own, "target": own[0]}]
 
 
 def _answered(raw: Raw) -> Raw:
-    if not raw_fields.value(raw, "answers.text"):
+    if not benchmark.value(raw, "answers.text"):
         raise ValueError("answers.text is empty: squad_v2 has questions without an answer.")
     return raw
 

@@ -20,8 +20,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from t5x_like.preprocessing.benchmark_tasks import Benchmark, Submission, Suite, raw_fields
-from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Submission, Suite, benchmark
+from t5x_like.preprocessing.benchmark_tasks.benchmark import Raw
 
 _ENTAILMENT = ("entailment", "not_entailment")
 _BOOLEAN = ("False", "True")
@@ -50,7 +50,7 @@ def _nli(inputs: str, first: str, second: str, prepared: str, **more: Any) -> Be
 def _without_html(raw: Raw) -> Raw:
     """Remove the line breaks and bold type in MultiRC's HTML."""
     fields = ("question", "answer", "paragraph")
-    texts = {name: raw_fields.text(raw, name).replace("<br>", " ") for name in fields}
+    texts = {name: benchmark.text(raw, name).replace("<br>", " ") for name in fields}
     return {**raw, **{name: re.sub("</?b>", "", text) for name, text in texts.items()}}
 
 
@@ -59,13 +59,13 @@ def _filled_queries(raw: Raw) -> Raw:
 
     The highlights at the end of a passage become sentences.
     """
-    query = raw_fields.text(raw, "query")
+    query = benchmark.text(raw, "query")
     if "@placeholder" not in query:
         raise ValueError(f"query={query!r:.80} has no @placeholder.")
-    answers = raw_fields.texts(raw, "answers")
-    entities = dict.fromkeys([*raw_fields.texts(raw, "entities"), *answers])
+    answers = benchmark.texts(raw, "answers")
+    entities = dict.fromkeys([*benchmark.texts(raw, "entities"), *answers])
     choices = [one for one in entities if one == answers[0] or one not in answers]
-    passage = re.sub(rf"([.?!\"']){_HIGHLIGHT}", r"\1 ", raw_fields.text(raw, "passage"))
+    passage = re.sub(rf"([.?!\"']){_HIGHLIGHT}", r"\1 ", benchmark.text(raw, "passage"))
     return {
         **raw,
         "passage": passage.replace(_HIGHLIGHT, ". "),
@@ -86,8 +86,8 @@ def _mark_pronoun(raw: Raw) -> Raw:
     It is the first word from `span2_index` that begins with the pronoun: two of the published texts
     have the wrong word at the index, or punctuation after the pronoun.
     """
-    words = raw_fields.text(raw, "text").split(" ")
-    pronoun, start = raw_fields.text(raw, "span2_text"), raw_fields.number(raw, "span2_index")
+    words = benchmark.text(raw, "text").split(" ")
+    pronoun, start = benchmark.text(raw, "span2_text"), benchmark.number(raw, "span2_index")
     places = range(max(start, 0), len(words))
     at = next((n for n in places if re.match(rf"{re.escape(pronoun)}\b", words[n])), None)
     if at is None:
@@ -99,8 +99,8 @@ def _mark_pronoun(raw: Raw) -> Raw:
 
 def _mark_first_pronoun(raw: Raw) -> Raw:
     """Mark the first occurrence of the pronoun in DPR's sentence with asterisks."""
-    pronoun = raw_fields.text(raw, "pronoun")
-    sentence = raw_fields.text(raw, "sentence")
+    pronoun = benchmark.text(raw, "pronoun")
+    sentence = benchmark.text(raw, "sentence")
     marked = re.sub(rf" ({re.escape(pronoun)})( |\.|,)", r" *\1*\2", sentence, count=1)
     return {**raw, "marked": marked}
 

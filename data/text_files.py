@@ -39,7 +39,7 @@ import tensorflow as tf
 from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.preprocessing import cleaning, line_datasets, sources
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.vocabularies import Vocabulary
 
 Files = str | Sequence[str]
@@ -49,7 +49,7 @@ _ROWS = 64  # rows per call into Python
 
 
 def register(
-    vocabulary: Vocabulary, objective: Objective, *, name: str = "text_files", **settings: Any
+    vocabulary: Vocabulary, objective: SeqioObjective, *, name: str = "text_files", **settings: Any
 ) -> None:
     """Add the task `name`, with the splits "train" and "validation".
 

@@ -21,7 +21,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.vocabularies import Vocabulary
 
 HELD_OUT = 0.02
@@ -86,7 +86,7 @@ _DECLENSION = {
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     sentences: int = 30_000,
     seed: int = 0,

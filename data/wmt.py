@@ -35,8 +35,8 @@ import tensorflow_datasets as tfds
 
 from t5x_like.names import choose
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.objectives import Objective
-from t5x_like.preprocessing.prepared import PreparedSource
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import PreparedSource
 from t5x_like.vocabularies import Vocabulary
 
 _SPLITS = {"train": "train", "validation": "validation"}
@@ -45,7 +45,7 @@ _YEARS = range(13, 20)
 
 def register(
     vocabulary: Vocabulary,
-    objective: Objective,
+    objective: SeqioObjective,
     *,
     year: int = 14,
     source: str = "en",

@@ -29,7 +29,7 @@ from typing import Any
 
 from absl import flags
 
-from t5x_like.batches import data_modules, tokenized_parts
+from t5x_like.batches import data_modules, tokenized_folder
 from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.experiment import command_line
 from t5x_like.grain_pipeline import tokenized_writing
@@ -50,12 +50,12 @@ def tokenize(settings: RunSettings) -> None:
             )
         command_line.check_folder("--output", pathlib.Path(output).expanduser())
         processes = processes or os.cpu_count() or 1
-        for whole, files in tokenized_parts.write(_text(settings), output, processes=processes):
+        for whole, files in tokenized_folder.write(_text(settings), output, processes=processes):
             print(f"{whole:,} of {files:,} files", flush=True)
     print(f"{output}: read it by --config.data.tokenized={output}")
 
 
-def _text(settings: RunSettings) -> tokenized_parts.Text:
+def _text(settings: RunSettings) -> tokenized_folder.Text:
     """Return the text of a run, to be read by grain or seqio, depending on the data module."""
     data = settings.data
     text: dict[str, Any] = {

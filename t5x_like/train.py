@@ -31,7 +31,7 @@ import jax
 from jax.sharding import Mesh
 
 from t5x_like import config, partitioning, paths, processes
-from t5x_like.batches.task_reading import NoExampleError
+from t5x_like.batches.sharded_batches import NoExampleError
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.config.run_settings import DataSettings, TrainSettings

@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _train(flags: argparse.Namespace) -> None:
     # These take seconds to import: after the flags have been checked, and not for --help.
     from t5x_like import vocabularies
-    from t5x_like.batches import cleaning_counts
+    from t5x_like.batches import document_cleaning
     from t5x_like.vocabularies import trainers
 
     start = time.monotonic()
@@ -133,7 +133,7 @@ def _train(flags: argparse.Namespace) -> None:
             if getattr(flags, name) != _default(name)
         },
     )
-    if counts := cleaning_counts.describe_counts():
+    if counts := document_cleaning.describe_counts():
         print(f"cleaning: {counts}")
     size = f"{flags.size:,} pieces"
     if flags.kind == "unigram":

@@ -9,7 +9,7 @@ from t5x_like.batches import converters
 from t5x_like.config import parse
 from t5x_like.experiment import reporting
 from t5x_like.experiment.run import of_config
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.systems import gpt3
 
@@ -89,7 +89,7 @@ def stream(folder):
     made = settings(folder)
     sources.load_module(made.data.module).register(
         vocabularies.load(made.data.vocabulary),
-        objectives.build("language_modeling"),
+        seqio_objectives.build("language_modeling"),
         **made.data.settings.to_dict(),
     )
     return Batches(

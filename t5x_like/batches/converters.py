@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches import comparison_rows, prompt_rows
+from t5x_like.batches import prompt_rows
 from t5x_like.batches.conversion import (
     Batch,
     Converter,
@@ -328,8 +328,8 @@ CONVERTERS: dict[str, type[Converter]] = {
     "encoder": Encoder,
     "decoder_rows": DecoderRows,
     "encoder_rows": EncoderRows,
-    "decoder_comparisons": comparison_rows.DecoderComparisons,
-    "encoder_decoder_comparisons": comparison_rows.EncoderDecoderComparisons,
+    "decoder_comparisons": prompt_rows.DecoderComparisons,
+    "encoder_decoder_comparisons": prompt_rows.EncoderDecoderComparisons,
     "decoder_prompts": prompt_rows.DecoderPrompts,
     "encoder_prompts": prompt_rows.EncoderPrompts,
 }

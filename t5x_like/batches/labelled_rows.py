@@ -1,18 +1,18 @@
-"""Write labelled text as rows of an encoder: special tokens, segments, truncation, windows.
+"""Write labelled text as rows: special tokens, segments, truncation, windows.
 
-BERT's rows are [CLS] a [SEP] b [SEP] with the segments 0 and 1, RoBERTa's <s> a </s></s> b </s>
-without segments; the vocabulary's special tokens decide between the two. Training, evaluation and
-prediction all make their rows here.
+For encoders (`RowWriter`), for networks that read words by their characters (`WordRowWriter`), and
+for a decoder with an extract token (Radford et al. 2018, section 3.3).
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import Piece, Planned, SpecialTokens, TextRows, lay_out
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
+from t5x_like.vocabularies.words import END, START, check_words, spell_all
 
 STRIDE, LONGEST_QUESTION = 128, 64  # tokens, as in BERT's code for SQuAD
 
@@ -193,3 +193,88 @@ class RowWriter:
             Row(laid_out.tokens[number, :size], types[number, :size])
             for number, size in enumerate(laid_out.sizes)
         ]
+
+
+@dataclasses.dataclass(frozen=True)
+class WordRow(Row):
+    """A row of words.
+
+    Attributes:
+        characters: the characters of each word.
+    """
+
+    characters: Int[np.ndarray, "L 50"]
+
+
+class WordRowWriter:
+    """Writes texts as rows <S> words </S> of at most `length` words, including the marks.
+
+    Raises:
+        ValueError: the vocabulary is not one of words, or rows have no room for a word.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, length: int):
+        self._vocabulary, self._length = check_words(vocabulary), length
+        if length < 3:
+            raise ValueError(f"lengths.inputs={length}: rows of labelled text need 3 words or more")
+
+    def of_text(self, text: str, second: str | None = None) -> WordRow:
+        """Return the row of a text, or of two with </S> between them; a row too long is cut."""
+        words = self._vocabulary.words(text)
+        if second is not None:
+            words += [END, *self._vocabulary.words(second)]
+        return self._write(words)
+
+    def of_words(self, words: Sequence[str]) -> tuple[WordRow, Int[np.ndarray, " W"]]:
+        """Return the row of some words, and the position of each; 0 for words that are cut off."""
+        places = np.arange(1, len(words) + 1, dtype=np.int32)
+        return self._write(words), np.where(places < self._length - 1, places, 0)
+
+    def _write(self, words: Sequence[str]) -> WordRow:
+        words = [START, *words[: self._length - 2], END]
+        ids = np.array([self._vocabulary.id_of(word) for word in words], np.int32)
+        return WordRow(ids, np.zeros_like(ids), spell_all(words))
+
+
+Rows = list[list[int]]  # the rows of one example
+WriteRow = Callable[..., list[int]]  # (one text or two) -> tokens
+# (a function that writes a row, the fields of a raw row) -> the rows of its example.
+Arrange = Callable[..., Rows]
+
+
+def write_row(*texts: str, vocabulary: Vocabulary, length: int) -> list[int]:
+    """Return the row of one text or a pair; a pair too long loses tokens of its longer text.
+
+    Raises:
+        ValueError: rows of this length have no room for text between the three tokens.
+    """
+    if length < 8:
+        raise ValueError(f"lengths.inputs={length}: rows of labelled text need 8 tokens or more")
+    start, delimiter, extract = range(vocabulary.vocab_size, vocabulary.vocab_size + 3)
+    first, *others = (vocabulary.encode(text) for text in texts)
+    if not others:
+        return [start, *first[: length - 2], extract]
+    [second], room = others, length - 3
+    size = min(len(first), max(room - len(second), (room + 1) // 2))
+    return [start, *first[:size], delimiter, *second[: room - size], extract]
+
+
+def _one_row(write: WriteRow, *texts: str) -> Rows:
+    return [write(*texts)]
+
+
+def _both_orders(write: WriteRow, first: str, second: str) -> Rows:
+    return [write(first, second), write(second, first)]
+
+
+def _answers(write: WriteRow, answers: Sequence[str], *context: str) -> Rows:
+    return [write(" ".join(context), answer) for answer in answers]
+
+
+# By objective; arguments are the fields of a raw row except its label, in the objective's order.
+ARRANGE: dict[str, Arrange] = {
+    "gpt_classification": _one_row,
+    "gpt_similarity": _both_orders,
+    "gpt_regression": _both_orders,
+    "gpt_multiple_choice": _answers,
+}

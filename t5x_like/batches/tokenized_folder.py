@@ -1,13 +1,22 @@
 """A folder of tokenized text, which is read instead of the text.
 
-Every writer of such a folder writes tokenized.json last: it records everything that decides the
-tokens, and the sizes of the files. Without it the folder is unfinished.
+It is written part by part, in several processes.
 """
 
+import concurrent.futures
+import dataclasses
+import functools
 import json
+import multiprocessing
+import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import pickle
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol
+
+from t5x_like import paths
 
 RECORD, UNFINISHED = "tokenized.json", "unfinished.json"
 
@@ -99,3 +108,194 @@ class TokenizedFolder:
                     "the folder again, or delete it and make it by t5x-like tokenize"
                 )
         return [str(self._folder / name) for name in sizes]
+
+
+UNFINISHED_ENDING = ".unfinished"  # of files that a finished folder does not keep
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a split that becomes one file.
+
+    Attributes:
+        key: its split, "TASK/SPLIT".
+        file: its path in the folder.
+    """
+
+    key: str
+    file: str
+
+
+class Opened(Protocol):
+    """Text that exists and can be tokenized."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What decides the tokens, see `tokenized_folder.difference`."""
+
+    @property
+    def layout(self) -> Mapping[str, Any]:
+        """What else decides which part has which text, as JSON has it."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The splits, "TASK/SPLIT"."""
+
+    def parts(self) -> Sequence[Part]:
+        """Return the files of the folder, which do not depend on the number of processes."""
+
+    def write(self, part: Any, file: pathlib.Path) -> None:
+        """Tokenize a part into a file, whose name ends in `UNFINISHED_ENDING`."""
+
+    def finish(self, folder: pathlib.Path) -> None:
+        """Write the other files of the folder once all parts are written."""
+
+
+class Text(Protocol):
+    """The text to tokenize. It can be sent to another process, which then opens it."""
+
+    def open(self) -> Opened:
+        """Find the text; raise ValueError if something does not exist."""
+
+
+def write(text: Text, folder: str, *, processes: int) -> Iterator[tuple[int, int]]:
+    """Write the folder, or its missing files.
+
+    Args:
+        text: the text to tokenize.
+        folder: a new folder, or an unfinished folder of the same text.
+        processes: the number of processes that tokenize at once.
+
+    Yields:
+        The number of complete files, and of all files.
+
+    Raises:
+        ValueError: something does not exist, the folder has other content, or the text changed in
+            the meantime.
+        OSError: the folder cannot be written, or a process was killed.
+    """
+    opened = text.open()
+    made, parts = opened.identity, opened.parts()
+    place = pathlib.Path(folder).expanduser()
+    if _is_whole(place, made, opened.layout, name=folder):
+        yield len(parts), len(parts)
+        return
+    for part in parts:
+        (place / part.file).parent.mkdir(parents=True, exist_ok=True)
+    missing = [part for part in parts if not (place / part.file).exists()]
+    whole = len(parts) - len(missing)
+    processes = min(processes, len(missing))
+    written = (
+        _in_processes(text, missing, place, processes)
+        if processes > 1
+        else _in_this_process(opened, missing, place)
+    )
+    for number, _ in enumerate(written, whole + 1):
+        yield number, len(parts)
+    if other := difference(made, text.open().identity):
+        (place / UNFINISHED).unlink()  # never continue with files from two versions of the text
+        raise ValueError(
+            f"the documents were changed meanwhile: {other}; delete {folder} and begin anew"
+        )
+    opened.finish(place)
+    sizes: dict[str, dict[str, int]] = {key: {} for key in opened.keys}
+    for part in parts:
+        sizes[part.key][part.file] = (place / part.file).stat().st_size
+    record = {"identity": made, "files": sizes}
+    paths.write_whole(place / RECORD, json.dumps(record, indent=1) + "\n")
+    for left in place.rglob(f"*{UNFINISHED_ENDING}"):  # also from runs that were killed
+        left.unlink()
+    (place / UNFINISHED).unlink()
+
+
+def _is_whole(
+    place: pathlib.Path, identity: Mapping[str, Any], layout: Mapping[str, Any], *, name: str
+) -> bool:
+    """Return whether the folder is finished; write the plan into a new folder.
+
+    Raises:
+        ValueError: it has other content.
+    """
+    for file in (RECORD, UNFINISHED):
+        try:
+            found = json.loads((place / file).read_text())
+            other = difference(found["identity"], identity)
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"--output={name!r}: {file} cannot be read: {error}") from error
+        for setting, now in layout.items() if not other and file == UNFINISHED else ():
+            if found.get(setting) != now:
+                other = f"{setting} of a file is {now}, and was {found.get(setting)}"
+        if other:
+            raise ValueError(
+                f"--output={name!r} was made of other text or tokens: {other}; set another "
+                "--output, or delete the folder"
+            )
+        return file == RECORD
+    if place.exists() and any(place.iterdir()):
+        raise ValueError(f"--output={name!r} has other files: give a new folder, or an empty one")
+    place.mkdir(parents=True, exist_ok=True)
+    plan = {"identity": identity, **layout}
+    paths.write_whole(place / UNFINISHED, json.dumps(plan, indent=1) + "\n")
+    return False
+
+
+def _in_this_process(opened: Opened, parts: Sequence[Part], place: pathlib.Path) -> Iterator[None]:
+    """Write the files, yielding after each."""
+    for part in parts:
+        _write_whole(opened, part, place)
+        yield
+
+
+def _in_processes(
+    text: Text, parts: Sequence[Part], place: pathlib.Path, processes: int
+) -> Iterator[None]:
+    """Write the files in other processes, yielding after each."""
+    # Not fork: it would copy locks that threads of this process may hold.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_end_with_parent
+    ) as pool:
+        packed = pickle.dumps(text)
+        futures = [pool.submit(_write, packed, part, place) for part in parts]
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                future.result()
+                yield
+        except BrokenProcessPool as error:
+            raise OSError(
+                "a process was killed, perhaps for its memory: set fewer --processes; the same "
+                "command goes on with the files that are missing"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _write(text: bytes, part: Part, place: pathlib.Path) -> None:
+    _write_whole(_opened(text), part, place)
+
+
+@functools.lru_cache(1)
+def _opened(text: bytes) -> Opened:
+    """Open the text in a process of the pool, only once."""
+    return pickle.loads(text).open()
+
+
+def _write_whole(opened: Opened, part: Part, place: pathlib.Path) -> None:
+    file = place / part.file
+    unfinished = file.with_name(f"{file.name}.{os.getpid()}{UNFINISHED_ENDING}")
+    opened.write(part, unfinished)
+    unfinished.replace(file)
+
+
+def _end_with_parent() -> None:
+    """Exit this process when its parent process ends, even if the parent was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # for the type checker
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

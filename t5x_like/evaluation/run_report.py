@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from t5x_like.batches import cleaning_counts
+from t5x_like.batches import document_cleaning
 from t5x_like.evaluation.while_training import EPOCHS
 from t5x_like.experiment import data_side, reporting
 from t5x_like.experiment.data_side import Inputs
@@ -39,7 +39,7 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
     if not first:
         return []
 
-    events = cleaning_counts.describe_counts()
+    events = document_cleaning.describe_counts()
     found = [f"\ncleaning: {events}"] if events else []
     log = reporting.read_log(workdir)
     for name, inputs in data.items():

@@ -65,7 +65,7 @@ def _kind_of_tasks(module: ModuleType, *, tokenized: str) -> Callable[..., Tasks
         from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 
         return functools.partial(CorpusTasks, tokenized=tokenized)
-    from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+    from t5x_like.preprocessing.pipeline import RegisteredTasks
 
     return functools.partial(RegisteredTasks, tokenized=tokenized)
 

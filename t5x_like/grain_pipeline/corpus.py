@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from t5x_like.grain_pipeline.farm_hash import fingerprint
 from t5x_like.grain_pipeline.rows_of_files import Files
+from t5x_like.grain_pipeline.tensorflow_values import fingerprint
 from t5x_like.names import choose
 
 # Held-out documents are chosen in steps of one in ten thousand.

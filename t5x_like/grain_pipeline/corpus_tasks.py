@@ -7,11 +7,16 @@ from typing import Any
 from t5x_like import names, objectives
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
-from t5x_like.batches.sharded_batches import ShardedBatches
-from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
+from t5x_like.batches.document_cleaning import clean
+from t5x_like.batches.sharded_batches import (
+    Reading,
+    ShardedBatches,
+    check_continued,
+    check_numbers,
+    check_shards,
+)
 from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline.corpus import Corpus, Split, splits_of
-from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.grain_pipeline.document_stream import DocumentReader
 from t5x_like.grain_pipeline.tokenized_documents import Pieces, pieces
 from t5x_like.grain_pipeline.units import Reads, reads_texts, units_of

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from t5x_like.batches.conversion import Example
-from t5x_like.batches.task_reading import NoExampleError, Reading
+from t5x_like.batches.sharded_batches import NoExampleError, Reading
 from t5x_like.grain_pipeline.corpus import Split
-from t5x_like.grain_pipeline.philox import dataset_words
+from t5x_like.grain_pipeline.tensorflow_values import dataset_words
 from t5x_like.grain_pipeline.units import Items, UnitReader
 
 _THREADS, _AHEAD = 4, 64  # threads that read documents, and documents that they read ahead

@@ -1,11 +1,4 @@
-"""Read the rows of JSON Lines, Parquet and ArrayRecord files by index, in any order.
-
-| files | row | in memory |
-|---|---|---|
-| .jsonl, .json | a line with a JSON object | the offset of each line, 8 bytes |
-| .parquet | a row, of which one column is read | the most recently read row groups |
-| .array_record, .arrayrecord | a record with a JSON object in UTF-8 | nothing |
-"""
+"""Read the rows of JSON Lines, Parquet and ArrayRecord files by index, in any order."""
 
 import bisect
 import functools
@@ -19,8 +12,48 @@ from typing import Protocol
 import numpy as np
 
 from t5x_like import paths, reading
-from t5x_like.grain_pipeline.records import Records
 from t5x_like.names import hint
+from t5x_like.reading import FileError
+
+
+class Records:
+    """The records of a file.
+
+    Args:
+        path: path of the file.
+
+    Raises:
+        FileError: the file is damaged, or is not an ArrayRecord file.
+    """
+
+    def __init__(self, path: str):
+        from grain import sources  # takes a second, and only files of this format need it
+
+        self._path = path
+        try:
+            self._records = sources.ArrayRecordDataSource([path])
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FileError(f"{path}: it is not an ArrayRecord file: {_line(error)}") from error
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> bytes:
+        """Return the content of a record.
+
+        Raises:
+            FileError: the record is damaged.
+        """
+        try:
+            return self._records[number]
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FileError(f"{self._path}: record {number} is damaged: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
 
 # Row groups of a file that are kept decoded: in shuffled order each row is in a different group.
 _ROW_GROUPS = 16

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from t5x_like import paths
+from t5x_like.batches.document_cleaning import clean
 from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline.corpus import Split
-from t5x_like.grain_pipeline.document_cleaning import clean
-from t5x_like.grain_pipeline.records import Records
-from t5x_like.grain_pipeline.rows_of_files import Files
+from t5x_like.grain_pipeline.rows_of_files import Files, Records
 from t5x_like.vocabularies import Vocabulary
 
 FORMAT = 1  # version of the records and of the rules of cleaning: raise it if either changes

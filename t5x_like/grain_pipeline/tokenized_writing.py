@@ -8,7 +8,7 @@ from typing import Any
 
 from t5x_like import vocabularies
 from t5x_like.batches import data_modules
-from t5x_like.batches.tokenized_parts import Part
+from t5x_like.batches.tokenized_folder import Part
 from t5x_like.grain_pipeline.corpus import Split, splits_of
 from t5x_like.grain_pipeline.corpus_tasks import corpora_of
 from t5x_like.grain_pipeline.tokenized_documents import identity, pack, tokenize
@@ -18,7 +18,7 @@ _MOST_FILES = 1024  # per split
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """The documents to tokenize, a `tokenized_parts.Text`.
+    """The documents to tokenize, a `tokenized_folder.Text`.
 
     Attributes:
         module: the path of a data module with corpora.
@@ -54,7 +54,7 @@ class _Rows(Part):
 
 @dataclasses.dataclass(frozen=True)
 class OpenedDocuments:
-    """Documents that exist and can be tokenized; see `tokenized_parts.Opened`.
+    """Documents that exist and can be tokenized; see `tokenized_folder.Opened`.
 
     Attributes:
         vocabulary: the vocabulary of the tokens.

@@ -17,7 +17,7 @@ from t5x_like.objectives import (
     Pairs,
     Rows,
     RunningText,
-    sentences,
+    grouping,
 )
 from t5x_like.objectives.objective import PAIR, text_of
 from t5x_like.vocabularies import Vocabulary
@@ -113,7 +113,7 @@ def _groups(objective: Groups, given: ExampleSpec, reads: Reads) -> UnitReader:
 
     def items(row: int) -> list[tuple[np.ndarray, np.ndarray]]:
         return [
-            sentences.encode(text, reads.vocabulary, between=objective.between)
+            grouping.encode(text, reads.vocabulary, between=objective.between)
             for text in reads.texts(row)
         ]
 

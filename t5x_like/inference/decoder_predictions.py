@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from t5x_like.batches.extraction_rows import ARRANGE, Rows, write_row
+from t5x_like.batches.labelled_rows import ARRANGE, Rows, write_row
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.choices import best_choice, choices_in
 from t5x_like.inference.encoder_predictions import string_in
@@ -21,7 +21,7 @@ class DecoderPrediction(Prediction):
     """A prediction from the last token of each row (Radford et al. 2018, section 3.3).
 
     Attributes:
-        objective: the objective of the fine-tuning, a name in `extraction_rows.ARRANGE`.
+        objective: the objective of the fine-tuning, a name in `labelled_rows.ARRANGE`.
         max_rows: maximum rows of an example, C.
     """
 

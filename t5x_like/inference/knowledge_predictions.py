@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from t5x_like.batches.sentence_trees import TreeWriter
+from t5x_like.batches.knowledge_graph import TreeWriter
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.encoder_predictions import Answers, Classes, EncoderPrediction, Tags
 

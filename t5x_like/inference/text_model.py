@@ -16,10 +16,13 @@ import flax.linen as nn
 import numpy as np
 
 from t5x_like import stop_signal
-from t5x_like.batches.comparison_rows import DecoderComparisons, EncoderDecoderComparisons
 from t5x_like.batches.conversion import Converter, GenerativeConverter
 from t5x_like.batches.converters import EncoderDecoder, PrefixLM
-from t5x_like.batches.prompt_rows import DecoderPrompts
+from t5x_like.batches.prompt_rows import (
+    DecoderComparisons,
+    DecoderPrompts,
+    EncoderDecoderComparisons,
+)
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.position_tables import longest_rows

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.batches.word_rows import WordRow, WordRowWriter
+from t5x_like.batches.labelled_rows import WordRow, WordRowWriter
 from t5x_like.inference.encoder_predictions import Classes, EncoderPrediction, Tags
 from t5x_like.inference.predictor import Batch
 from t5x_like.vocabularies.words import LONGEST

@@ -440,7 +440,7 @@ class SparseFeedForward(nn.Module):
             device; 0: one row. A row of a single token (a decoding step) is always its own group.
         dispatch: `capacity`, or `dropless`, which drops no token: tokens are sorted by expert for a
             ragged product (Gale et al. 2022, MegaBlocks), without groups and slots.
-        drops: False overrides `capacity`, so that no token is dropped (see `undropped.undropped`):
+        drops: False overrides `capacity`, so that no token is dropped (see `undropped`):
             computed like `dropless`, or, if the experts are sharded, with a slot for each token.
     """
 
@@ -568,7 +568,7 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
     Returns:
         `load` [M, E], the share of choices of each expert, with or without a slot; `dropped` [M],
         the share of choices without a slot; `balance` [M] and `z` [M], the losses of
-        `routers.load_balance` and `routers.z_loss`. For "assignment": `computed_by` [M, G, T, E],
+        `moe.load_balance` and `moe.z_loss`. For "assignment": `computed_by` [M, G, T, E],
         see `assigned`.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.batches.extraction_rows import ARRANGE, write_row
+from t5x_like.batches.labelled_rows import ARRANGE, write_row
 from t5x_like.objectives.labelled import OF_CLASSES
 from t5x_like.objectives.objective import Example, ExampleSpec, OfRow, Rows, text_of
 

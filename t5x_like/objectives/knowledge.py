@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from t5x_like.batches import knowledge_graph
+from t5x_like.batches.knowledge_graph import TreeWriter
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE
-from t5x_like.batches.sentence_trees import TreeWriter
 from t5x_like.objectives.labelled import (
     OF_ANSWERS,
     OF_CLASSES,

@@ -1,15 +1,6 @@
-"""Labelled text for an encoder: classes, numbers, tags, answers, choices (Devlin et al. 2019, 4).
+"""Labelled text: classes, numbers, tags, answers, choices (Devlin et al. 2019, section 4).
 
-Each objective reads raw rows with these fields, and makes rows of an encoder with `labelled_rows`:
-
-    classification      text_a, text_b (optional), label (the index of a class)
-    pair_classification text_a, text_b, label
-    regression          text_a, text_b (optional), value
-    tagging             words, tags (the index of each word's tag)
-    question_answering  question, context, answer_text, answer_start (-1 if there is no answer)
-    multiple_choice     text_a, text_b (optional), choices (strings), answer (the index of one)
-
-Other fields are ignored.
+For encoders, and for networks that read words by their characters.
 """
 
 import functools
@@ -18,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, RowWriter
+from t5x_like.batches.labelled_rows import (
+    LONGEST_QUESTION,
+    STRIDE,
+    RowWriter,
+    WordRow,
+    WordRowWriter,
+)
 from t5x_like.objectives.objective import Example, ExampleSpec, OfRow, Rows, of_encoder, text_of
 
 # (a raw row) -> its examples.
@@ -223,3 +220,56 @@ def objective_of_rows(
         content=content,
         **of,
     )
+
+
+def word_classification() -> Rows:
+    """Predict a class of a text, or of a pair with </S> between the texts.
+
+    inputs: <S> he did not come </S>     characters: of each word     label: the class
+    """
+
+    def write_for(writer: WordRowWriter) -> Write:
+        def write(row: Mapping[str, Any]) -> list[Example]:
+            features = _features(writer.of_text(*texts_of(row)))
+            return [features | {"label": np.array([row["label"]])}]
+
+        return write
+
+    return objective_of_rows(
+        "word_classification",
+        OF_CLASSES,
+        write_for,
+        of=of_encoder("characters", "label"),
+        make_writer=WordRowWriter,
+    )
+
+
+def word_tagging() -> Rows:
+    """Predict a tag for each word; there is no loss on <S> and </S>.
+
+    inputs:       <S> jim henson was </S>
+    targets:      0   1   2      0   0
+    loss_weights: 0   1   1      1   0
+    """
+
+    def write_for(writer: WordRowWriter) -> Write:
+        def write(raw: Mapping[str, Any]) -> list[Example]:
+            row, first = writer.of_words([text_of(word) for word in raw["words"]])
+            targets, weights = np.zeros([2, len(row.tokens)], np.int32)
+            here = first > 0
+            targets[first[here]], weights[first[here]] = np.asarray(raw["tags"])[here], 1
+            return [_features(row) | {"targets": targets, "loss_weights": weights}]
+
+        return write
+
+    return objective_of_rows(
+        "word_tagging",
+        OF_TAGS,
+        write_for,
+        of=of_encoder("characters", "targets", "loss_weights"),
+        make_writer=WordRowWriter,
+    )
+
+
+def _features(row: WordRow) -> Example:
+    return {"inputs": row.tokens, "characters": row.characters.reshape(-1)}

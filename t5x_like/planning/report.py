@@ -8,7 +8,7 @@ import jax
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
-from t5x_like.batches import task_reading
+from t5x_like.batches import sharded_batches
 from t5x_like.config.run_settings import MeshSettings
 from t5x_like.decoding.generator import stacks
 from t5x_like.experiment import data_side, model_side
@@ -187,7 +187,7 @@ def check_shards(step: PlannedStep, mesh: Mesh) -> None:
     """
     data = step.part.data
     shards = data_side.number_of_shards(data, mesh, continues=step.continues)
-    task_reading.check_shards(shards, batch_size=data.batch_size)
+    sharded_batches.check_shards(shards, batch_size=data.batch_size)
 
 
 def _reason(error: TooLargeError) -> str:

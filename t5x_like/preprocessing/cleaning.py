@@ -14,7 +14,7 @@ The rules, in the order in which they are applied:
 5. A document longer than `max_characters` is split into pieces of that length; no text is lost.
 
 All rules are native TensorFlow operations on batches of rows; the counters are Python, called once
-per batch. The counters (`batches/cleaning_counts.py`) count for this process.
+per batch. The counters (`batches/document_cleaning.py`) count for this process.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from t5x_like.batches.cleaning_counts import count
+from t5x_like.batches.document_cleaning import count
 from t5x_like.names import choose
 
 NEWLINES = ("keep", "space")

@@ -21,8 +21,8 @@ import tensorflow as tf
 
 from t5x_like import paths
 from t5x_like.batches.tokenized_folder import TokenizedFolder
-from t5x_like.preprocessing import data_files, line_datasets, sources, tracing
-from t5x_like.preprocessing.column_source import Columns, ColumnSource
+from t5x_like.preprocessing import line_datasets, sources, tracing
+from t5x_like.preprocessing.sources import Columns, ColumnSource
 from t5x_like.vocabularies import Vocabulary
 
 FORMAT = "seqio 1"  # version of the rules of cleaning and of the order: raise it if they change
@@ -60,7 +60,7 @@ class Origin:
         return json.loads(json.dumps(found, default=repr))
 
     def _split(self, task: seqio.Task, split: str) -> dict[str, Any]:
-        listed = data_files.paths([task.name], self.settings)
+        listed = line_datasets.paths([task.name], self.settings)
         files = listed.get(f"{task.name}/{split}", [])
         found = map(paths.fingerprint, [*files, *listed["data.settings"]])
         source = getattr(task.source, "tfds_dataset", None)
@@ -88,10 +88,11 @@ class Origin:
 
 
 # The names of preprocessors in the folders of earlier versions, which had them in other modules.
+_NOW = "t5x_like.preprocessing.seqio_objectives"
 _BEFORE = "t5x_like.preprocessing.objectives"
 _STORED = {
-    "t5x_like.preprocessing.running_text.tokenize": f"{_BEFORE}.running_text.chunking.tokenize",
-    f"{_BEFORE}.tokenize_sentences": f"{_BEFORE}.masked.sentences.tokenize",
+    f"{_NOW}.tokenize_documents": f"{_BEFORE}.running_text.chunking.tokenize",
+    f"{_NOW}.tokenize_sentences": f"{_BEFORE}.masked.sentences.tokenize",
 }
 
 

@@ -17,17 +17,17 @@ import tensorflow as tf
 
 from t5x_like import paths, vocabularies
 from t5x_like.batches import data_modules
-from t5x_like.batches.tokenized_parts import UNFINISHED_ENDING, Part
+from t5x_like.batches.tokenized_folder import UNFINISHED_ENDING, Part
 from t5x_like.preprocessing import line_datasets, pipeline
 from t5x_like.preprocessing.offline_cache import Origin, features_of
-from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+from t5x_like.preprocessing.pipeline import RegisteredTasks
 
 _COUNTS = f".counts{UNFINISHED_ENDING}"  # of a file with counts, until all parts are written
 
 
 @dataclasses.dataclass(frozen=True)
 class TextOfTasks:
-    """The tasks to tokenize, a `tokenized_parts.Text`.
+    """The tasks to tokenize, a `tokenized_folder.Text`.
 
     Attributes:
         module: the path of a data module with seqio tasks.
@@ -76,7 +76,7 @@ class _Shard(Part):
 
 @dataclasses.dataclass(frozen=True)
 class OpenedTasks:
-    """Registered tasks; see `tokenized_parts.Opened`.
+    """Registered tasks; see `tokenized_folder.Opened`.
 
     Attributes:
         tasks: {name: task}.

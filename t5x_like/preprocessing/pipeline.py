@@ -1,23 +1,30 @@
 """Batches of a seqio task or mixture for each process, deterministic and resumable at any step.
 
-tf.data reads and preprocesses in the background; `batches/sharded_batches.py` mixes the examples,
-packs them and builds the rows.
+`RegisteredTasks` are the tasks of a data module that registers them with seqio.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import seqio
 
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
-from t5x_like.batches.sharded_batches import ShardedBatches
-from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
+from t5x_like.batches.sharded_batches import (
+    Reading,
+    ShardedBatches,
+    check_continued,
+    check_numbers,
+    check_shards,
+)
 from t5x_like.names import hint
-from t5x_like.preprocessing import cleaning, line_datasets, mixtures
-from t5x_like.preprocessing.offline_cache import OfflineCache
+from t5x_like.preprocessing import cleaning, line_datasets, mixtures, seqio_objectives, sources
+from t5x_like.preprocessing.offline_cache import OfflineCache, Origin
 from t5x_like.preprocessing.streams import TaskReader
+from t5x_like.preprocessing.task_vocabulary import check_same_tokens
+from t5x_like.vocabularies import Vocabulary
 
 # The minimum shuffle buffer of a task with a small share in a mixture, over all shards.
 _LEAST_BUFFER = 1000
@@ -192,3 +199,58 @@ def _registered(task: str) -> mixtures.Provider:
         known = hint(task, [*tasks, *mixes])
         raise ValueError(f"task {task!r} (data.task, evaluate.tasks) is not registered.{known}")
     return seqio.get_mixture_or_task(task)
+
+
+class RegisteredTasks:
+    """The tasks and mixtures of a data module, registered anew under their names.
+
+    Args:
+        module: a module with the function `register`.
+        settings: its settings.
+        vocabulary: the vocabulary of all tasks.
+        objective: the name of the objective.
+        objective_settings: its settings.
+        tokenized: a folder of seqio's offline cache to read instead of tokenizing; "" to tokenize.
+
+    Raises:
+        ValueError: an objective, a setting or the folder does not exist.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType,
+        settings: Mapping[str, Any],
+        *,
+        vocabulary: Vocabulary,
+        objective: str,
+        objective_settings: Mapping[str, Any],
+        tokenized: str = "",
+    ):
+        made = seqio_objectives.build(objective, **objective_settings)
+        sources.check_settings(module.register, settings)
+        module.register(vocabulary, made, **settings)
+        self._settings, self._vocabulary = settings, vocabulary
+        origin = Origin(vocabulary, settings, objective, objective_settings)
+        self._cache = OfflineCache(tokenized, origin) if tokenized else None
+
+    def batches(self, task: str, *, split: str, **settings: Any) -> ShardedBatches:
+        """Return the batches of a task; see `pipeline.Batches`.
+
+        Raises:
+            ValueError: see `pipeline.Batches`; or the task has another vocabulary.
+        """
+        for one in tasks_of(task):
+            check_same_tokens(one, self._vocabulary)
+        return Batches(task, split=split, cache=self._cache, **settings)
+
+    def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a task's source; see `pipeline.source_rows`."""
+        return source_rows(task, split=split, cleaned=cleaned)
+
+    def number_of_rows(self, task: str, *, split: str) -> int:
+        """Return the number of rows of a task's source; raise ValueError if it is unknown."""
+        return mixtures.number_of_examples(find(task, split=split), split=split)
+
+    def files(self, *tasks: str) -> dict[str, list[str]]:
+        """Return the files that tasks read; see `line_datasets.paths`."""
+        return line_datasets.paths(tasks, self._settings)

@@ -1,41 +1,151 @@
-"""Helpers for data modules: resumable file sources, held-out documents, registering tasks.
+"""For data modules: sources of rows, held-out documents, registering tasks.
 
-A config names its data module, a file in data/, as `data.module`. A module of seqio tasks has two
-functions:
-
-    register(vocabulary, objective, **settings) -> None       adds its tasks to seqio's registry
-    documents(split, **settings) -> tf.data.Dataset           the raw {"text"} of a split
-
-A data module of labelled text also has the names of classes or tags in order:
-
-    labels(objective, **settings) -> tuple[str, ...]          empty if the objective has no labels
-
-It receives the name of the task as `task` if the labels differ between tasks. A module of
-benchmarks also has the kind and settings of a task's measure, which replace the measure `benchmark`
-of `evaluate.measures`:
-
-    measure(objective, task=..., **settings) -> dict          {"kind": "generation", "metrics": ...}
-
-Registering a task again replaces it, so that a notebook can change a setting and continue.
+Sources read files from any position, data sets prepared by TensorFlow Datasets, or rows in memory.
 """
 
 import functools
 import inspect
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import seqio
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from t5x_like import names, objectives
 from t5x_like.batches.data_modules import load as load_module
 from t5x_like.names import choose, hint
 from t5x_like.preprocessing import cleaning
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.preprocessing.tracing import traced
 from t5x_like.vocabularies import Vocabulary
+
+Columns: TypeAlias = "Mapping[str, tf.Tensor | tf.RaggedTensor]"
+_COLUMN_TYPES = {str: tf.string, int: tf.int32, float: tf.float32}
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Turn rows with the same fields into columns, [N] or [N, (M)] for lists.
+
+    Values are strings, integers, numbers, or lists of strings or integers.
+    """
+    return {name: _column([row[name] for row in rows]) for name in rows[0]}
+
+
+def _column(values: Sequence[Any]) -> tf.Tensor | tf.RaggedTensor:
+    if not isinstance(values[0], list):
+        return tf.constant(values, _COLUMN_TYPES[type(values[0])])
+    flat = [one for value in values for one in value]
+    kind = _COLUMN_TYPES[type(flat[0])] if flat else tf.string
+    return tf.RaggedTensor.from_row_lengths(tf.constant(flat, kind), [len(v) for v in values])
+
+
+def row_source(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> "ColumnSource":
+    """Return a source of rows by split; an empty split gets the fields of another split."""
+    filled = columns(next(rows for rows in splits.values() if rows))
+    none = {field: column[:0] for field, column in filled.items()}
+    return ColumnSource(
+        lambda split: columns(splits[split]) if splits[split] else none, splits=tuple(splits)
+    )
+
+
+class ColumnSource(seqio.DataSource):
+    """A source of rows that are kept in memory.
+
+    Args:
+        read: split -> its columns, all of the same length; called when the split is first read.
+        splits: the names of the splits.
+    """
+
+    def __init__(self, read: Callable[[str], Columns], *, splits: Sequence[str]):
+        super().__init__(splits=splits)
+        self._read = functools.cache(read)
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        """True: a shard is every n-th row."""
+        return True
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Return the split itself as the only shard; raise ValueError if it cannot be read."""
+        self._read(split)
+        return [split]
+
+    def num_input_examples(self, split: str) -> int:
+        """Return the number of rows of a split."""
+        return int(next(iter(self._read(split).values())).shape[0])
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused: Any,
+    ) -> tf.data.Dataset:
+        """Return the rows of a split, or of one shard of it."""
+        del unused  # seqio also passes settings that only tasks use
+        found, size = self._read(split), self.num_input_examples(split)
+        # Shuffle indices, so that the data position in a checkpoint contains no text.
+        numbers = tf.data.Dataset.range(size)
+        if shuffle:
+            numbers = numbers.shuffle(max(size, 1), seed=seed)
+        if shard_info:
+            numbers = numbers.shard(shard_info.num_shards, shard_info.index)
+        return numbers.map(lambda n: {name: tf.gather(own, n) for name, own in found.items()})
+
+
+class PreparedSource(seqio.TfdsDataSource):
+    """A prepared data set on disk: a training run never downloads or generates it.
+
+    Args:
+        name: the data set with its config and version, "c4/en:3.1.0".
+        splits: {our name of a split: its name in the prepared data}.
+        data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
+        advice: what to do if it is missing, appended to the error message.
+    """
+
+    def __init__(self, name: str, *, splits: Mapping[str, str], data_dir: str | None, advice: str):
+        super().__init__(
+            tfds_name=name,
+            tfds_data_dir=data_dir and os.path.expanduser(data_dir),
+            splits=dict(splits),
+            read_only=True,
+        )
+        self._advice = advice
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Return the files of a split; raise ValueError if the data is missing."""
+        self._check_prepared()
+        return super().list_shards(split)
+
+    def num_input_examples(self, split: str) -> int | None:
+        """Return the number of examples of a split; raise ValueError if the data is missing."""
+        self._check_prepared()
+        return super().num_input_examples(split)
+
+    def get_dataset(self, split: str = "train", *args: Any, **kwargs: Any) -> tf.data.Dataset:
+        """Return the examples of a split; raise ValueError if the data is missing."""
+        self._check_prepared()
+        return super().get_dataset(split, *args, **kwargs)
+
+    def _check_prepared(self) -> None:
+        name = self.tfds_dataset.name
+        try:
+            is_there = bool(self.tfds_dataset.info.splits)
+        except (tfds.core.DatasetNotFoundError, AssertionError):
+            is_there = False  # a release that the installed builder can neither find nor make
+        if is_there:
+            return
+        folder = self.tfds_dataset.data_dir or "~/tensorflow_datasets"
+        raise ValueError(
+            f"{name} is not prepared in data_dir={folder!r}. `tfds build {name.partition(':')[0]} "
+            f"--data_dir={folder}` prepares it, {self._advice}"
+        )
+
 
 __all__ = ["load_module"]  # imported here for data modules; the names defined below are public too
 
@@ -250,7 +360,7 @@ def add_task(
 
 
 def add_document_task(
-    name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: Objective
+    name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: SeqioObjective
 ) -> None:
     """Add a task that cleans the documents of `source` and applies `objective` to them."""
     add_task(
@@ -263,7 +373,7 @@ def add_document_task(
 
 
 def add_pair_task(
-    name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: Objective
+    name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: SeqioObjective
 ) -> None:
     """Add a task that cleans pairs {"inputs", "targets"} and applies `objective` to them.
 

@@ -1,19 +1,13 @@
 """Read the examples of one shard of one task, epoch after epoch, starting from any position.
 
-tf.data reads, preprocesses and shuffles one epoch of one shard, in background threads, with seeds
-for this epoch and shard. So each epoch has a different order and different noise, contains each
-example once, and needs no random state from the epoch before. (A repeated dataset would have the
-same noise in each epoch. `rerandomize_each_iteration` would avoid that, but then a position near
-the end of an epoch is sometimes restored wrongly.)
-
-A position contains the state of the tf.data iterator, including the shuffle buffer, and the
-examples that were fetched but not yet used. A dataset that tf.data cannot save, such as a Python
-generator, is read again from the start of the epoch up to the position.
+A position contains the state of a tf.data iterator as bytes.
 """
 
 import collections
 import functools
 import logging
+import pathlib
+import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,8 +17,67 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.conversion import Example
-from t5x_like.batches.task_reading import NoExampleError, Reading
-from t5x_like.preprocessing import iterator_state, line_datasets, tracing
+from t5x_like.batches.sharded_batches import NoExampleError, Reading
+from t5x_like.preprocessing import line_datasets, tracing
+
+_PARTS = "parts"  # key of the serialized state
+# Pieces of the state that are serialized together. One call per piece, of which a shuffle buffer
+# has thousands, takes seven times as long; and a serialized tensor is limited to 2 GB.
+_TOGETHER = 256
+
+_log = logging.getLogger(__name__)
+
+
+def save(iterator: Any, *, task: str) -> dict[str, Any] | None:
+    """Serialize the state of an iterator in memory, so that a full disk does not matter.
+
+    Args:
+        iterator: an iterator of a tf.data dataset.
+        task: the name of its task, for the warning.
+
+    Returns:
+        The state; None if tf.data cannot save it.
+    """
+    try:
+        state = tf.raw_ops.SerializeIterator(
+            resource_handle=iterator._iterator_resource,
+            # The same policy that `TaskReader.blocks` sets for these datasets.
+            external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE.value,
+        )
+    except tf.errors.UnimplementedError as error:
+        _warn_of_replay(task, error.message)
+        return None
+    starts = range(0, len(state), _TOGETHER)
+    return {
+        _PARTS: [tf.io.serialize_tensor(state[n : n + _TOGETHER]).numpy() for n in starts],
+    }
+
+
+@functools.cache
+def _warn_of_replay(task: str, reason: str) -> None:
+    _log.warning(
+        "Positions of task %r are restored by reading its epoch again up to there, since its "
+        "tf.data pipeline cannot be saved: %s",
+        task,
+        reason,
+    )
+
+
+def load(iterator: Any, saved: Mapping[str, Any]) -> None:
+    """Restore into an equal iterator a state that `save` returned."""
+    if _PARTS in saved:
+        parts = [tf.io.parse_tensor(part, tf.variant) for part in saved[_PARTS]]
+        pieces = [piece for part in parts for piece in tf.unstack(part)]
+        tf.raw_ops.DeserializeIterator(
+            resource_handle=iterator._iterator_resource, serialized=tf.stack(pieces)
+        )
+        return
+    # Older positions contain the files of a checkpoint.
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in saved.items():
+            pathlib.Path(folder, name).write_bytes(content)
+        tf.train.Checkpoint(iterator=iterator).read(f"{folder}/iterator").assert_consumed()
+
 
 # The version of positions. In the first, objectives were operations of the dataset's graph.
 _VERSION = 2
@@ -203,8 +256,7 @@ class TaskStream:
             "drawn": self.examples,
             "tokens": self.tokens,
             "waiting": list(self._waiting),
-            "iterator": self._current
-            and iterator_state.save(self._current.iterator, task=self.task.name),
+            "iterator": self._current and save(self._current.iterator, task=self.task.name),
             "version": _VERSION,
             "fingerprint": self._reader.fingerprint,
         }
@@ -239,7 +291,7 @@ class TaskStream:
             )
         elif state["iterator"] is not None:
             self._current = self._open(self._epoch, at_once=False)
-            iterator_state.load(self._current.iterator, state["iterator"])
+            load(self._current.iterator, state["iterator"])
 
     def _open(self, epoch: int, *, skip: int = 0, at_once: bool = True) -> "_Opened":
         source = self._reader.source(shard=self._shard, epoch=epoch)

@@ -13,20 +13,27 @@
 docs/data.md describes the same rules for users.
 """
 
-from t5x_like.reading.blocks import Blocks, line_at
-from t5x_like.reading.columns import TextColumns
 from t5x_like.reading.compressed import FileError, create, open_bytes, uncompressed, with_endings
 from t5x_like.reading.lines import (
+    Blocks,
     count_lines,
     decode,
     is_blank,
+    line_at,
     lines,
     lines_of,
     numbered,
     text,
     without_mark,
 )
-from t5x_like.reading.rows import csv_rows, field_text, json_lines, json_object, tsv_rows
+from t5x_like.reading.rows import (
+    TextColumns,
+    csv_rows,
+    field_text,
+    json_lines,
+    json_object,
+    tsv_rows,
+)
 
 __all__ = [
     "Blocks",

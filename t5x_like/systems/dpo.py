@@ -140,7 +140,7 @@ def loss(
     the metrics.
 
     Args:
-        batch: comparisons, see `batches.comparison_rows`.
+        batch: comparisons, see `batches.prompt_rows`.
         rng: key of the policy's dropout; None in evaluation.
         beta: the weight of the divergence from the reference in the objective of equation 3.
 

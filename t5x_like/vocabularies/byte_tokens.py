@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 
 from t5x_like.vocabularies.added_tokens import AddedTokens
 from t5x_like.vocabularies.base import to_list
-from t5x_like.vocabularies.hugging_face.token_settings import TokenSettings
+from t5x_like.vocabularies.hugging_face.tokenizer_files import TokenSettings
 from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN, Bytes, T5Vocabulary
 
 TOKENIZER_CLASS = "ByT5Tokenizer"

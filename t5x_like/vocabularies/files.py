@@ -18,17 +18,27 @@ from t5x_like.vocabularies.base import Vocabulary
 from t5x_like.vocabularies.byte_tokens import TOKENIZER_CLASS, byte_tokens
 from t5x_like.vocabularies.hugging_face import (
     folder_vocabulary,
-    token_settings,
     tokenizer_checks,
     tokenizer_class,
+    tokenizer_files,
 )
 from t5x_like.vocabularies.hugging_face.tokenizer_files import TOKENIZER, TokenizerFiles
-from t5x_like.vocabularies.lossless import LosslessSentencePiece
 from t5x_like.vocabularies.marian import SOURCE, TARGET, MarianVocabulary
-from t5x_like.vocabularies.rust_errors import as_value_errors
-from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN, Bytes, SentencePiece
+from t5x_like.vocabularies.sentence_piece import (
+    EOS,
+    PAD,
+    UNKNOWN,
+    Bytes,
+    LosslessSentencePiece,
+    SentencePiece,
+)
 from t5x_like.vocabularies.special_tokens import ALBERT_SPECIAL_TOKENS
-from t5x_like.vocabularies.tokenizer import TokenizerVocabulary, byte_bpe, wordpiece
+from t5x_like.vocabularies.tokenizer import (
+    TokenizerVocabulary,
+    as_value_errors,
+    byte_bpe,
+    wordpiece,
+)
 from t5x_like.vocabularies.words import WORD_SPECIAL_TOKENS, WordVocabulary
 
 BYTES = "bytes"
@@ -217,7 +227,7 @@ def _marian(path: Path) -> Vocabulary:
     if _settings(path).get("separate_vocabs"):
         raise ValueError("has a vocabulary for each language, which is not supported.")
     ids = _json(path)
-    settings = token_settings.read(TokenizerFiles(path.parent))
+    settings = tokenizer_files.read_settings(TokenizerFiles(path.parent))
     first = 1 + max((*ids.values(), *settings.added), default=-1)
     added = settings.with_extra(first=first, known=ids)
     source, target = (model.read_bytes() for model in models)
@@ -252,7 +262,7 @@ def _byte_tokens(path: Path) -> Vocabulary:
             f"has tokenizer_class={kind!r}, whose vocabulary is in a file that the folder lacks; "
             f"only {TOKENIZER_CLASS!r} needs none."
         )
-    return byte_tokens(token_settings.read(TokenizerFiles(path.parent)))
+    return byte_tokens(tokenizer_files.read_settings(TokenizerFiles(path.parent)))
 
 
 _READERS: Mapping[str, Callable[[Path], Vocabulary]] = {

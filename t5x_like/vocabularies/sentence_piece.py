@@ -1,16 +1,16 @@
-"""T5's vocabularies: a SentencePiece model, or the bytes of UTF-8, with sentinels as the last ids.
+"""SentencePiece models, and the bytes of UTF-8: T5's vocabularies, LLaMA's and PaLM's.
 
-The ids are 0 for padding, 1 for the end of a sequence, 2 for unknown, then the pieces. The
-sentinels of span corruption are counted down from the last id: `<extra_id_0>` is
-`vocab_size - 1` (Raffel et al. 2020, section 3.1.4).
+T5's have sentinels as the last ids; LLaMA's and PaLM's decode every text unchanged.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from t5x_like.vocabularies.base import Vocabulary, to_list
+from t5x_like.vocabularies.albert_pieces import BLANK, cut
+from t5x_like.vocabularies.base import Offsets, Vocabulary, to_list
+from t5x_like.vocabularies.special_tokens import SpecialTokenVocabulary
 
 PAD, EOS, UNKNOWN = 0, 1, 2
 _BORROWED = 100  # without sentinels, at most so many of the last ids stand for spans
@@ -87,3 +87,44 @@ class Bytes(T5Vocabulary):
 
 def _up_to_end(ids: list[int]) -> list[int]:
     return ids[: ids.index(EOS) + 1] if EOS in ids else ids
+
+
+LLAMA_SPECIAL_TOKENS = ("<unk>", "<s>", "</s>")
+
+
+class LosslessSentencePiece(SpecialTokenVocabulary):
+    """A SentencePiece model with the ids above (Touvron et al. 2023, section 2.1).
+
+    Args:
+        model: the content of the model's file.
+    """
+
+    def __init__(self, model: bytes):
+        self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+        pieces = [self._model.IdToPiece(number) for number in range(len(self._model))]
+        super().__init__(pieces, special_tokens=LLAMA_SPECIAL_TOKENS, contents=model)
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenize a text."""
+        return self._model.EncodeAsIds(text)
+
+    def _begins_word(self, piece: str) -> bool:
+        return piece.startswith(BLANK)
+
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        pieces = list(cut(text, model=self._model))
+        return [one for one, *_ in pieces], [(first, end) for _, first, end in pieces]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        """Return the text, with the names of special tokens; ids out of range are unknown."""
+        parts: list[str] = []
+        run: list[int] = []
+        for one in ids:
+            if one in self.special_ids or not 0 <= one < len(self.pieces):
+                is_special = one in self.special_ids
+                name = self.pieces[one] if is_special else LLAMA_SPECIAL_TOKENS[0]
+                parts += [self._model.DecodeIds(run), name]
+                run = []
+            else:
+                run.append(one)
+        return "".join([*parts, self._model.DecodeIds(run)])

@@ -1,8 +1,9 @@
 """BERT's WordPiece, byte-level BPE, and every other tokenizer of the library `tokenizers`."""
 
+import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tokenizers
@@ -17,6 +18,27 @@ from t5x_like.vocabularies.special_tokens import (
     SpecialTokenVocabulary,
     lowers_case,
 )
+
+
+@contextlib.contextmanager
+def as_value_errors(problem: str) -> Iterator[None]:
+    """Re-raise errors in the block as one-line `ValueError`s that begin with `problem`.
+
+    A ValueError of one line is raised unchanged. A panic in Rust is a `BaseException` whose class
+    is not public.
+    """
+    try:
+        yield
+    except BaseException as error:
+        is_panic = type(error).__name__ == "PanicException"
+        if not isinstance(error, Exception) and not is_panic:
+            raise
+        first, _, rest = str(error).partition("\n")
+        if isinstance(error, ValueError) and not rest:
+            raise
+        kind = "" if type(error) in (Exception, ValueError) or is_panic else type(error).__name__
+        raise ValueError(f"{problem}: {kind}{': ' if kind else ''}{first.rstrip('.')}.") from error
+
 
 # Threads of tf.data tokenize one text at a time each, so threads within a text would only contend.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import source_rows
 from tests.programs import benchmark_rows
 from tests.programs.benchmark_tasks import (
@@ -64,7 +64,7 @@ def test_the_answers_of_spans_are_in_their_context(folders, tmp_path):
 
 def test_more_choices_than_the_objective_has_are_named(folders):
     settings = {"folder": folders["commonsense"]}
-    objective = objectives.build("multiple_choice", choices=3)
+    objective = seqio_objectives.build("multiple_choice", choices=3)
     MODULES["commonsense"].register(BYTES, objective, **settings)
     with pytest.raises(ValueError, match=r"jsonl:1: it has 4 choices, and .*choices=3"):
         list(source_rows("arc_easy", split="validation"))

@@ -14,7 +14,7 @@ from t5x_like.evaluation.metrics import METRICS
 from t5x_like.evaluation.question_answering import Squad
 from t5x_like.inference.decoder_predictions import Choices
 from t5x_like.inference.encoder_predictions import Answers, Classes, Number
-from t5x_like.preprocessing import mixtures, objectives
+from t5x_like.preprocessing import mixtures, seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches
 from tests.programs import benchmark_rows
 from tests.programs.benchmark_tasks import CHANGED, DATA, MODULES, SUITE_OF, TASKS, benchmark, rows
@@ -106,7 +106,7 @@ def test_the_labelled_form_has_the_fields_of_its_objective(suite, task, folders)
 def test_the_labelled_form_makes_batches_for_an_encoder(suite, task, feature, folders, tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*SPECIAL_TOKENS, "otter", "heron", "the", "a", "?", "."]) + "\n")
-    objective = objectives.build(benchmark(suite, task).kind)
+    objective = seqio_objectives.build(benchmark(suite, task).kind)
     MODULES[suite].register(vocabularies.load(path), objective, folder=folders[suite])
     rows_converter = "encoder_rows" if suite == "commonsense" else "encoder"
     batch = next(

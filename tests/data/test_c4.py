@@ -8,10 +8,10 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from t5x_like import vocabularies
-from t5x_like.batches import tokenized_parts
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.batches import tokenized_folder
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.offline_caching import TextOfTasks
-from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+from t5x_like.preprocessing.pipeline import RegisteredTasks
 
 c4 = sources.load_module(str(Path(__file__).parents[2] / "data" / "c4.py"))
 
@@ -46,7 +46,7 @@ def texts(split: str, **settings) -> list[str]:
 
 def test_registering_needs_no_data_and_names_the_tasks(tmp_path):
     settings = {"data_dir": str(tmp_path / "nothing")}
-    vocabulary, objective = vocabularies.load("bytes"), objectives.build("span_corruption")
+    vocabulary, objective = vocabularies.load("bytes"), seqio_objectives.build("span_corruption")
     for _ in range(2):
         c4.register(vocabulary, objective, **settings)
         c4.register(
@@ -88,7 +88,7 @@ def test_a_mixture_of_languages_is_tokenized_once(tmp_path):
     settings = {"config": "multilingual", "languages": ("de", "fr"), "data_dir": f"{tmp_path}/a"}
     made = TextOfTasks(c4.__file__, settings, "bytes", ("mc4",), "span_corruption", {})
     out = str(tmp_path / "out")
-    assert list(tokenized_parts.write(made, out, processes=1))[-1] == (4, 4)
+    assert list(tokenized_folder.write(made, out, processes=1))[-1] == (4, 4)
 
     def read(tokenized, split, **changes):
         tasks = RegisteredTasks(
@@ -127,4 +127,4 @@ def test_a_mixture_of_languages_is_tokenized_once(tmp_path):
 )
 def test_wrong_settings_are_found_at_once(settings, message):
     with pytest.raises(ValueError, match=message):
-        c4.register(vocabularies.load("bytes"), objectives.build("prefix_lm"), **settings)
+        c4.register(vocabularies.load("bytes"), seqio_objectives.build("prefix_lm"), **settings)

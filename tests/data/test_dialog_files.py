@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t5x_like.batches import converters
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches
 from tests.programs.dialog_models import WORDS, Words
 
@@ -63,7 +63,7 @@ def write(tmp_path):
 
 
 def register(path, vocabulary=None, end_inputs=False, **settings):
-    objective = objectives.build("text_to_text", end_inputs=end_inputs)
+    objective = seqio_objectives.build("text_to_text", end_inputs=end_inputs)
     dialog_files.register(vocabulary or Words(("|", *WORDS)), objective, train=path, **settings)
 
 
@@ -150,7 +150,7 @@ def test_a_bad_setting_is_one_line(write, settings, message):
 
 def test_an_end_token_of_inputs_alone_is_refused():
     with pytest.raises(ValueError, match="end_targets=False needs end_inputs=False"):
-        objectives.build("text_to_text", end_targets=False)
+        seqio_objectives.build("text_to_text", end_targets=False)
 
 
 def test_generated_dialogs_are_the_same_and_follow_their_rules():

@@ -14,13 +14,13 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from t5x_like import objectives, vocabulary
 from t5x_like import vocabularies as vocabulary_files
-from t5x_like.batches import cleaning_counts, converters, data_modules
-from t5x_like.batches.task_reading import NoExampleError
+from t5x_like.batches import converters, data_modules, document_cleaning
+from t5x_like.batches.document_cleaning import clean
+from t5x_like.batches.sharded_batches import NoExampleError
 from t5x_like.grain_pipeline import corpus
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
-from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.preprocessing import cleaning
-from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+from t5x_like.preprocessing.pipeline import RegisteredTasks
 from t5x_like.vocabularies import words
 from t5x_like.vocabularies.sentence_piece import Bytes
 from tests.word_vocabulary import WordVocabulary
@@ -102,7 +102,7 @@ def assert_equal(found, expected):
 def test_batches_are_those_of_seqio_byte_for_byte(folder, objective, settings, split):
     made, counts = [], []
     for kind, module in ((CorpusTasks, "grain_files"), (RegisteredTasks, "text_files")):
-        cleaning_counts.reset_counts()
+        document_cleaning.reset_counts()
         own = tasks(kind, module, folder, objective, settings, held_out=0.2)
         batches = own.batches(
             "corpus",
@@ -117,7 +117,7 @@ def test_batches_are_those_of_seqio_byte_for_byte(folder, objective, settings, s
             repeat=False,
         )
         made.append(list(batches))
-        counts.append(cleaning_counts.counts())
+        counts.append(document_cleaning.counts())
     assert_equal(*made)
     assert counts[0] == {**counts[1], "invalid_utf8": 0}
 

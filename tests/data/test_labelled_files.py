@@ -9,7 +9,7 @@ import pytest
 
 from t5x_like import vocabularies
 from t5x_like.batches import converters
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 
 labelled = sources.load_module(str(Path(__file__).parents[2] / "data" / "labelled_files.py"))
@@ -33,7 +33,7 @@ def write(path, rows):
 
 
 def batch(vocabulary, kind, train, *, size, settings=None, converter="encoder", **data):
-    objective = objectives.build(kind, **(settings or {}))
+    objective = seqio_objectives.build(kind, **(settings or {}))
     labelled.register(vocabulary, objective, train=train, validation=train, **data)
     return next(
         Batches(
@@ -143,7 +143,7 @@ def test_a_choice_is_a_row_of_an_example(vocabulary, tmp_path):
     with pytest.raises(ValueError, match=r"a.jsonl:1: it has 3 choices, .*choices=2"):
         batch(vocabulary, "multiple_choice", path, size=2, **settings)
     with pytest.raises(ValueError, match="choices=1 of multiple_choice must be 2 or more"):
-        objectives.build("multiple_choice", choices=1)
+        seqio_objectives.build("multiple_choice", choices=1)
 
 
 ANSWERS = [
@@ -298,7 +298,7 @@ def test_a_bad_row_is_named_by_file_and_line(kind, name, rows, message, tmp_path
 def test_other_mistakes_are_errors(vocabulary, tmp_path):
     train = write(tmp_path / "train.jsonl", [GOOD, {"text_a": "bad", "label": "no"}])
     other = write(tmp_path / "other.jsonl", [GOOD | {"label": "yess"}])
-    classification = objectives.build("classification")
+    classification = seqio_objectives.build("classification")
     with pytest.raises(
         ValueError, match=r"other.jsonl:1: 'yess' is not a label\. Did you mean 'yes'"
     ):
@@ -310,15 +310,15 @@ def test_other_mistakes_are_errors(vocabulary, tmp_path):
     with pytest.raises(ValueError, match="Did you mean 'validation'"):
         labelled.register(vocabulary, classification, train=train, validatoin=train)
     with pytest.raises(ValueError, match="kind of labelled text='bert' does not exist"):
-        labelled.register(vocabulary, objectives.build("bert"), train=train)
+        labelled.register(vocabulary, seqio_objectives.build("bert"), train=train)
     with pytest.raises(ValueError, match=r"train.jsonl:1: there is no field 'value'"):
-        labelled.register(vocabulary, objectives.build("regression"), train=train)
+        labelled.register(vocabulary, seqio_objectives.build("regression"), train=train)
 
 
 def test_an_objective_of_labelled_text_refuses_documents(vocabulary, tmp_path):
     text_files = sources.load_module(str(Path(__file__).parents[2] / "data" / "text_files.py"))
     path = write(tmp_path / "a.txt", "it was\n" * 9)
-    objective = objectives.build("classification")
+    objective = seqio_objectives.build("classification")
     text_files.register(vocabulary, objective, files=path, held_out=0.5)
     with pytest.raises(ValueError, match=r"lack label, text_a: data/labelled_files.py"):
         Batches(

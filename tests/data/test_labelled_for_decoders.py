@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_like.batches import converters
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.vocabularies import word_bpe
 
@@ -23,7 +23,7 @@ SHOWN |= {len(IDS): "<", len(IDS) + 1: "$", len(IDS) + 2: ">"}
 def batch(tmp_path, kind, raw, *, length=8, size=2, **settings):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in raw))
-    objective = objectives.build(kind, **settings)
+    objective = seqio_objectives.build(kind, **settings)
     labelled.register(VOCABULARY, objective, train=str(path), validation=str(path))
     return next(
         Batches(

@@ -10,12 +10,12 @@ import pytest
 import seqio
 
 from t5x_like import config, vocabularies
-from t5x_like.batches import cleaning_counts, data_modules, tokenized_parts
+from t5x_like.batches import data_modules, document_cleaning, tokenized_folder
 from t5x_like.experiment.run import of_config
 from t5x_like.objectives import OBJECTIVES
-from t5x_like.preprocessing import objectives, offline_cache
+from t5x_like.preprocessing import offline_cache, seqio_objectives
 from t5x_like.preprocessing.offline_caching import TextOfTasks
-from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+from t5x_like.preprocessing.pipeline import RegisteredTasks
 from tests.programs import tokenize_command
 from tests.programs.tokenize_command import assert_equal, take
 
@@ -65,7 +65,7 @@ def glue(folder, objective="text_to_text"):
 
 
 def write(made, output):
-    return list(tokenized_parts.write(made, str(output), processes=1))
+    return list(tokenized_folder.write(made, str(output), processes=1))
 
 
 def read(made, tokenized="", *, converter="encoder_decoder", lengths=LENGTHS, **reading):
@@ -172,11 +172,11 @@ def test_training_of_one_shard_of_one_file_has_the_batches_of_the_text(one_file,
 
 
 def test_the_text_is_not_read(one_file, cache_of_one):
-    cleaning_counts.reset_counts()
+    document_cleaning.reset_counts()
     take(read(text(one_file), cache_of_one), 60)
-    assert not any(cleaning_counts.counts().values())
+    assert not any(document_cleaning.counts().values())
     take(read(text(one_file)), 1)
-    assert cleaning_counts.counts()["documents"]
+    assert document_cleaning.counts()["documents"]
 
 
 def test_an_epoch_has_the_examples_of_the_text_in_whatever_order(two_files, tmp_path):
@@ -239,7 +239,7 @@ def test_the_same_command_again_writes_nothing(two_files, cache_of_two):
 
 def test_an_interrupted_folder_is_not_read_and_goes_on(two_files, cache_of_two, tmp_path):
     folder = tmp_path / "folder"
-    writing = tokenized_parts.write(text(two_files), str(folder), processes=1)
+    writing = tokenized_folder.write(text(two_files), str(folder), processes=1)
     assert next(writing) == (1, 3)
     writing.close()
     with pytest.raises(ValueError, match="is unfinished: go on with it by t5x-like tokenize"):
@@ -281,7 +281,7 @@ def test_a_folder_of_an_earlier_version_is_read(two_files, cache_of_two):
     assert step == before["span_corruption"]
     for objective, name in before.items():
         origin = offline_cache.Origin(None, {}, objective, {})
-        assert origin._step(objectives.build(objective).preprocessors[0]) == name
+        assert origin._step(seqio_objectives.build(objective).preprocessors[0]) == name
 
 
 def test_other_rows_in_memory_are_refused(tmp_path):
@@ -323,7 +323,7 @@ def test_a_task_that_tokenizes_and_truncates_at_once_is_refused(tmp_path):
 def test_nothing_before_the_cache_depends_on_lengths_or_seeds(name, caplog):
     if name.startswith("knowledge_"):
         return  # these read a knowledge graph
-    made = objectives.build(name)
+    made = seqio_objectives.build(name)
     source = seqio.TextLineDataSource({"train": "none"})
     task = seqio.Task("t", source=source, preprocessors=made.cacheable, output_features={})
     assert len(task.preprocessors) in (1, len(made.preprocessors) + 1)  # seqio checks them

@@ -9,7 +9,7 @@ import pytest
 import seqio
 
 from t5x_like import reading, vocabularies
-from t5x_like.preprocessing import line_datasets, objectives, sources
+from t5x_like.preprocessing import line_datasets, seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 
 parallel = sources.load_module(str(Path(__file__).parents[2] / "data" / "parallel_text.py"))
@@ -149,7 +149,7 @@ def test_batches_hold_whole_pairs_and_go_on_where_they_stopped(tmp_path):
     pairs = [*PAIRS, ("one that is far too long", "kurz"), ("short", "viel zu lang fuer sechzehn")]
     source, target = lines_of(tmp_path, "a.en", "a.de", pairs=pairs)
     parallel.register(
-        vocabulary, objectives.build("translation"), source=source, target=target, held_out=0
+        vocabulary, seqio_objectives.build("translation"), source=source, target=target, held_out=0
     )
     one_pass = list(batches(source, pack=False, shuffle=False, repeat=False))
     texts = [
@@ -197,7 +197,9 @@ def test_mistakes_are_errors_before_anything_is_read(settings, message, tmp_path
         for name, value in settings.items()
     }
     with pytest.raises(ValueError, match=message):
-        parallel.register(vocabularies.load("bytes"), objectives.build("translation"), **settings)
+        parallel.register(
+            vocabularies.load("bytes"), seqio_objectives.build("translation"), **settings
+        )
 
 
 def test_an_objective_of_documents_is_refused(tmp_path):
@@ -205,7 +207,7 @@ def test_an_objective_of_documents_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"'span_corruption' reads documents.*translation"):
         parallel.register(
             vocabularies.load("bytes"),
-            objectives.build("span_corruption"),
+            seqio_objectives.build("span_corruption"),
             source=source,
             target=target,
         )

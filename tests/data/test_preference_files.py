@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import source_rows
 
 SPEC = importlib.util.spec_from_file_location(
@@ -44,7 +44,9 @@ def plain(row):
 
 
 def rows(path, *, objective="comparisons", split="train", held_out=0.0, **settings):
-    made = objectives.build(objective, **({"responses": 4} if objective == "comparisons" else {}))
+    made = seqio_objectives.build(
+        objective, **({"responses": 4} if objective == "comparisons" else {})
+    )
     vocabulary = vocabularies.load("bytes:0")
     preference_files.register(vocabulary, made, train=path, held_out=held_out, **settings)
     return [plain(row) for row in source_rows("preference_files", split=split)]

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import source_rows
 
 DATA = Path(__file__).parents[2] / "data"
@@ -16,7 +16,7 @@ DATA = Path(__file__).parents[2] / "data"
 
 def pairs(suite, task, data_dir):
     module = sources.load_module(str(DATA / f"{suite}.py"))
-    objective = objectives.build("text_to_text")
+    objective = seqio_objectives.build("text_to_text")
     module.register(vocabularies.load("bytes:0"), objective, data_dir=data_dir)
     found = source_rows(task, split="validation")
     return [(row["inputs"].decode(), row["targets"].decode()) for row in found]

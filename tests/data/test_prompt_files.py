@@ -9,7 +9,7 @@ from data import prompt_files
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.batches.packing import to_batch
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches
 
 START, END = 9, 1
@@ -97,7 +97,7 @@ def batches(converter, lengths, **settings):
 @pytest.mark.parametrize("end", [True, False])
 def test_files_become_prompts_with_texts_beside_them(files, end):
     settings = {"end_inputs": end, "pretraining_rows": 3}
-    objective = objectives.build("prompts", **settings)
+    objective = seqio_objectives.build("prompts", **settings)
     prompt_files.register(vocabularies.load("bytes"), objective, **files)
     converter = converters.build("decoder_prompts", pretraining_rows=3, start=0)
     [made] = list(batches(converter, {"pretraining": 3}))
@@ -133,7 +133,7 @@ def test_texts_beside_the_prompts_of_an_encoder_decoder_are_changed_by_their_obj
         file.write("\n".join(texts))
     vocabulary = vocabularies.load("bytes:20")
     settings = {"pretraining_rows": 4, "pretraining_objective": objective}
-    prompt_files.register(vocabulary, objectives.build("prompts", **settings), **files)
+    prompt_files.register(vocabulary, seqio_objectives.build("prompts", **settings), **files)
     converter = converters.build("encoder_prompts", pretraining_rows=4, start=0)
     lengths = {"pretraining_inputs": 40, "pretraining_targets": 40}
     endless = iter(batches(converter, lengths, repeat=True))
@@ -208,7 +208,7 @@ def test_conversations_are_written_by_the_template_up_to_the_next_answer(files):
 def test_other_objectives_and_packed_rows_are_refused(files):
     vocabulary = vocabularies.load("bytes")
     with pytest.raises(ValueError, match=r"data.objective='text_to_text'.*has 'prompts'"):
-        prompt_files.register(vocabulary, objectives.build("text_to_text"), **files)
+        prompt_files.register(vocabulary, seqio_objectives.build("text_to_text"), **files)
     converter = converters.build("decoder_prompts")
     lengths = {"inputs": 4, "targets": 3, "pretraining": 8}  # of which none are read without rows
     converters.check(converter, features=("inputs",), lengths=lengths)
@@ -218,6 +218,6 @@ def test_other_objectives_and_packed_rows_are_refused(files):
     with pytest.raises(ValueError, match="reads inputs, pretraining_inputs, pretraining_targets"):
         converters.check(converter, features=("inputs", "pretraining"), lengths={"inputs": 4})
     with pytest.raises(ValueError, match="pretraining_objective='span_corrupt' does not exist"):
-        objectives.build("prompts", pretraining_objective="span_corrupt")
+        seqio_objectives.build("prompts", pretraining_objective="span_corrupt")
     with pytest.raises(ValueError, match="pretraining_rows=-1 of prompts must be 0 or more"):
-        objectives.build("prompts", pretraining_rows=-1)
+        seqio_objectives.build("prompts", pretraining_rows=-1)

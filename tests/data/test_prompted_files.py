@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 
 SPEC = importlib.util.spec_from_file_location(
@@ -34,7 +34,7 @@ def write(tmp_path):
 
 
 def register(**settings):
-    objective = objectives.build("text_to_text")
+    objective = seqio_objectives.build("text_to_text")
     prompted_files.register(vocabularies.load("bytes:0"), objective, **settings)
 
 

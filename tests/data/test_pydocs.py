@@ -9,7 +9,7 @@ import pytest
 import seqio
 
 from t5x_like import paths, vocabularies
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 
 DATA = Path(__file__).parents[2] / "data"
 pydocs = sources.load_module(str(DATA / "pydocs.py"))
@@ -226,7 +226,7 @@ def test_a_package_that_is_not_there_names_the_nearest():
 def test_registering_twice_replaces_the_task():
     vocabulary = vocabularies.load("bytes")
     for objective in ("prefix_lm", "span_corruption"):
-        pydocs.register(vocabulary, objectives.build(objective), packages="documented")
+        pydocs.register(vocabulary, seqio_objectives.build(objective), packages="documented")
     task = seqio.TaskRegistry.get("pydocs")
     assert sum(task.num_input_examples(split) for split in task.splits) == len(FOUND)
     lengths = {"inputs": 64, "targets": 32}

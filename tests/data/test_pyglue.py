@@ -12,7 +12,7 @@ import seqio
 from data import pyglue_baselines, pyglue_rows
 from t5x_like import vocabularies
 from t5x_like.evaluation.metrics import METRICS
-from t5x_like.preprocessing import labelled_text, objectives, sources
+from t5x_like.preprocessing import labelled_text, seqio_objectives, sources
 from tests.programs import in_process
 
 ROOT = Path(__file__).parents[2]
@@ -248,7 +248,7 @@ def test_every_metric_of_a_task_exists():
 
 
 def register(name):
-    objective = objectives.build(name)
+    objective = seqio_objectives.build(name)
     pyglue.register(vocabularies.load("bytes"), objective, packages=PACKAGES)
 
 
@@ -298,7 +298,7 @@ def test_the_documents_are_those_of_training_and_fewer_on_request():
 
 
 def test_fewer_training_rows_on_request_are_at_equal_distances():
-    objective = objectives.build("pair_classification")
+    objective = seqio_objectives.build("pair_classification")
     found = {}
     for share in (1.0, 0.25):
         pyglue.register(vocabularies.load("bytes"), objective, packages=PACKAGES, share=share)

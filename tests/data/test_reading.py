@@ -20,7 +20,7 @@ from data import json_lines
 from t5x_like import infer, reading
 from t5x_like.batches import knowledge_graph
 from t5x_like.batches.data_modules import load
-from t5x_like.reading import blocks
+from t5x_like.reading import lines
 from tests.programs import in_process
 from tests.programs.text_readers import (
     DATA,
@@ -304,17 +304,19 @@ def test_a_graph_has_the_same_rules(name, tmp_path):
 
 @pytest.mark.parametrize("ending", ["", *PACKED])
 def test_blocks_have_all_lines_in_any_order(ending, tmp_path):
-    lines = [b"x" * (n * n % 97) + E_ACUTE for n in range(400)] + [b"y" * 5000, b""]
-    content = b"\xef\xbb\xbf" + b"\r\n".join(lines) + b"\r\n"
+    expected_lines = [b"x" * (n * n % 97) + E_ACUTE for n in range(400)] + [b"y" * 5000, b""]
+    content = b"\xef\xbb\xbf" + b"\r\n".join(expected_lines) + b"\r\n"
     path = tmp_path / f"lines.txt{ending}"
     path.write_bytes(PACKED[ending](content) if ending else content)
     file = reading.Blocks(path, size=256)
-    made: list[blocks.Block] = []
+    made: list[lines.Block] = []
     while (block := file.read(len(made))) is not None:
         made.append(block)
-    assert [line for block in made for line in block.lines] == lines
+    assert [line for block in made for line in block.lines] == expected_lines
     places = [start for block in made for start in block.starts]
-    assert all(content.startswith(line, place) for place, line in zip(places, lines, strict=True))
+    assert all(
+        content.startswith(line, place) for place, line in zip(places, expected_lines, strict=True)
+    )
     for number in (7, 3, 3, len(made) - 1, 0, len(made) + 5, 1):
         found = file.read(number)
         expected = made[number].lines if number < len(made) else None

@@ -13,7 +13,7 @@ from t5x_like.batches import converters
 from t5x_like.batches.data_modules import load
 from t5x_like.config import parse
 from t5x_like.experiment import reporting
-from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+from t5x_like.preprocessing.pipeline import RegisteredTasks
 
 # As people write them: TensorFlow preprocessors, seqio's own vocabulary, a source of lines.
 PROJECT = """

@@ -11,7 +11,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import cleaning, objectives, sources
+from t5x_like.preprocessing import cleaning, seqio_objectives, sources
 
 text_files = sources.load_module(str(Path(__file__).parents[2] / "data" / "text_files.py"))
 
@@ -113,7 +113,7 @@ def test_pairs_become_a_supervised_task(folder, name):
     vocabulary = vocabularies.load("bytes")
     settings = {"files": str(folder / name), "inputs": "question", "targets": "answer"}
     text_files.register(
-        vocabulary, objectives.build("text_to_text"), name="answers", held_out=0.1, **settings
+        vocabulary, seqio_objectives.build("text_to_text"), name="answers", held_out=0.1, **settings
     )
     task = seqio.TaskRegistry.get("answers")
     pairs = set()
@@ -127,7 +127,7 @@ def test_pairs_become_a_supervised_task(folder, name):
 
 
 def test_documents_become_a_task(folder):
-    objective = objectives.build("span_corruption")
+    objective = seqio_objectives.build("span_corruption")
     files = str(folder / "lines.txt")
     for _ in range(2):
         text_files.register(vocabularies.load("bytes"), objective, files=files, documents=290)
@@ -199,7 +199,7 @@ def test_the_objective_must_suit_the_columns(folder, objective, columns, message
     with pytest.raises(ValueError, match=message):
         text_files.register(
             vocabularies.load("bytes"),
-            objectives.build(objective),
+            seqio_objectives.build(objective),
             files=f"{folder}/rows.jsonl",
             **columns,
         )

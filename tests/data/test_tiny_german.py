@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 
 german = sources.load_module(str(Path(__file__).parents[2] / "data" / "tiny_german.py"))
@@ -62,7 +62,7 @@ def test_verbs_stand_where_german_has_them(pairs):
 
 def test_a_batch_is_translated_and_held_out_sentences_are_others():
     vocabulary = vocabularies.load("bytes:0")
-    german.register(vocabulary, objectives.build("translation"), sentences=600)
+    german.register(vocabulary, seqio_objectives.build("translation"), sentences=600)
     held_out, trained = (
         {row["inputs"] for row in source_rows("tiny_german", split=split)}
         for split in ("validation", "train")

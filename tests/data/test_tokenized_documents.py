@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import vocabularies
-from t5x_like.batches import converters, data_modules, tokenized_parts
+from t5x_like.batches import converters, data_modules, tokenized_folder
 from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline import tokenized_documents, tokenized_writing
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
@@ -31,7 +31,7 @@ def documents(folder, *, vocabulary="bytes", **changes):
 
 
 def write(source, output, **changes):
-    return list(tokenized_parts.write(documents(source, **changes), str(output), processes=1))
+    return list(tokenized_folder.write(documents(source, **changes), str(output), processes=1))
 
 
 def write_texts(folder, *, seed=0):
@@ -111,7 +111,7 @@ def test_the_same_command_again_writes_nothing(source, tokenized):
 
 def test_an_interrupted_folder_is_not_read_and_goes_on(source, tokenized, tmp_path):
     folder = tmp_path / "folder"
-    writing = tokenized_parts.write(documents(source), str(folder), processes=1)
+    writing = tokenized_folder.write(documents(source), str(folder), processes=1)
     assert [next(writing), next(writing)] == [(1, 8), (2, 8)]
     writing.close()
     with pytest.raises(ValueError, match="is unfinished: go on with it by t5x-like tokenize"):
@@ -171,7 +171,7 @@ def test_a_damaged_folder_is_refused(source, tmp_path):
 
 def test_documents_that_change_meanwhile_make_no_folder(tmp_path):
     write_texts(tmp_path)
-    writing = tokenized_parts.write(documents(tmp_path), str(tmp_path / "folder"), processes=1)
+    writing = tokenized_folder.write(documents(tmp_path), str(tmp_path / "folder"), processes=1)
     next(writing)
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write('{"text": "more"}\n')

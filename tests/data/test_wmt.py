@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 
 wmt = sources.load_module(str(Path(__file__).parents[2] / "data" / "wmt.py"))
 
@@ -44,7 +44,7 @@ def prepared(tmp_path):
 
 
 def register(**settings):
-    wmt.register(vocabularies.load("bytes:0"), objectives.build("translation"), **settings)
+    wmt.register(vocabularies.load("bytes:0"), seqio_objectives.build("translation"), **settings)
 
 
 def texts(task, split):

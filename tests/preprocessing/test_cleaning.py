@@ -5,7 +5,7 @@ import re
 import pytest
 import tensorflow as tf
 
-from t5x_like.batches import cleaning_counts
+from t5x_like.batches import document_cleaning
 from t5x_like.preprocessing import cleaning
 
 LONG = "".join(f"word{number} " for number in range(120_000))  # over a million characters
@@ -27,7 +27,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def _counters_at_zero():
-    cleaning_counts.reset_counts()
+    document_cleaning.reset_counts()
 
 
 def clean(*texts: bytes, **settings) -> list[str]:
@@ -46,7 +46,7 @@ def test_dirty_documents_do_not_touch_their_neighbours():
 
 def test_every_event_is_counted_by_name():
     clean(b"", b"\x01", b"\xff" * 9, b"nine good letters \xff", b"fine", LONG.encode())
-    counts = cleaning_counts.counts()
+    counts = document_cleaning.counts()
     pieces = -(-len(LONG) // 100_000)
     assert counts == {
         "documents": 6,
@@ -57,7 +57,7 @@ def test_every_event_is_counted_by_name():
         "cut": 1,
         "kept": 2 + pieces,
     }
-    assert cleaning_counts.describe_counts().startswith("documents 6, invalid_utf8 2,")
+    assert document_cleaning.describe_counts().startswith("documents 6, invalid_utf8 2,")
 
 
 def test_a_million_characters_are_cut_and_none_is_lost():
@@ -87,7 +87,7 @@ def test_clean_text_stays_as_it_is():
 
 def test_a_dataset_of_nothing_but_dirt_is_empty():
     assert clean(*[b"\x00"] * 100) == []
-    assert cleaning_counts.counts()["empty"] == 100
+    assert document_cleaning.counts()["empty"] == 100
 
 
 def test_pairs_are_cleaned_side_by_side_and_skipped_together():
@@ -101,7 +101,7 @@ def test_pairs_are_cleaned_side_by_side_and_skipped_together():
         {"inputs": b"ask", "targets": b"answer"},
         {"inputs": b"l" * 10, "targets": b"ok"},
     ]
-    counts = cleaning_counts.counts()
+    counts = document_cleaning.counts()
     assert (counts["documents"], counts["kept"], counts["empty"], counts["cut"]) == (4, 2, 2, 2)
 
 
@@ -111,4 +111,4 @@ def test_wrong_settings_are_found_before_anything_is_read():
     with pytest.raises(ValueError, match="max_characters=0"):
         clean(b"text", max_characters=0)
     with pytest.raises(ValueError, match=r"event='emptied' .* Did you mean 'empty'"):
-        cleaning_counts.count("emptied")
+        document_cleaning.count("emptied")

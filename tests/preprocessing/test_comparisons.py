@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from t5x_like import vocabularies
 from t5x_like.batches import converters
-from t5x_like.preprocessing import objectives, sources
-from t5x_like.preprocessing.column_source import ColumnSource, columns
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.sources import ColumnSource, columns
 
 BYTES = vocabularies.load("bytes:0")
 END = BYTES.eos_id
@@ -50,7 +50,7 @@ def padded(tokens, length):
 
 
 def test_rows_of_a_decoder_are_prompt_and_response_by_eye():
-    objective = objectives.build("comparisons", responses=3, end_inputs=False)
+    objective = seqio_objectives.build("comparisons", responses=3, end_inputs=False)
     lengths = {"inputs": 4, "targets": 4}
     batch = first_batch(objective, lengths=lengths, converter="decoder_comparisons")
     assert batch["decoder_input_tokens"].shape == (2, 3, 9)
@@ -78,7 +78,7 @@ def test_rows_of_a_decoder_are_prompt_and_response_by_eye():
 
 
 def test_an_encoder_reads_the_prompt_and_the_decoder_the_responses():
-    objective = objectives.build("comparisons", responses=3)
+    objective = seqio_objectives.build("comparisons", responses=3)
     lengths = {"inputs": 4, "targets": 4}
     batch = first_batch(objective, lengths=lengths, converter="encoder_decoder_comparisons")
     prompts = [[*ids("llo"), END], padded([*ids("q"), END], 4)]
@@ -100,7 +100,7 @@ def test_the_rows_of_a_prompt_do_not_share_a_row_with_others():
 
 
 def test_text_to_text_without_an_end_of_the_prompt():
-    objective = objectives.build("text_to_text", end_inputs=False)
+    objective = seqio_objectives.build("text_to_text", end_inputs=False)
     rows = [{"inputs": "hello", "targets": "abcd"}, {"inputs": "q", "targets": "a"}]
     sources.add_task(
         "pairs",
@@ -141,7 +141,7 @@ def test_bad_settings_and_rows_are_named(settings, fields, lengths, message):
     dataset = tf.data.Dataset.from_tensors(fields)
 
     def examples():
-        objective = objectives.build("comparisons", **settings)
+        objective = seqio_objectives.build("comparisons", **settings)
         sizes = {"inputs": 4, "targets": 8} | lengths
         objective.preprocessors[0](dataset, sequence_length=sizes, output_features=features)
 

@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.converters import Decoder, EncoderDecoder
-from t5x_like.preprocessing import mixtures, objectives
+from t5x_like.preprocessing import mixtures, seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.sources import add_document_task
 from tests.number_vocabulary import NumberVocabulary
@@ -27,7 +27,7 @@ def task():
         "numbers",
         source=seqio.FunctionDataSource(documents, splits=["train"]),
         vocabulary=NumberVocabulary(100),
-        objective=objectives.build("language_modeling"),
+        objective=seqio_objectives.build("language_modeling"),
     )
 
 

@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches import converters
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
@@ -29,7 +29,7 @@ def read(split, shuffle_files, seed=None):
 
 def batches(name, *, length=32, batch_size=8, shards=2, **settings):
     """Endless batches of an objective, in epochs."""
-    objective = objectives.build(name, group=5, **settings)
+    objective = seqio_objectives.build(name, group=5, **settings)
     sources.add_task(
         "encoder_task",
         source=seqio.FunctionDataSource(read, splits=["train"]),
@@ -110,7 +110,7 @@ def test_a_position_is_not_restored_with_another_setting_of_the_objective():
 
 
 def test_the_cache_may_stand_after_tokenization():
-    objective = objectives.build("bert")
+    objective = seqio_objectives.build("bert")
     tokenize, make_rows = objective.preprocessors
     seqio.TaskRegistry.remove("cached_encoder_task")
     task = seqio.TaskRegistry.add(

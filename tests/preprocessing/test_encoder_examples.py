@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from t5x_like import vocabularies
 from t5x_like.batches import converters
-from t5x_like.objectives import formats, masking, sentences
-from t5x_like.preprocessing import objectives
+from t5x_like.objectives import formats, grouping, masking
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -20,7 +20,7 @@ FEATURES = {"inputs": seqio.Feature(TaskVocabulary(VOCABULARY))}
 
 def rows(name, texts, *, length=24, seed=0, **settings):
     """The examples of an objective over documents: tokens as words, all else as lists."""
-    objective = objectives.build(name, **settings)
+    objective = seqio_objectives.build(name, **settings)
     dataset = tf.data.Dataset.from_tensor_slices({"text": list(texts)})
     with seqio.utils.map_seed_manager(seed):
         for step in objective.preprocessors:
@@ -239,7 +239,7 @@ def test_etc_by_eye(monkeypatch):
     ],
 )
 def test_sentences_end_at_line_breaks_and_full_stops(text, expected):
-    assert sentences.split(text) == expected
+    assert grouping.split(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -264,11 +264,11 @@ def test_sentences_end_at_line_breaks_and_full_stops(text, expected):
 )
 def test_bad_settings_are_refused(name, settings, message):
     with pytest.raises(ValueError, match=message):
-        objectives.build(name, **settings)
+        seqio_objectives.build(name, **settings)
 
 
 def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread():
-    tokenize, make_rows = objectives.build("bert").preprocessors
+    tokenize, make_rows = seqio_objectives.build("bert").preprocessors
     dataset = tf.data.Dataset.from_tensors({"tokens": [0], "sentence_lengths": [1]})
     with pytest.raises(ValueError, match=r"bert needs lengths.inputs of 8 or more, got 7"):
         make_rows(dataset, sequence_length={"inputs": 7}, output_features=FEATURES)
@@ -281,7 +281,7 @@ def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread():
 
 @pytest.mark.parametrize("name", ["bert", "spanbert"])
 def test_rows_that_point_or_have_labels_are_not_packed(name):
-    objective = objectives.build(name)
+    objective = seqio_objectives.build(name)
     converter = converters.build("encoder", **objective.converter_settings)
     with pytest.raises(ValueError, match=r"data.pack=True"):
         converters.check(converter, features=objective.features, lengths={"inputs": 9}, pack=True)

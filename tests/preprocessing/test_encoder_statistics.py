@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from t5x_like.objectives import formats
 from t5x_like.objectives.formats import Documents
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -30,7 +30,7 @@ def rows(name, length=64, *, seed=0, epochs=1, **settings):
     dataset = tf.data.Dataset.from_tensor_slices({"text": text, "sentence_lengths": lengths})
     dataset = dataset.repeat(epochs)
     with seqio.utils.map_seed_manager(seed):
-        for step in objectives.build(name, **settings).preprocessors:
+        for step in seqio_objectives.build(name, **settings).preprocessors:
             step = seqio.utils.add_kwargs_to_transform(
                 step,
                 sequence_length={"inputs": length},

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 import tensorflow as tf
 
-from t5x_like.preprocessing import iterator_state
+from t5x_like.preprocessing import streams
 
 
 def iterator():
@@ -35,22 +35,22 @@ def test_a_state_needs_no_temporary_folder(monkeypatch, read):
     monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
     numbers, resumed = iterator(), iterator()
     take(numbers, read)
-    iterator_state.load(resumed, iterator_state.save(numbers, task="numbers"))
+    streams.load(resumed, streams.save(numbers, task="numbers"))
     assert take(resumed, 40) == take(numbers, 40)
 
 
 def test_a_state_in_several_parts_is_restored(monkeypatch):
-    monkeypatch.setattr(iterator_state, "_TOGETHER", 2)
+    monkeypatch.setattr(streams, "_TOGETHER", 2)
     numbers, resumed = iterator(), iterator()
     take(numbers, 7)
-    saved = iterator_state.save(numbers, task="numbers")
+    saved = streams.save(numbers, task="numbers")
     assert len(saved["parts"]) > 1
-    iterator_state.load(resumed, saved)
+    streams.load(resumed, saved)
     assert take(resumed, 40) == take(numbers, 40)
 
 
 def test_a_state_of_an_older_checkpoint_is_restored(tmp_path):
     numbers, resumed = iterator(), iterator()
     take(numbers, 7)
-    iterator_state.load(resumed, as_files(numbers, tmp_path))
+    streams.load(resumed, as_files(numbers, tmp_path))
     assert take(resumed, 40) == take(numbers, 40)

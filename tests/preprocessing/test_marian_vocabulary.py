@@ -14,9 +14,9 @@ from t5x_like.batches import converters
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.inference.likelihood import PromptFormat
 from t5x_like.inference.text_model import TextModel
-from t5x_like.preprocessing import objectives, sources
-from t5x_like.preprocessing.column_source import ColumnSource, columns
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.sources import ColumnSource, columns
 
 GOLDEN = json.loads(
     (Path(__file__).resolve().parents[1] / "golden/marian_tokenizer.json").read_text()
@@ -58,7 +58,7 @@ def test_ids_are_decoded_as_hugging_face_does_up_to_the_end(folder):
 
 def test_pairs_for_training_are_of_two_languages(folder):
     vocabulary = vocabularies.load(folder)
-    objective = objectives.build("text_to_text")
+    objective = seqio_objectives.build("text_to_text")
     rows = [{"inputs": TEXT, "targets": TEXT}]
     sources.add_task(
         "translated",

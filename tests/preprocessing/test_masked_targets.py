@@ -9,7 +9,7 @@ from data import text_files
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.objectives import masking
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
@@ -20,7 +20,7 @@ PAIR = {"inputs": "how do you do ?", "targets": "fine , thanks"}
 
 def rows(pairs, *, length=16, vocabulary=VOCABULARY, **settings):
     """The rows of some pairs."""
-    objective = objectives.build("masked_targets", **settings)
+    objective = seqio_objectives.build("masked_targets", **settings)
     columns = {name: [pair[name] for pair in pairs] for name in PAIR}
     dataset = tf.data.Dataset.from_tensor_slices(columns)
     with seqio.utils.map_seed_manager(3):
@@ -93,7 +93,7 @@ def test_bad_settings_are_errors_before_anything_is_read(settings, message):
 
 
 def test_documents_are_no_pairs():
-    objective = objectives.build("masked_targets")
+    objective = seqio_objectives.build("masked_targets")
     documents = tf.data.Dataset.from_tensor_slices({"text": ["how do you do ?"]})
     with pytest.raises(ValueError, match="needs pairs; the task's rows lack inputs, targets"):
         objective.preprocessors[1](documents, {"inputs": 99}, {})
@@ -107,7 +107,7 @@ def test_a_vocabulary_without_special_tokens_is_refused():
 def test_pairs_of_files_become_batches_with_new_noise_in_each_epoch(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"q": "how do you do ?", "a": "fine , thanks well fine , thanks"}\n' * 4)
-    objective = objectives.build("masked_targets", target_length=8)
+    objective = seqio_objectives.build("masked_targets", target_length=8)
     text_files.register(VOCABULARY, objective, files=str(path), inputs="q", targets="a", held_out=0)
     stream = Batches(
         "text_files",

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from t5x_like.grain_pipeline import corpus
-from t5x_like.grain_pipeline.farm_hash import fingerprint
-from t5x_like.grain_pipeline.philox import dataset_words
+from t5x_like.grain_pipeline.tensorflow_values import dataset_words, fingerprint
 from t5x_like.preprocessing import sources
 
 SEEDS = [0, 1, 12345, 2**31 - 2, 2**31 - 1, 2**31 + 5]

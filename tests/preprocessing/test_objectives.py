@@ -12,7 +12,7 @@ from t5x_like import objectives as plain
 from t5x_like import vocabularies
 from t5x_like.batches.converters import CONVERTERS
 from t5x_like.objectives import denoising, language_modeling
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.number_vocabulary import NumberVocabulary
 
@@ -40,7 +40,7 @@ def run(objective, documents, *, inputs, targets, features=None, seed=0):
     lengths = {"inputs": inputs, "targets": targets}
     own = getattr(objective, "plain", objective)
     with seqio.utils.map_seed_manager(seed):
-        for step in objectives.Objective(own).preprocessors:
+        for step in seqio_objectives.SeqioObjective(own).preprocessors:
             step = seqio.utils.add_kwargs_to_transform(
                 step, sequence_length=lengths, output_features=features or FEATURES
             )
@@ -153,7 +153,7 @@ def test_language_modeling_by_eye():
 def test_text_to_text_by_eye():
     vocabulary = vocabularies.load("bytes:0")
     dataset = tf.data.Dataset.from_tensors({"inputs": "ab", "targets": "xyz", "id": 7})
-    for step in objectives.build("text_to_text").preprocessors:
+    for step in seqio_objectives.build("text_to_text").preprocessors:
         step = seqio.utils.add_kwargs_to_transform(
             step,
             sequence_length={"inputs": 9, "targets": 3},
@@ -202,7 +202,7 @@ OF_WORDS = {"bidirectional_lm", "word_classification", "word_tagging"}
     ),
 )
 def test_every_objective_serves_as_a_seqio_task(name):
-    objective = objectives.build(name)
+    objective = seqio_objectives.build(name)
     vocabulary = vocabularies.load("bytes")
     texts = ["", "a", "été " * 40, "x" * 300]
     TaskRegistry.add(
@@ -246,11 +246,11 @@ def test_only_aligned_objectives_offer_themselves_to_an_encoder():
 
 def test_unknown_names_and_settings_are_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"objective='span_coruption' .*mean 'span_corruption'"):
-        objectives.build("span_coruption")
+        seqio_objectives.build("span_coruption")
     with pytest.raises(
         ValueError, match=r"objective_settings\.means_pan does not.* mean 'mean_span'"
     ):
-        objectives.build("span_corruption", means_pan=2.0)
+        seqio_objectives.build("span_corruption", means_pan=2.0)
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5, float("nan")])
@@ -259,7 +259,7 @@ def test_unknown_names_and_settings_are_answered_with_the_nearest():
 )
 def test_rates_outside_0_to_1_are_refused(name, rate):
     with pytest.raises(ValueError, match=f"{name}: rate must lie between 0 and 1.* got"):
-        objectives.build(name, rate=rate)
+        seqio_objectives.build(name, rate=rate)
 
 
 def test_impossible_spans_and_shares_are_refused():
@@ -303,13 +303,13 @@ def unreadable():
 def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread(
     name, settings, lengths, message
 ):
-    corrupt = objectives.build(name, **settings).preprocessors[1]
+    corrupt = seqio_objectives.build(name, **settings).preprocessors[1]
     with pytest.raises(ValueError, match=f"{name}.*{message}"):
         corrupt(unreadable(), sequence_length=lengths, output_features=FEATURES)
 
 
 def test_features_that_do_not_fit_are_refused():
-    tokenize, corrupt = objectives.build("deshuffling").preprocessors
+    tokenize, corrupt = seqio_objectives.build("deshuffling").preprocessors
     lengths = {"inputs": 8, "targets": 8}
     other = seqio.Feature(TaskVocabulary(NumberVocabulary(99)))
     no_eos = seqio.Feature(TaskVocabulary(NumberVocabulary(120, eos=False)))

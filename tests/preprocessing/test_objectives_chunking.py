@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t5x_like.preprocessing.running_text import concatenate_and_split
+from t5x_like.preprocessing.seqio_objectives import concatenate_and_split
 
 
 def documents(sizes):

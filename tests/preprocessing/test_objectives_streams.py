@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.objectives import denoising
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.number_vocabulary import NumberVocabulary
 
@@ -26,7 +26,7 @@ def stream(name, *, lengths, seed=0, tokens=200_000, **settings):
     text = tf.RaggedTensor.from_row_lengths(TOKENS[:tokens], sizes)
     dataset = tf.data.Dataset.from_tensor_slices({"text": text})
     with seqio.utils.map_seed_manager(seed):
-        for step in objectives.build(name, **settings).preprocessors:
+        for step in seqio_objectives.build(name, **settings).preprocessors:
             step = seqio.utils.add_kwargs_to_transform(
                 step, sequence_length=lengths, output_features=FEATURES
             )

@@ -13,7 +13,7 @@ from t5x_like.batches import converters
 from t5x_like.objectives import examples_of
 from t5x_like.objectives.masking import harmonic
 from t5x_like.objectives.permuted import Spans, Text
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.sources import add_document_task
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
@@ -30,7 +30,7 @@ VOCABULARY = WordVocabulary(("" if i % 6 in {0, 1, 3} else "##") + f"w{i}" for i
 def examples(texts, lengths, *, row=LENGTH, seed=0, vocabulary=VOCABULARY, **settings):
     dataset = tf.data.Dataset.from_tensor_slices({"text": texts, "sentence_lengths": lengths})
     with seqio.utils.map_seed_manager(seed):
-        for step in objectives.build("xlnet", **settings).preprocessors:
+        for step in seqio_objectives.build("xlnet", **settings).preprocessors:
             step = seqio.utils.add_kwargs_to_transform(
                 step,
                 sequence_length={"inputs": row},
@@ -270,7 +270,7 @@ def test_documents_without_text_leave_no_trace():
 )
 def test_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        objectives.build("xlnet", **settings)
+        seqio_objectives.build("xlnet", **settings)
 
 
 def test_rows_without_room_are_refused_before_anything_is_read():
@@ -291,7 +291,7 @@ def batches(*, rows=2, length=24):
             splits=["train"],
         ),
         vocabulary=vocabulary,
-        objective=objectives.build("xlnet", group=3, backward=0.0),
+        objective=seqio_objectives.build("xlnet", group=3, backward=0.0),
     )
     made = converters.build("encoder", **examples_of("xlnet", {}).converter_settings)
     return Batches(

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from t5x_like import vocabularies
-from t5x_like.batches.knowledge_graph import Triple, digest, load, read
+from t5x_like.batches.knowledge_graph import TreeWriter, Triple, digest, load, read
 from t5x_like.batches.labelled_rows import RowWriter
-from t5x_like.batches.sentence_trees import TreeWriter
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = "tim cook is visiting beijing now ceo apple capital china is_a city in new york ##er _ a"
@@ -265,14 +264,14 @@ def test_a_bad_graph_is_one_line(name, content, message, tmp_path):
     path = tmp_path / name
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError, match=message) as caught:
-        objectives.build("knowledge_classification", graph=str(path))
+        seqio_objectives.build("knowledge_classification", graph=str(path))
     assert "\n" not in str(caught.value)
 
 
 def test_a_graph_that_is_not_there_is_named_with_the_nearest(tmp_path):
     write(tmp_path / "graph.tsv")
     with pytest.raises(ValueError, match=r"graph='.*grap.tsv' is not a file. Did you mean 'graph"):
-        objectives.build("knowledge_tagging", graph=str(tmp_path / "grap.tsv"))
+        seqio_objectives.build("knowledge_tagging", graph=str(tmp_path / "grap.tsv"))
 
 
 @pytest.mark.parametrize(

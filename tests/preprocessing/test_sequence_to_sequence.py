@@ -12,7 +12,7 @@ from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.batches.packing import to_batch
 from t5x_like.objectives import document_noise
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -31,7 +31,7 @@ def _objectives_are_made_anew():
 
 def rows(name, texts, *, lengths=None, seed=0, vocabulary=VOCABULARY, **settings):
     """The examples of an objective over documents."""
-    objective = objectives.build(name, **settings)
+    objective = seqio_objectives.build(name, **settings)
     dataset = tf.data.Dataset.from_tensor_slices({"text": list(texts)})
     with seqio.utils.map_seed_manager(seed):
         for step in objective.preprocessors:
@@ -236,7 +236,7 @@ def test_a_seed_fixes_every_example_and_another_changes_them(name):
 
 def test_pairs_with_special_tokens_by_eye_and_cut_to_fit():
     pair = {"inputs": ["the man went to the store ."], "targets": ["he bought milk"]}
-    objective = objectives.build("marked_text_to_text")
+    objective = seqio_objectives.build("marked_text_to_text")
 
     def row(**lengths):
         dataset = tf.data.Dataset.from_tensor_slices(pair)

@@ -8,7 +8,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives, streams
+from t5x_like.preprocessing import seqio_objectives, streams
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.vocabularies.trainers import train
 
@@ -323,7 +323,7 @@ def test_t5_s_sentinels_are_not_taken_from_the_words_of_an_encoder(wordpiece):
         for name in ("inputs", "targets")
     }
     dataset = tf.data.Dataset.from_tensors({"text": "the dog"})
-    tokenize, corrupt = objectives.build("span_corruption").preprocessors
+    tokenize, corrupt = seqio_objectives.build("span_corruption").preprocessors
     lengths = {"inputs": 16, "targets": 16}
     with pytest.raises(ValueError, match=r"can need 1 sentinels, the vocabulary of .* has 0"):
         corrupt(tokenize(dataset, output_features=features), lengths, features)

@@ -7,8 +7,8 @@ import seqio
 import tensorflow as tf
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives, tracing
-from t5x_like.preprocessing.column_source import ColumnSource, columns
+from t5x_like.preprocessing import seqio_objectives, tracing
+from t5x_like.preprocessing.sources import ColumnSource, columns
 from t5x_like.preprocessing.streams import Reading, TaskReader
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.preprocessing.tracing import hash_of_operations
@@ -42,7 +42,7 @@ def test_the_same_data_are_traced_once_but_for_functions_of_a_user():
         return reader(preprocessors, objective.features, length=length)._preprocess
 
     def build():
-        return objectives.build("language_modeling")
+        return seqio_objectives.build("language_modeling")
 
     own = build()
     first = traced(own, own.preprocessors)
@@ -73,7 +73,7 @@ def test_rows_that_python_writes_are_those_of_any_process(name, row):
 
     def fingerprint():
         tracing._trace_once.cache_clear()
-        objective = objectives.build(name)
+        objective = seqio_objectives.build(name)
         source = ColumnSource(lambda split: columns([row]), splits=("train",))
         another = copy.copy(vocabularies.load("bytes"))
         made = reader(
@@ -98,5 +98,5 @@ def test_a_constant_with_an_address_is_refused():
 def test_an_objective_that_names_a_file_is_made_anew(tmp_path):
     graph = tmp_path / "graph.tsv"
     graph.write_text("subject\trelation\tobject\ncook\tis\tperson\n")
-    before = objectives.build("knowledge_classification", graph=str(graph))
-    assert objectives.build("knowledge_classification", graph=str(graph)) is not before
+    before = seqio_objectives.build("knowledge_classification", graph=str(graph))
+    assert seqio_objectives.build("knowledge_classification", graph=str(graph)) is not before

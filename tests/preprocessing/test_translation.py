@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from t5x_like import vocabularies
 from t5x_like.batches import packing
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 
 VOCABULARY = vocabularies.load("bytes:0")
@@ -17,7 +17,7 @@ FEATURES = {name: seqio.Feature(TaskVocabulary(VOCABULARY)) for name in ("inputs
 def run(pairs, **lengths):
     inputs, targets = map(list, zip(*pairs, strict=True))
     dataset = tf.data.Dataset.from_tensor_slices({"inputs": inputs, "targets": targets})
-    tokenize, whole = objectives.build("translation").preprocessors
+    tokenize, whole = seqio_objectives.build("translation").preprocessors
     dataset = whole(tokenize(dataset, FEATURES), lengths, FEATURES)
     return [
         (VOCABULARY.decode(e["inputs"].tolist()), e["targets"].tolist())

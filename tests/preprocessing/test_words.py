@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from t5x_like import vocabularies
 from t5x_like.batches.converters import Encoder
-from t5x_like.batches.word_rows import WordRowWriter
+from t5x_like.batches.labelled_rows import WordRowWriter
 from t5x_like.objectives import examples_of
 from t5x_like.objectives.bidirectional import streams
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.sources import add_document_task
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
@@ -94,7 +94,7 @@ def batches(vocabulary=VOCABULARY, **settings):
         "words",
         source=seqio.FunctionDataSource(documents, splits=["train"]),
         vocabulary=vocabulary,
-        objective=objectives.build("bidirectional_lm"),
+        objective=seqio_objectives.build("bidirectional_lm"),
     )
     defaults = {
         "split": "train",
@@ -169,7 +169,7 @@ def test_rows_of_labelled_words():
 def test_an_objective_of_labelled_words_has_their_characters():
     rows = {"words": tf.ragged.constant([["he", "zoë"]]), "tags": tf.ragged.constant([[1, 2]])}
     dataset = tf.data.Dataset.from_tensor_slices(rows)
-    objective = objectives.build("word_tagging")
+    objective = seqio_objectives.build("word_tagging")
     feature = seqio.Feature(vocabulary=TaskVocabulary(VOCABULARY), add_eos=False)
     (write,) = objective.preprocessors
     (found,) = write(

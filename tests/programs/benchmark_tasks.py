@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import source_rows
 from tests.programs import benchmark_rows
 
@@ -39,6 +39,6 @@ def plain(value):
 
 def rows(suite, task, folders, *, objective="text_to_text", split="validation", **settings):
     settings = {"folder": folders[suite], "splits": CHANGED.get(suite), **settings}
-    MODULES[suite].register(BYTES, objectives.build(objective), **settings)
+    MODULES[suite].register(BYTES, seqio_objectives.build(objective), **settings)
     found = source_rows(task, split=split)
     return [{name: plain(value) for name, value in row.items()} for row in found]

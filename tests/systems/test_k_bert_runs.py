@@ -15,7 +15,7 @@ from t5x_like import evaluate, infer, train, vocabularies
 from t5x_like.batches import converters
 from t5x_like.config import parse
 from t5x_like.inference import predictions
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.systems import k_bert
 from tests.programs import command_flags, tiny_encoder
@@ -98,7 +98,7 @@ def test_prediction_reads_the_rows_of_training(kind, prediction, folder, tmp_pat
     assert k_bert.SYSTEM.task(config.model.to_dict()).prediction == prediction
     own = config.data.objective_settings.to_dict() | {"graph": str(folder / "graph.tsv")}
     own |= {"reserved": 8, "longest_question": 4} if "stride" in own else {}
-    objective = objectives.build(config.data.objective, **own)
+    objective = seqio_objectives.build(config.data.objective, **own)
     vocabulary = vocabularies.load(folder / "vocab.txt")
     rows = write(tmp_path / "rows.jsonl", MAKE[kind], names=NAMES, rows=8)
     path = str(tmp_path / "rows.jsonl")

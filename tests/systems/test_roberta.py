@@ -16,7 +16,7 @@ from t5x_like import systems
 from t5x_like.batches import converters
 from t5x_like.hf.folder import read_json, write_json
 from t5x_like.losses import forward
-from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.model import Pretrained
@@ -152,7 +152,7 @@ def read(split, shuffle_files, seed=None):
 
 
 def batch_of(rows_format):
-    objective = objectives.build("roberta", format=rows_format)
+    objective = seqio_objectives.build("roberta", format=rows_format)
     sources.add_document_task(
         "roberta_task",
         source=seqio.FunctionDataSource(read, splits=["train"]),

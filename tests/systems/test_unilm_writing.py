@@ -12,7 +12,7 @@ from data import text_files
 from t5x_like import systems
 from t5x_like.batches import converters
 from t5x_like.decoding.settings import GenerationSettings
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.systems import unilm
@@ -45,7 +45,7 @@ def batches(path):
     """Of masked targets, from a file of pairs."""
     lines = [json.dumps({"q": q, "a": a}) for q, a in pairs(4000, seed=0)]
     path.write_text("\n".join(lines) + "\n")
-    objective = objectives.build("masked_targets", target_length=6)
+    objective = seqio_objectives.build("masked_targets", target_length=6)
     text_files.register(VOCABULARY, objective, files=str(path), inputs="q", targets="a", held_out=0)
     return Batches(
         "text_files",

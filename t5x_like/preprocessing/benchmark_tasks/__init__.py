@@ -5,8 +5,12 @@ are the functions of the data module. Each task has two forms: text to text (Raf
 section 2.4 and appendix D), and labelled, for models with a head.
 """
 
-from t5x_like.preprocessing.benchmark_tasks.benchmark import OBJECTIVES, TEXT_TO_TEXT, Benchmark
-from t5x_like.preprocessing.benchmark_tasks.submission import Submission
+from t5x_like.preprocessing.benchmark_tasks.benchmark import (
+    OBJECTIVES,
+    TEXT_TO_TEXT,
+    Benchmark,
+    Submission,
+)
 from t5x_like.preprocessing.benchmark_tasks.suite import Suite
 
 __all__ = ["OBJECTIVES", "TEXT_TO_TEXT", "Benchmark", "Submission", "Suite"]

@@ -1,13 +1,118 @@
-"""A task of a benchmark: its fields, its text-to-text and labelled forms, and its metrics."""
+"""A task of a benchmark: its fields, its text-to-text and labelled forms, and its metrics.
+
+Also the rows of hidden test sets, and the predictions that a benchmark's server expects.
+"""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import labelled_text
-from t5x_like.preprocessing.benchmark_tasks import raw_fields
-from t5x_like.preprocessing.benchmark_tasks.raw_fields import Change, Raw
+
+Raw = Mapping[str, Any]  # a row in the schema of its file
+Change = Callable[[Raw], Raw]  # a raw row with changed or added fields
+
+_FIELD = re.compile(r"\{([\w.]+)\}")
+
+
+def value(raw: Raw, path: str) -> Any:
+    """Return a field of a raw row; "idx.question" is the field "question" of the field "idx".
+
+    Raises:
+        ValueError: there is no such field; the message has the nearest name.
+    """
+    found: Any = raw
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            there = found if isinstance(found, Mapping) else ()
+            raise ValueError(f"there is no field {path!r}.{hint(name, there)}")
+        found = found[name]
+    return found
+
+
+def text(raw: Raw, path: str) -> str:
+    """Return a field that is a string.
+
+    Raises:
+        ValueError: it is not a string, or there is no such field.
+    """
+    found = value(raw, path)
+    if not isinstance(found, str):
+        raise ValueError(f"{path}={found!r:.80} must be a string.")
+    return found
+
+
+def number(raw: Raw, path: str) -> int:
+    """Return a field that is a whole number.
+
+    Raises:
+        ValueError: it is not a whole number, or there is no such field.
+    """
+    found = value(raw, path)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ValueError(f"{path}={found!r:.80} must be a whole number.")
+    return found
+
+
+def texts(raw: Raw, path: str) -> list[str]:
+    """Return a field that is a list of one or more strings.
+
+    Raises:
+        ValueError: it is not such a list, it is empty, or there is no such field.
+    """
+    found = value(raw, path)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"{path}={found!r:.80} must be a list of strings.")
+    if not found:
+        raise ValueError(f"{path} is an empty list.")
+    return found
+
+
+def fill(template: str, raw: Raw) -> str:
+    """Fill a template, "question: {question}", with the strings of a raw row.
+
+    Raises:
+        ValueError: see `text`.
+    """
+    return _FIELD.sub(lambda match: text(raw, match[1]), template)
+
+
+def key(template: str, raw: Raw) -> str:
+    """Fill a template with any fields of a raw row, such as strings and whole numbers.
+
+    Raises:
+        ValueError: see `value`.
+    """
+    return _FIELD.sub(lambda match: str(value(raw, match[1])), template)
+
+
+def label(raw: Raw, path: str, labels: Sequence[str]) -> str:
+    """Return the name of a row's label; the file has a name, a number from 0 or a boolean.
+
+    Raises:
+        ValueError: it is not a label, or is -1, which marks the rows of hidden test sets.
+    """
+    found = value(raw, path)
+    if isinstance(found, bool):
+        found = str(found)
+    if isinstance(found, str) and found in labels:
+        return found
+    if isinstance(found, str) and found.lstrip("-").isdecimal():
+        found = int(found)
+    if isinstance(found, int) and 0 <= found < len(labels):
+        return labels[found]
+    if found in (-1, "", None):
+        raise ValueError(
+            f"{path}={found!r}: the row has no label, as those of hidden test sets; such rows can "
+            "only be predicted (infer)"
+        )
+    if isinstance(found, int):
+        problem = f"{path}={found} is not a label: 0 to {len(labels) - 1} are {', '.join(labels)}"
+        raise ValueError(problem)
+    raise ValueError(f"{path}={found!r:.80} is not a label.{hint(str(found), labels)}")
+
 
 Row = dict[str, Any]
 
@@ -127,13 +232,13 @@ class Benchmark:
 
     def _text_row(self, raw: Raw) -> Row:
         row: Row = {
-            "inputs": raw_fields.fill(self.inputs, raw),
-            "targets": raw_fields.fill(self.targets, raw),
+            "inputs": fill(self.inputs, raw),
+            "targets": fill(self.targets, raw),
         }
         if self.answers:
-            row["answers"] = raw_fields.texts(raw, self.answers)
+            row["answers"] = texts(raw, self.answers)
         if self.candidates:
-            row["choices"] = raw_fields.texts(raw, self.candidates)
+            row["choices"] = texts(raw, self.candidates)
         elif self.targets == _LABEL:
             row["choices"] = list(self.labels)
         elif self.targets == _CHOICE:
@@ -156,14 +261,14 @@ class Benchmark:
             raise ValueError(f"it has {number} choices, and data.objective_settings.choices={most}")
         names = ("question", "context") if self.kind == "question_answering" else _TEXTS
         templates = zip(names, (self.text_a, self.text_b), strict=True)
-        row: Row = {name: raw_fields.fill(own, found) for name, own in templates if own}
+        row: Row = {name: fill(own, found) for name, own in templates if own}
         if self.kind == "question_answering":
-            row |= {"answers": raw_fields.value(found, self.answers), "id": found.get("id", "")}
+            row |= {"answers": value(found, self.answers), "id": found.get("id", "")}
         elif self.kind == "multiple_choice":
             row |= {"choices": found["all_choices"], "answer": found["right"]}
         else:
             name = "label" if self.kind == "classification" else "value"
-            row[name] = raw_fields.value(found, "label" if self.labels else self.label)
+            row[name] = value(found, "label" if self.labels else self.label)
         parse, fields = labelled_text.KINDS[self.kind]
         row = parse(row, {field: field for field in fields if field in row})
         if self.kind == "classification":
@@ -171,34 +276,85 @@ class Benchmark:
         return row | self._group(found)
 
     def _group(self, raw: Raw) -> Row:
-        return {"group": raw_fields.key(self.group, raw)} if self.group else {}
+        return {"group": key(self.group, raw)} if self.group else {}
 
     def _prepared(self, raw: Raw) -> Raw:
         """Add the name of its label and its choices to a raw row, and apply `prepare`."""
         if self.labels:
-            raw = {**raw, "label": raw_fields.label(raw, self.label, self.labels)}
+            raw = {**raw, "label": label(raw, self.label, self.labels)}
         if self.prepare:
             raw = self.prepare(raw)
         if not self.choices:
             return raw
         if isinstance(self.choices, str):
-            choices = raw_fields.texts(raw, self.choices)
+            choices = texts(raw, self.choices)
         else:
-            choices = [raw_fields.text(raw, name) for name in self.choices]
+            choices = [text(raw, name) for name in self.choices]
         right = self._right(raw, choices)
         options = " ".join(f"({chr(ord('A') + n)}) {one}" for n, one in enumerate(choices))
         added = {"right": right, "choice": choices[right], "options": options}
         return {**raw, **added, "all_choices": choices}
 
     def _right(self, raw: Raw, choices: list[str]) -> int:
-        if self.labels:
-            right = self.labels.index(raw["label"])
-        else:
-            right = raw_fields.number(raw, self.label)
+        right = self.labels.index(raw["label"]) if self.labels else number(raw, self.label)
         if right not in range(len(choices)):
-            own = raw_fields.value(raw, self.label)
+            own = value(raw, self.label)
             raise ValueError(f"{self.label}={own!r} is none of its {len(choices)} choices.")
         return right
 
 
 _TEXTS = ("text_a", "text_b")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Submission:
+    """The official file of a task's predictions.
+
+    Attributes:
+        file: its name; .tsv has the columns index and prediction, .jsonl lines with idx and label.
+        form: the form of a prediction: the `number` or the `name` of a label, the name in `lower`
+            case, a `value` (a number), `text`, `referent` (the number of WSC's label, derived from
+            a text) or `referent_name`.
+        split: the name of the file with the test rows.
+        index: the field with the row's index.
+        stand_ins: {a field that the rows lack: the field whose first item replaces it}.
+    """
+
+    file: str
+    form: str
+    split: str = "test"
+    index: str = "idx"
+    stand_ins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def hidden_rows(
+    benchmark: Benchmark,
+    submission: Submission,
+    raws: Iterable[tuple[str, Raw]],
+    *,
+    as_text: bool,
+    most: int,
+) -> Iterator[Row]:
+    """Yield the rows of a test set without labels, with `index`, in one of the task's forms.
+
+    Rows get the label 0 if their form has a label: only the fields that a model reads are used.
+
+    Args:
+        raws: (location, for messages; row).
+        as_text: whether to use the text-to-text form rather than the labelled form.
+        most: the maximum number of choices of a labelled row.
+
+    Raises:
+        ValueError: a row has another schema; the message begins with its location.
+    """
+    for place, raw in raws:
+        try:
+            found = {name: value(raw, other)[:1] for name, other in submission.stand_ins.items()}
+            filled = {**raw, **({benchmark.label: 0} if not found else {}), **found}
+            if as_text:
+                [row, *_] = benchmark.text_rows(filled, split="validation")
+            else:
+                row = benchmark.labelled_row(filled, most=most)
+            yield {**row, "index": value(raw, submission.index)}
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error

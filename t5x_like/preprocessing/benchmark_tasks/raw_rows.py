@@ -10,10 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from t5x_like.names import choose, hint
-from t5x_like.preprocessing.benchmark_tasks.benchmark import Benchmark
-from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
-from t5x_like.preprocessing.prepared import PreparedSource
-from t5x_like.preprocessing.sources import SPLITS
+from t5x_like.preprocessing.benchmark_tasks.benchmark import Benchmark, Raw
+from t5x_like.preprocessing.sources import SPLITS, PreparedSource
 
 _PART = re.compile(r"(\w+)(?:\[(\d*):(\d*)\])?")
 

@@ -11,10 +11,15 @@ from t5x_like import reading
 from t5x_like.names import choose
 from t5x_like.preprocessing import labelled_text, mixtures, sources
 from t5x_like.preprocessing.benchmark_tasks import raw_rows
-from t5x_like.preprocessing.benchmark_tasks.benchmark import TEXT_TO_TEXT, Benchmark, Row
-from t5x_like.preprocessing.benchmark_tasks.submission import Submission, hidden_rows
-from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
-from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.benchmark_tasks.benchmark import (
+    TEXT_TO_TEXT,
+    Benchmark,
+    Row,
+    Submission,
+    hidden_rows,
+)
+from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -52,7 +57,7 @@ class Suite:
     def register(
         self,
         vocabulary: Vocabulary,
-        objective: Objective,
+        objective: SeqioObjective,
         *,
         folder: str = "",
         data_dir: str | None = None,

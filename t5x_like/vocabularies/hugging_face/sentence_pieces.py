@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from t5x_like.vocabularies.hugging_face.tokenizer_recipe import Pieces
+from t5x_like.vocabularies.hugging_face.tokenizer_recipes import Pieces
 
 _BLANK = "\u2581"
 _NORMAL, _CONTROL, _OF_USER = 1, 3, 4  # types of pieces in a ModelProto

@@ -2,11 +2,14 @@
 
 import re
 
-from t5x_like.vocabularies.hugging_face import piece_recipes, unigram_recipes
+from t5x_like.vocabularies.hugging_face import tokenizer_recipes
 from t5x_like.vocabularies.hugging_face.tokenizer_files import TokenizerFiles
-from t5x_like.vocabularies.hugging_face.tokenizer_recipe import Recipe
+from t5x_like.vocabularies.hugging_face.tokenizer_recipes import Recipe
 
-RECIPES: dict[str, Recipe] = {**piece_recipes.RECIPES, **unigram_recipes.RECIPES}
+RECIPES: dict[str, Recipe] = {
+    **tokenizer_recipes.PIECE_RECIPES,
+    **tokenizer_recipes.UNIGRAM_RECIPES,
+}
 # Use tokenizer.json unchanged, or a SentencePiece model like the library SentencePiece.
 AS_WRITTEN = ""
 

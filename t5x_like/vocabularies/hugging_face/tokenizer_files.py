@@ -1,14 +1,19 @@
-"""The files of a folder that define its tokenizer; the JSON files are read once."""
+"""The files of a folder that define its tokenizer, and the settings and tokens in them.
 
+The JSON files are read once.
+"""
+
+import dataclasses
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
+from tokenizers import AddedToken
 
 from t5x_like.paths import Path
 from t5x_like.vocabularies.hugging_face import tokenizer_checks
@@ -138,3 +143,164 @@ class TokenizerFiles:
         if not isinstance(content, dict):
             raise ValueError(f"{os.fspath(path)!r} is not a JSON object.")
         return content
+
+
+Token = str | AddedToken
+NAMED = (
+    *("bos_token", "eos_token", "unk_token", "sep_token"),
+    *("pad_token", "cls_token", "mask_token"),
+)
+_EXTRA, _ADDITIONAL = "extra_special_tokens", "additional_special_tokens"
+_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+
+
+@dataclasses.dataclass
+class TokenSettings:
+    """The settings of a folder about its tokens.
+
+    Attributes:
+        arguments: the settings of the tokenizer's class, including special tokens by their names.
+        added: {id: added token}.
+        others: {name: special token} for names that are not in `NAMED`.
+    """
+
+    arguments: dict[str, Any]
+    added: dict[int, AddedToken]
+    others: dict[str, Token]
+
+    def extra(self, additional: Sequence[Token] | None) -> list[Token]:
+        """Return the special tokens without a name: the folder's, or otherwise `additional`."""
+        found = self.arguments.get(_EXTRA, additional)
+        if found is not None and not isinstance(found, Sequence):
+            raise ValueError(f"has {_EXTRA}={found!r:.80}; allowed: a list of tokens.")
+        return list(found or ())
+
+    def with_extra(self, *, first: int, known: Collection[str]) -> dict[int, AddedToken]:
+        """Return the added tokens, and the special tokens without an id, which get new ids.
+
+        Args:
+            first: the first new id.
+            known: the texts that have ids in the vocabulary.
+        """
+        texts = {*map(str, self.added.values()), *known}
+        named = [self.arguments[key] for key in NAMED if self.arguments.get(key)]
+        every = [*named, *self.others.values(), *self.extra(self.additional)]
+        new = {str(one): one for one in every if str(one) not in texts}
+        return self.added | {
+            number: AddedToken(one, special=True) if isinstance(one, str) else one
+            for number, one in enumerate(new.values(), start=first)
+        }
+
+    def named_ids(self, tokens: Mapping[int, AddedToken]) -> dict[str, int]:
+        """Return the ids of the named tokens among added tokens, by names such as "mask_id"."""
+        ids = {str(one): number for number, one in tokens.items()}
+        found = {key: ids.get(str(self.arguments.get(key))) for key in NAMED}
+        return {key.replace("token", "id"): one for key, one in found.items() if one is not None}
+
+    @property
+    def additional(self) -> list[Token] | None:
+        """`additional_special_tokens`, if `extra_special_tokens` is also set; otherwise None."""
+        return self.arguments.get(_ADDITIONAL)
+
+
+def read_settings(files: TokenizerFiles) -> TokenSettings:
+    """Read the settings of a folder's tokenizer.
+
+    Raises:
+        ValueError: a token is neither a string nor an object with its text, or an id is not a
+            number.
+    """
+    arguments = {key: _token(key, value) for key, value in files.settings.items()}
+    if files.has("tokenizer.json"):  # its post-processor decides instead
+        arguments = {
+            key: one
+            for key, one in arguments.items()
+            if key not in ("add_bos_token", "add_eos_token")
+        }
+    if _ADDITIONAL in arguments and not arguments.get(_EXTRA):
+        arguments[_EXTRA] = arguments.pop(_ADDITIONAL)
+    added: dict[int, AddedToken] = {}
+    if "added_tokens_decoder" in arguments:
+        added = _decoder(arguments.pop("added_tokens_decoder"))
+    else:
+        arguments |= _special(files, arguments)
+        added = _from_files(files, arguments)
+    others = _take_others(arguments)
+    by_name = {str(one): one for one in added.values()}
+    for key in NAMED:
+        if arguments.get(key) is not None:
+            arguments[key] = by_name.get(str(arguments[key]), arguments[key])
+    return TokenSettings(arguments, added, others)
+
+
+def _token(key: str, value: Any) -> Any:
+    """Convert the tokens in a setting, which are objects in JSON, to `AddedToken`s."""
+    if key == "added_tokens_decoder":
+        return value
+    if isinstance(value, list):
+        return [_token(key, one) for one in value]
+    if isinstance(value, Mapping) and isinstance(value.get("content"), str):
+        return _added_token(value, special=bool(value.get("special", True)))
+    if key in NAMED and not isinstance(value, str | None):
+        raise ValueError(f"has {key}={value!r:.80}; allowed: a text, or an object with `content`.")
+    if isinstance(value, Mapping) and key == _EXTRA:
+        return {name: _token(name, one) for name, one in value.items()}
+    return value
+
+
+def _added_token(value: Mapping[str, Any], *, special: bool) -> AddedToken:
+    flags = {name: bool(value[name]) for name in _FLAGS if name in value}
+    return AddedToken(value["content"], **{**flags, "special": special})
+
+
+def _decoder(found: Any) -> dict[int, AddedToken]:
+    if not isinstance(found, Mapping):
+        raise ValueError(f"has added_tokens_decoder={found!r:.80}; allowed: an object.")
+    added = {}
+    for number, value in found.items():
+        if not isinstance(value, Mapping) or not isinstance(value.get("content"), str):
+            raise ValueError(f"has the added token {number!r}: {value!r:.80} without `content`.")
+        if not str(number).isdecimal():
+            raise ValueError(f"has an added token with the id {number!r}; allowed: an integer.")
+        added[int(number)] = _added_token(value, special=bool(value.get("special", False)))
+    return added
+
+
+def _special(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in special_tokens_map.json."""
+    found: dict[str, Any] = {}
+    for key, value in files.special.items():
+        if key == _EXTRA and isinstance(value, list):
+            known = list(arguments.get(_EXTRA) or ())
+            found[key] = known + [one for one in _token(key, value) if one not in known]
+        else:
+            found[key] = _token(key, value)
+    return found
+
+
+def _from_files(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[int, AddedToken]:
+    """Return the tokens in added_tokens.json and tokenizer.json, by id."""
+    special = {str(arguments[key]) for key in NAMED if arguments.get(key)}
+    extra = arguments.get(_EXTRA) or ()
+    special |= {str(one) for one in (extra.values() if isinstance(extra, Mapping) else extra)}
+    added = {
+        number: AddedToken(text, normalized=text not in special, special=text in special)
+        for text, number in files.added.items()
+    }
+    for one in files.tokenizer.get("added_tokens", ()):
+        added[one["id"]] = _added_token(one, special=bool(one.get("special", False)))
+    return added
+
+
+def _take_others(arguments: dict[str, Any]) -> dict[str, Token]:
+    """Remove special tokens with other names from the settings, and return them."""
+    others = {
+        key: arguments.pop(key)
+        for key in list(arguments)
+        if key.endswith("_token")
+        and key not in NAMED
+        and isinstance(arguments[key], str | AddedToken)
+    }
+    if isinstance(arguments.get(_EXTRA), Mapping):
+        others |= arguments.pop(_EXTRA)
+    return others

@@ -1,9 +1,14 @@
-"""Compute FarmHash's 64-bit fingerprint of a string, which decides the held-out documents.
+"""What TensorFlow computes for held-out documents and for seeds, in Python and NumPy.
 
-It is Google's farmhashna::Hash64, whose results never change; TensorFlow's string hashes use it.
+FarmHash's 64-bit fingerprint of a string decides which documents are held out; Philox gives the
+random numbers of `tf.data.Dataset.random`.
 """
 
 import struct
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int64, UInt64
 
 _ALL = 2**64 - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
@@ -118,3 +123,42 @@ def _weak(words: tuple[int, ...], a: int, b: int) -> tuple[int, int]:
     b = _rotate(b + a + words[3], 21)
     total = a + words[1] + words[2] & _ALL
     return total + words[3] & _ALL, b + _rotate(total, 44) + a & _ALL
+
+
+_WORD = np.uint64(32)
+_LOW = np.uint64(2**32 - 1)
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_ROUNDS = 10
+_GRAPH_SEED = 87654321  # TensorFlow's default
+# Seeds of data sets are taken modulo this.
+_MOST = 2**31 - 1
+
+
+def philox(counters: UInt64[np.ndarray, "N 4"], keys: UInt64[np.ndarray, "N 2"]):
+    """Return the 4 words of each counter under its key, each below 2^32: uint64 [N, 4]."""
+    a, b, c, d = np.moveaxis(counters, 1, 0)
+    low, high = np.moveaxis(keys, 1, 0)
+    for _ in range(_ROUNDS):
+        first, second = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        a, b, c, d = (
+            (second >> _WORD) ^ b ^ low,
+            second & _LOW,
+            (first >> _WORD) ^ d ^ high,
+            first & _LOW,
+        )
+        low, high = (low + _STEPS[0]) & _LOW, (high + _STEPS[1]) & _LOW
+    return np.stack([a, b, c, d], axis=1)
+
+
+def dataset_words(seeds: Sequence[int], *, first: int, count: int) -> Int64[np.ndarray, "S count"]:
+    """Return elements [first, first + count) of `tf.data.Dataset.random(seed)` for each seed."""
+    begin = first // 4
+    groups = np.arange(begin, -(-(first + count) // 4), dtype=np.uint64)
+    own = np.array([seed % _MOST for seed in seeds], np.uint64)
+    counters = np.zeros([len(own), len(groups), 4], np.uint64)
+    counters[..., 0], counters[..., 1] = groups & _LOW, groups >> _WORD
+    counters[..., 2] = own[:, None]
+    keys = np.broadcast_to(np.array([_GRAPH_SEED, 0], np.uint64), (counters[..., 0].size, 2))
+    words = philox(counters.reshape(-1, 4), keys).reshape(len(own), -1)
+    return words[:, first - 4 * begin :][:, :count].astype(np.int64)

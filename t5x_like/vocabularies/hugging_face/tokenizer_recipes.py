@@ -1,26 +1,275 @@
-"""The classes of transformers whose tokenizers are Unigram models: T5's, ALBERT's, mBART's, ...
+"""The classes of transformers' tokenizers: their pieces, and how they split text.
 
-Each gives the same tokenizer as the class of the same name in transformers 5, see `piece_recipes`.
+WordPiece and BPE (BERT's, GPT-2's, LLaMA's), and Unigram models (T5's, ALBERT's, mBART's).
 """
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from t5x_like.vocabularies.albert_pieces import begins_word
-from t5x_like.vocabularies.hugging_face.token_settings import Token
-from t5x_like.vocabularies.hugging_face.tokenizer_recipe import (
-    Pieces,
-    Recipe,
-    Scores,
-    Settings,
-    around,
-    text,
-)
-from t5x_like.vocabularies.rust_errors import as_value_errors
+from t5x_like.vocabularies.hugging_face.tokenizer_files import Token
+from t5x_like.vocabularies.tokenizer import as_value_errors
 
+Scores = list[tuple[str, float]]  # the pieces of a Unigram model in order of id, with their log p
+Settings = Mapping[str, Any]  # the settings of a class, including special tokens by their names
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """The pieces of a tokenizer.
+
+    Attributes:
+        vocabulary: {piece: id}, or for a Unigram model the scores in the order of the ids.
+        merges: the pairs of BPE, in the order in which they are merged.
+        charsmap: the compiled normalization of a SentencePiece model; b"" for none.
+        unknown: the id of the unknown piece in a SentencePiece model; None for other files.
+        stored_unknown: the id of the unknown piece in a tokenizer.json; None for other files.
+        tokens: the control symbols and user-defined symbols of a SentencePiece model; None for
+            other files.
+    """
+
+    vocabulary: dict[str, int] | Scores
+    merges: Sequence[tuple[str, str]] = ()
+    charsmap: bytes = b""
+    unknown: int | None = None
+    stored_unknown: int | None = None
+    tokens: Sequence[Token] | None = None
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """The ids of the pieces of WordPiece or BPE.
+
+        Raises:
+            ValueError: it is another kind of model.
+        """
+        if not isinstance(self.vocabulary, dict):
+            raise ValueError("has scores of pieces, and its tokenizer_class needs ids.")
+        return self.vocabulary
+
+    @property
+    def scores(self) -> Scores:
+        """The pieces of a Unigram model, with their scores.
+
+        Raises:
+            ValueError: it is another kind of model.
+        """
+        if isinstance(self.vocabulary, dict):
+            raise ValueError("has no scores of pieces, which its tokenizer_class needs.")
+        return self.vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The rules by which a class of transformers makes its tokenizer.
+
+    Attributes:
+        model: the kind of model: "BPE", "WordPiece" or "Unigram".
+        files: the names of its vocabulary files, apart from tokenizer.json.
+        named: {name: special token}, for names that a folder does not set.
+        make: returns the tokenizer without added tokens, from pieces and settings.
+        template: returns the tokens before and after a text, from the texts of the named tokens and
+            the settings; None if `add_bos_token` and `add_eos_token` decide.
+        yields: whether the post-processor of a tokenizer.json, and these two settings, take
+            precedence over the template.
+        reorder: puts the pieces of a SentencePiece model in the order of the network's ids.
+        additional: returns the special tokens without a name, from the given tokens (None if none
+            are given) and the settings.
+        end: the piece that ends a text, for a class without an end token.
+        begins_word: returns whether a piece begins a word; None if its mark of a blank decides.
+    """
+
+    model: str
+    files: tuple[str, ...]
+    named: Mapping[str, Token | None]
+    make: Callable[[Pieces, Settings], tokenizers.Tokenizer]
+    template: Callable[[Mapping[str, str], Settings], tuple[list[str], list[str]]] | None = None
+    yields: bool = False
+    reorder: Callable[[Scores, Settings], Scores] = lambda scores, settings: scores
+    additional: Callable[[Sequence[Token] | None, Settings], Sequence[Token] | None] = (
+        lambda given, settings: given
+    )
+    end: str = ""
+    begins_word: Callable[[str], bool] | None = None
+
+
+def around(before: str, after: str) -> Callable[..., tuple[list[str], list[str]]]:
+    """Return a template with named tokens around a text, such as "cls_token"; "" for none."""
+
+    def template(named: Mapping[str, str], settings: Settings) -> tuple[list[str], list[str]]:
+        del settings
+        first, last = ([named[name]] if name in named else [] for name in (before, after))
+        return first, last
+
+    return template
+
+
+def text(settings: Settings, name: str, otherwise: str) -> str:
+    """Return the text of a named token in the settings, or `otherwise`."""
+    found = settings.get(name)
+    return otherwise if found is None else str(found)
+
+
+_JSON = ("vocab.json", "merges.txt")
 _BLANK = "\u2581"
+_END_OF_TEXT = "<|endoftext|>"
+_BERT = dict.fromkeys(("bos_token", "eos_token"), None) | {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+_ROBERTA = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "cls_token": "<s>",
+    "mask_token": "<mask>",
+}
+_GPT_2 = dict.fromkeys(("bos_token", "eos_token", "unk_token"), _END_OF_TEXT)
+# Qwen2's pattern of words, with single digits; the library `tokenizers` contains GPT-2's.
+_QWEN_2_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _bert(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+    unknown = text(settings, "unk_token", "[UNK]")
+    if unknown not in pieces.ids:
+        raise ValueError(f"lacks the piece {unknown!r} for what it does not know.")
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(pieces.ids, unk_token=unknown))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    return tokenizer
+
+
+def _bpe(pieces: Pieces, **settings: Any) -> tokenizers.Tokenizer:
+    with as_value_errors("has merges that do not fit"):
+        return tokenizers.Tokenizer(models.BPE(pieces.ids, list(pieces.merges), **settings))
+
+
+def _byte_level(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+    """Make the tokenizer of GPT-2, RoBERTa and DeBERTa."""
+    tokenizer = _bpe(pieces, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+    blank = bool(settings.get("add_prefix_space", False))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=blank)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _gpt_neox(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+    tokenizer = _byte_level(pieces, settings)
+    tokenizer.normalizer = normalizers.NFC()
+    return tokenizer
+
+
+def _qwen_2(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+    tokenizer = _gpt_neox(pieces, settings)
+    blank = bool(settings.get("add_prefix_space"))
+    words = pre_tokenizers.Split(tokenizers.Regex(_QWEN_2_WORDS), behavior="isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=blank, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
+    return tokenizer
+
+
+def _gpt(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+    tokenizer = _bpe(
+        pieces,
+        continuing_subword_prefix="",
+        end_of_word_suffix="</w>",
+        fuse_unk=False,
+        unk_token=text(settings, "unk_token", "<unk>"),
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+    return tokenizer
+
+
+def _llama(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+    tokenizer = _bpe(pieces, fuse_unk=True, byte_fallback=True)
+    blank = settings.get("add_prefix_space")
+    scheme = "always" if settings.get("legacy") else "first"
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement=_BLANK,
+        prepend_scheme=scheme if blank or blank is None else "never",
+        split=False,
+    )
+    parts = [decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if blank or blank is None:
+        parts.append(decoders.Strip(content=" ", left=1))
+    tokenizer.decoder = decoders.Sequence(parts)
+    return tokenizer
+
+
+def _gemma(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+    unknown = text(settings, "unk_token", "<unk>")
+    tokenizer = _bpe(pieces, fuse_unk=True, byte_fallback=True, unk_token=unknown)
+    tokenizer.normalizer = normalizers.Replace(" ", _BLANK)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    return tokenizer
+
+
+_WORDPIECE = Recipe(
+    "WordPiece", ("vocab.txt",), _BERT, _bert, template=around("cls_token", "sep_token")
+)
+_OF_ROBERTA = Recipe("BPE", _JSON, _ROBERTA, _byte_level, around("cls_token", "sep_token"))
+PIECE_RECIPES = {
+    **dict.fromkeys(("Bert", "DistilBert", "Electra", "MobileBert"), _WORDPIECE),
+    **dict.fromkeys(("Roberta", "Bart", "Longformer", "LED"), _OF_ROBERTA),
+    "GPT2": Recipe("BPE", _JSON, _GPT_2, _byte_level),
+    "GPTNeoX": Recipe("BPE", _JSON, _GPT_2 | {"pad_token": "<|padding|>"}, _gpt_neox),
+    "Qwen2": Recipe(
+        "BPE",
+        _JSON,
+        dict.fromkeys(("eos_token", "unk_token", "pad_token"), _END_OF_TEXT),
+        _qwen_2,
+    ),
+    "OpenAIGPT": Recipe("BPE", _JSON, {"unk_token": "<unk>"}, _gpt, end="\n</w>"),
+    "Deberta": Recipe(
+        "BPE",
+        _JSON,
+        _BERT | {"bos_token": "[CLS]", "eos_token": "[SEP]"},
+        _byte_level,
+        around("cls_token", "sep_token"),
+    ),
+    "Llama": Recipe(
+        "BPE",
+        ("tokenizer.model",),
+        {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+        _llama,
+    ),
+    "Gemma": Recipe(
+        "BPE",
+        ("tokenizer.model",),
+        {
+            "bos_token": "<bos>",
+            "eos_token": "<eos>",
+            "unk_token": "<unk>",
+            "pad_token": "<pad>",
+            "mask_token": "<mask>",
+        },
+        _gemma,
+    ),
+}
+
+
 _ALBERT_FILES, _XLM_FILES = ("spiece.model",), ("sentencepiece.bpe.model",)
 _MASK = AddedToken("<mask>", lstrip=True)  # it includes the blank before it, as a word does
 _XLM_R = {
@@ -274,7 +523,7 @@ def _recipe(files: tuple[str, ...], **settings: object) -> Recipe:
 
 
 _T5 = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-RECIPES = {
+UNIGRAM_RECIPES = {
     "T5": _recipe(
         _ALBERT_FILES,
         named=_T5,

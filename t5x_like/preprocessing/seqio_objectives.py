@@ -1,8 +1,4 @@
-"""Objectives as seqio preprocessors: tf.data reads and tokenizes, Python makes the examples.
-
-A task of any seqio project can use them: `build("span_corruption").cacheable` follows its source.
-Random numbers come from seqio's seeds, one for each call of an objective.
-"""
+"""Objectives as seqio preprocessors: tf.data reads and tokenizes, Python makes the examples."""
 
 import dataclasses
 import functools
@@ -22,12 +18,88 @@ from t5x_like.objectives import (
     Groups,
     Pairs,
     RunningText,
-    sentences,
+    grouping,
 )
 from t5x_like.objectives.objective import PAIR, text_of
-from t5x_like.preprocessing import running_text
-from t5x_like.preprocessing.running_text import OutputFeatures
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
+
+OutputFeatures = Mapping[str, seqio.Feature]
+
+
+def tokenize_documents(
+    dataset: tf.data.Dataset, output_features: OutputFeatures
+) -> tf.data.Dataset:
+    """Tokenize {"text": string or token ids} to {"targets": int32 [L]}.
+
+    The vocabulary is that of "targets". No EOS is added: T5 concatenates documents without a
+    separator. Other features are dropped, since a chunk can contain parts of several documents.
+
+    Raises:
+        ValueError: the examples have no "text".
+    """
+    check_text(dataset)
+    is_text = dataset.element_spec["text"].dtype == tf.string
+    vocabulary = output_features["targets"].vocabulary
+
+    def encode(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        tokens = vocabulary.encode_tf(example["text"]) if is_text else example["text"]
+        return {"targets": tf.cast(tokens, tf.int32)}
+
+    return dataset.map(encode, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def check_text(dataset: tf.data.Dataset) -> None:
+    """Raise ValueError unless the examples have a "text"."""
+    if "text" not in dataset.element_spec:
+        raise ValueError(
+            'a pretraining objective reads examples with a feature "text", this dataset has '
+            f"{sorted(dataset.element_spec)}"
+        )
+
+
+def end_documents(dataset: tf.data.Dataset, *, feature: seqio.Feature) -> tf.data.Dataset:
+    """Append EOS to each document, [L] -> [L + 1], unless the feature has no EOS.
+
+    Empty documents are dropped: they would leave two EOS in a row, which no text contains.
+    """
+    documents = dataset.filter(lambda example: tf.size(example["targets"]) > 0)
+    if not feature.add_eos:
+        return documents
+    end = [feature.vocabulary.eos_id]
+    return documents.map(
+        lambda example: {"targets": tf.concat([example["targets"], end], axis=0)},
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+
+
+def concatenate_and_split(dataset: tf.data.Dataset, *, length: int) -> tf.data.Dataset:
+    """Cut {"targets": int32 [any]} into {"targets": int32 [length]}, with all tokens in order.
+
+    Documents are concatenated: the rest of a document starts the next chunk. Only the last chunk of
+    the dataset can be shorter, and it is never empty. (T5's
+    `reduce_concat_tokens` and `split_tokens` leave a short chunk after each 128 documents, and
+    its `select_random_chunk` drops all but one part of a document over 65,536 tokens.)
+    """
+    nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.int32))
+
+    def cut(
+        left_over: tf.Tensor, element: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
+        document, is_end = element
+        tokens = tf.concat([left_over, document], axis=0)
+        count = tf.size(tokens)
+        rows = tf.where(is_end, -(-count // length), count // length)
+        chunks = tf.pad(tokens, [[0, tf.maximum(rows * length - count, 0)]])[: rows * length]
+        sizes = tf.minimum(count - tf.range(rows) * length, length)
+        return tokens[rows * length :], (tf.reshape(chunks, [rows, length]), sizes)
+
+    documents = dataset.map(lambda example: (example["targets"], False))
+    end = nothing.map(lambda tokens: (tokens, True))
+    chunks = documents.concatenate(end).scan(tf.zeros([0], tf.int32), cut).unbatch()
+    return chunks.map(
+        lambda chunk, size: {"targets": chunk[:size]}, num_parallel_calls=tf.data.AUTOTUNE
+    )
+
 
 Preprocessor = Callable[..., tf.data.Dataset]
 Lengths = Mapping[str, int] | None
@@ -38,7 +110,7 @@ _SENTENCES = ("tokens", "sentence_lengths")  # what a document is before its gro
 
 
 @dataclasses.dataclass(frozen=True)
-class Objective:
+class SeqioObjective:
     """An objective as the last preprocessors of a seqio task.
 
     Attributes:
@@ -98,7 +170,7 @@ class Objective:
         return (first, seqio.CacheDatasetPlaceholder(), *others) if others else (first,)
 
 
-def build(name: str, **settings: Any) -> Objective:
+def build(name: str, **settings: Any) -> SeqioObjective:
     """Make the objective `name` with the settings of a config; see `objectives.build`.
 
     The same settings give the same preprocessors, which need not be traced again.
@@ -107,15 +179,15 @@ def build(name: str, **settings: Any) -> Objective:
 
 
 @functools.lru_cache(maxsize=64)
-def _wrapped(plain: AnyObjective) -> Objective:
-    return Objective(plain)
+def _wrapped(plain: AnyObjective) -> SeqioObjective:
+    return SeqioObjective(plain)
 
 
 def _tokenize_running_text(objective: RunningText) -> Preprocessor:
     """Return the function to {"targets": int32 [any]}: what each document adds to the text."""
     encode = objective.encode
     if encode is None:
-        return running_text.tokenize
+        return tokenize_documents
 
     def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
         if "text" not in dataset.element_spec or dataset.element_spec["text"].dtype != tf.string:
@@ -146,14 +218,14 @@ def _of_chunks(objective: RunningText) -> Preprocessor:
         given = _spec(sequence_length, output_features)
         length, examples = objective.units(given)
         if objective.end_documents:
-            dataset = running_text.end_documents(dataset, feature=output_features["targets"])
+            dataset = end_documents(dataset, feature=output_features["targets"])
 
         def of_chunks(
             values: Mapping[str, np.ndarray], generator: np.random.Generator
         ) -> list[Example]:
             return examples(values["targets"], generator)
 
-        chunks = running_text.concatenate_and_split(dataset, length=length)
+        chunks = concatenate_and_split(dataset, length=length)
         return _examples(chunks, of_chunks, objective=objective, given=given)
 
     return make_examples
@@ -173,13 +245,13 @@ def tokenize_sentences(
     Raises:
         ValueError: the examples have no "text".
     """
-    running_text.check_text(dataset)
+    check_text(dataset)
     if dataset.element_spec["text"].dtype.is_integer:
         return dataset.map(_given_tokens, num_parallel_calls=tf.data.AUTOTUNE)
     vocabulary = _plain(output_features["inputs"])
 
     def encode(text: bytes) -> tuple[np.ndarray, np.ndarray]:
-        return sentences.encode(text_of(text), vocabulary, between=between)
+        return grouping.encode(text_of(text), vocabulary, between=between)
 
     def of_document(row: Elements) -> Elements:
         identity = f"{vocabulary.digest} {between}"
