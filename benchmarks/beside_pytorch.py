@@ -53,7 +53,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.beside_pytorch_rows import ROWS, Row
-from t5x_like.experiment import allocator, command_line
+from t5x_like.experiment import command_line, startup
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WARM_UP = 2
@@ -131,7 +131,7 @@ def started(
     sides: list[Side] = []
     try:
         for name in names:
-            library = preload or (None if name in _PYTORCH else allocator.find())
+            library = preload or (None if name in _PYTORCH else startup.find_tcmalloc())
             extra = {"LD_PRELOAD": str(library)} if library else {}
             command = [sys.executable, "-m", "benchmarks.beside_pytorch_side"]
             process = subprocess.Popen(

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.planning import chips, products
-from t5x_like.planning.program import parse
+from t5x_like.planning.hlo import parse
 
 # Tokens per chip, width, outputs of each projection.
 SHAPES = {

@@ -38,7 +38,7 @@ from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.run import of_config
 from t5x_like.nn.stack import LOOPS
 from t5x_like.planning import batches
-from t5x_like.planning.gpus import GPUS, bounds
+from t5x_like.planning.chips import GPUS, bounds
 from t5x_like.training import flops
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
-from t5x_like.evaluation.intervals import Statistics
+from t5x_like.evaluation.metrics.metric import Statistics
 from t5x_like.studies import Arm, Claim, Measure, Run, Study, results, verdicts
 from t5x_like.studies.verdicts import Values
 

@@ -20,7 +20,7 @@ from configs import llama, t5
 from t5x_like import losses, partitioning
 from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.experiment.run import of_config
-from t5x_like.losses import vocabulary_tiles
+from t5x_like.losses import token_cross_entropy
 from t5x_like.nn.embeddings import VocabularyProduct
 from t5x_like.planning import chips, report
 from t5x_like.systems import llama as llama_system
@@ -55,7 +55,7 @@ def main() -> None:
     topology = chips.topology(given.topology)
     for name, shape in SHAPES.items():
         for large, kind in ((float("inf"), "whole"), (0, "tiles")):
-            vocabulary_tiles.LARGE = large
+            token_cross_entropy.LARGE = large
             if given.steps:
                 found = plan_step(*STEPS[name], topology=topology)
             else:

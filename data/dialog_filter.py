@@ -24,7 +24,7 @@ from data import json_lines
 from t5x_like.batches.dialog_rows import ATTRIBUTES
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser
-from t5x_like.inference.dialog.rater import Dialog, Rater
+from t5x_like.inference.dialog_model import Dialog, Rater
 from t5x_like.names import choose
 
 Rate = Callable[[Sequence[Dialog]], Sequence[Mapping[str, float]]]

@@ -13,12 +13,12 @@ twenty rows (`RULES`). A threshold in a rule is the best value on the training r
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds, so that help and errors are quick.
-    from t5x_like.experiment import command_line, quiet_tensorflow
+    from t5x_like.experiment import command_line, startup
 
     PARSER = command_line.ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
     PARSER.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
     ARGUMENTS = PARSER.parse_args()
-    quiet_tensorflow.silence()
+    startup.silence_tensorflow()
 
 import collections
 import dataclasses

@@ -36,9 +36,9 @@ as the files that their servers accept.
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import allocator, command_line
+    from t5x_like.experiment import command_line, startup
 
-    allocator.use()
+    startup.use_tcmalloc()
     command_line.connect_processes()
     SETTINGS = command_line.read(
         __doc__,
@@ -69,7 +69,7 @@ from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
-from t5x_like.experiment import command_line, completion, estimates, fingerprints, model_side
+from t5x_like.experiment import command_line, completion, fingerprints, model_side, reporting
 from t5x_like.experiment.run import Part, Run
 from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained
@@ -211,7 +211,7 @@ def _measure(
 
 
 def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.Path) -> None:
-    for line in estimates.table(results, step=step):
+    for line in reporting.table(results, step=step):
         print(line)
     found = {"step": step, **evaluated_numbers.to_json(results)}
     command_line.write_json(path, found)

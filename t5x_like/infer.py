@@ -36,9 +36,9 @@ for a tagger.
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import allocator, command_line
+    from t5x_like.experiment import command_line, startup
 
-    allocator.use()
+    startup.use_tcmalloc()
     SETTINGS = command_line.read(
         __doc__,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
@@ -77,10 +77,8 @@ from t5x_like.experiment import (
     fingerprints,
 )
 from t5x_like.experiment.run import Part, Run, choose_part
-from t5x_like.inference import example_display, interactive, predictions, text_model
-from t5x_like.inference.dialog import dialog_settings, terminal
-from t5x_like.inference.dialog.dialog_model import DialogModel
-from t5x_like.inference.dialog.dialog_settings import DialogSettings
+from t5x_like.inference import dialog_model, example_display, interactive, predictions, text_model
+from t5x_like.inference.dialog_model import DialogModel, DialogSettings
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import hint
@@ -120,7 +118,7 @@ def infer(run: Run) -> None:
     """
     given = flags.FLAGS
     path = completion.model_folder(run.settings, checkpoint=given.checkpoint)
-    dialog = dialog_settings.read(run.settings.dialog)  # before loading: mistakes show early
+    dialog = dialog_model.read_settings(run.settings.dialog)  # before loading: mistakes show early
     part = choose_part(run.phases[-1].parts, name=given.task)
     source = open_source(path, average=given.average)
     before = source.run.get("fingerprints", {})
@@ -195,7 +193,7 @@ def without_beams(part: Part) -> Part:
 
 def talk(model: TextModel, settings: DialogSettings) -> None:
     """Talk with a dialog model in the terminal."""
-    terminal.talk(DialogModel(model, settings), lines=sys.stdin, out=sys.stdout)
+    dialog_model.talk(DialogModel(model, settings), lines=sys.stdin, out=sys.stdout)
 
 
 def converse(model: TextModel, *, template: str) -> None:

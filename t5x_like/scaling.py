@@ -87,9 +87,9 @@ def _read(path: pathlib.Path, *, count: str) -> "tuple[list[Run], list[str]]":
 
         return runs.read_csv(path), []
     _count_on_cpu()
-    from t5x_like.scaling_laws import trained
+    from t5x_like.scaling_laws import runs
 
-    return trained.read_folder(path, count=count)
+    return runs.read_folder(path, count=count)
 
 
 def _count_on_cpu() -> None:
@@ -116,7 +116,7 @@ def write_ladder(arguments: Sequence[str]) -> None:
     command_line.check_folder("--output", given.output)
     base = _base_settings(of_config, system=given.system)
     _count_on_cpu()
-    from t5x_like.scaling_laws import ladder, running
+    from t5x_like.scaling_laws import ladder
 
     low_high = _numbers("--ratio", given.ratio)
     if len(low_high) != 2:
@@ -133,7 +133,7 @@ def write_ladder(arguments: Sequence[str]) -> None:
     ladder.write(rungs)
     print("\n".join(ladder.table(rungs)))
     print("".join(f"warning: {one}\n" for one in ladder.warnings(rungs)), end="", flush=True)
-    if given.run and not running.run(rungs):
+    if given.run and not ladder.train_ladder(rungs):
         print("stopped and saved: the same command goes on from there")
         sys.exit(1)
 

@@ -38,8 +38,7 @@ from t5x_like.names import choose
 if TYPE_CHECKING:
     from t5x_like.studies import Study
     from t5x_like.studies.cells import Cell, CellRun
-    from t5x_like.studies.looks import Looks
-    from t5x_like.studies.verdicts import Values
+    from t5x_like.studies.verdicts import Looks, Values
 
 
 def _parser() -> command_line.ArgumentParser:
@@ -87,7 +86,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     import jax
 
     from t5x_like import vocabularies
-    from t5x_like.studies import cells, definition, estimate, looks, results, verdicts
+    from t5x_like.studies import cells, definition, estimate, results, verdicts
 
     if not given.plan:
         jax.config.update("jax_platforms", "cpu")  # the runs use the accelerator
@@ -109,9 +108,9 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         lines = estimate.table(found, rate=rate, source=source, processes=given.processes)
         print("\n".join(lines))
         return
-    design = looks.stored(folder)
+    design = verdicts.stored(folder)
     if given.until_decided:
-        design = looks.begin(folder, looks.Looks(len(study.seeds), given.most_seeds))
+        design = verdicts.begin(folder, verdicts.Looks(len(study.seeds), given.most_seeds))
     trained = _Training(study, folder, changes, again, given.processes, train=not given.report)
     if design is None:
         trained.train()

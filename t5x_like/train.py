@@ -13,9 +13,9 @@ The workdir then contains checkpoints/, config.json, metrics.jsonl, tensorboard/
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import allocator, command_line
+    from t5x_like.experiment import command_line, startup
 
-    allocator.use()
+    startup.use_tcmalloc()
     command_line.connect_processes()
     SETTINGS = command_line.read(__doc__)
     command_line.keep_compiled_programs(SETTINGS)
@@ -36,10 +36,8 @@ from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteErr
 from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.config.run_settings import DataSettings, TrainSettings
 from t5x_like.evaluation import run_report
-from t5x_like.evaluation.best_so_far import BestSoFar
-from t5x_like.evaluation.while_training import Evaluator, Schedule
+from t5x_like.evaluation.while_training import BestSoFar, Evaluator, Schedule
 from t5x_like.experiment import (
-    allocator,
     completion,
     data_side,
     fingerprints,
@@ -47,21 +45,21 @@ from t5x_like.experiment import (
     model_side,
     reporting,
     run_folder,
+    startup,
 )
 from t5x_like.experiment.command_line import WriteError
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.memories import Data, Models
 from t5x_like.experiment.model_side import Experiment
-from t5x_like.experiment.reporting import Writers
+from t5x_like.experiment.reporting import TensorBoardWriter, Writers
 from t5x_like.experiment.run import Part, Phase, Run
-from t5x_like.experiment.tensorboard_files import TensorBoardWriter
-from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
+from t5x_like.experiment.run_folder import LockedError, WorkdirLock
 from t5x_like.reading import FileError
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
 from t5x_like.training.profile import Profile
+from t5x_like.training.several_tasks import TaskBatches, task_at, task_of_epoch
 from t5x_like.training.state import TrainState
-from t5x_like.training.task_batches import TaskBatches, task_at, task_of_epoch
 from t5x_like.training.watchdog import Watchdog
 
 # Errors that end a started run with one line instead of a traceback.
@@ -243,7 +241,7 @@ def _begin(
     """Write the config of a run that starts or resumes, and print the settings that changed."""
     if jax.process_index() != 0:
         return
-    if library := allocator.in_use():
+    if library := startup.tcmalloc_in_use():
         print(f"memory is allocated by {library}", flush=True)
     if stored is not None:
         for line in run_folder.changed_settings(stored.config, config.to_dict(settings)):

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from t5x_like.config import one_line_errors
-from t5x_like.experiment import command_line, quiet_tensorflow
+from t5x_like.experiment import command_line, startup
 from t5x_like.names import choose
 
 KINDS = (
@@ -147,7 +147,7 @@ def training_texts(path: str, settings: Mapping[str, Any]) -> Iterator[str]:
     Raises:
         ValueError: the module, a setting or a file does not exist.
     """
-    quiet_tensorflow.silence()
+    startup.silence_tensorflow()
     from t5x_like.batches import data_modules
 
     module = data_modules.load(path)

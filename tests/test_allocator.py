@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from t5x_like.experiment import allocator
+from t5x_like.experiment import startup
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def started(monkeypatch):
 def test_a_command_starts_again_as_it_was_called(started, tmp_path):
     library = tmp_path / "libtcmalloc_minimal.so.4"
     library.touch()
-    allocator.use(["/absent", str(tmp_path)])
+    startup.use_tcmalloc(["/absent", str(tmp_path)])
     [(program, arguments, environment)] = started
     assert (program, arguments) == (sys.executable, sys.orig_argv)
     assert environment == os.environ | {"LD_PRELOAD": str(library)}
 
 
 def test_without_the_library_nothing_happens(started, tmp_path):
-    allocator.use([str(tmp_path)])
+    startup.use_tcmalloc([str(tmp_path)])
     assert not started
 
 
@@ -36,13 +36,13 @@ def test_without_the_library_nothing_happens(started, tmp_path):
 def test_what_is_preloaded_stays(started, monkeypatch, tmp_path, preloaded):
     (tmp_path / "libtcmalloc_minimal.so.4").touch()
     monkeypatch.setenv("LD_PRELOAD", preloaded)
-    allocator.use([str(tmp_path)])
+    startup.use_tcmalloc([str(tmp_path)])
     assert not started
-    assert allocator.in_use() == ("libtcmalloc_minimal.so.4" if preloaded else None)
+    assert startup.tcmalloc_in_use() == ("libtcmalloc_minimal.so.4" if preloaded else None)
 
 
 def test_a_process_with_jax_goes_on(started, monkeypatch, tmp_path):
     (tmp_path / "libtcmalloc_minimal.so.4").touch()
     monkeypatch.setitem(sys.modules, "jax", sys)
-    allocator.use([str(tmp_path)])
+    startup.use_tcmalloc([str(tmp_path)])
     assert not started

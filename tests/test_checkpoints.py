@@ -24,7 +24,7 @@ from t5x_like.checkpoints import (
     Checkpoints,
     CheckpointWriteError,
     manifest,
-    orbax_errors,
+    writing,
 )
 from tests.saved_states import (
     POSITION,
@@ -375,7 +375,7 @@ def test_full_disk_is_one_line_without_the_tracebacks_of_threads(tmp_path):
 @pytest.mark.parametrize("raised", [False, True])
 def test_only_futures_that_no_python_code_failed_go_unreported(raised, caplog):
     """TensorStore fails the futures that nobody awaits any more; other code raises its errors."""
-    orbax_errors.leave_out_tracebacks()
+    writing.leave_out_tracebacks()
     error = OSError("no space")
     if raised:
         with pytest.raises(OSError, match="no space"):

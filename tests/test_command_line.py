@@ -181,7 +181,7 @@ def test_a_wrong_flag_is_one_line(arguments, message):
 
 def test_tensorflow_is_loaded_in_silence():
     program = (
-        "from t5x_like.experiment import quiet_tensorflow; quiet_tensorflow.silence(); "
+        "from t5x_like.experiment import startup; startup.silence_tensorflow(); "
         "import tensorflow as tf; tf.data.Dataset.range(3); import sys; sys.stderr.write('end')"
     )
     assert python("-c", program).stderr == "end"

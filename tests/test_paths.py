@@ -6,8 +6,8 @@ import pytest
 
 from t5x_like import paths, vocabularies
 from t5x_like.checkpoints import checkpoint_steps, manifest
-from t5x_like.experiment import command_line, reporting, workdir_lock
-from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
+from t5x_like.experiment import command_line, reporting, run_folder
+from t5x_like.experiment.run_folder import LockedError, WorkdirLock
 from t5x_like.grain_pipeline.rows_of_files import Files
 from t5x_like.pretrained.weight_source import open_source
 from tests.programs import storage_emulator
@@ -79,7 +79,7 @@ def test_a_checkpoint_in_a_bucket_counts_once_it_is_committed(bucket):
 
 def test_a_workdir_in_a_bucket_has_one_run(bucket, monkeypatch):
     for name, seconds in (("EVERY", 0.05), ("STALE", 0.5), ("_SETTLED", 0.05)):
-        monkeypatch.setattr(workdir_lock, name, seconds)
+        monkeypatch.setattr(run_folder, name, seconds)
     lines = []
     with WorkdirLock(bucket, report=lines.append) as held:
         with pytest.raises(LockedError, match=r"gs://bucket/.* is in use by process"):

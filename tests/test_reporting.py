@@ -13,7 +13,7 @@ from t5x_like import train
 from t5x_like.evaluation import run_report
 from t5x_like.experiment import reporting
 from t5x_like.experiment.command_line import WriteError
-from t5x_like.experiment.estimates import Estimate
+from t5x_like.experiment.reporting import Estimate
 
 LOAD = np.array([[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
 

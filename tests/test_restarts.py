@@ -17,7 +17,7 @@ from t5x_like.checkpoints import manifest
 from t5x_like.config import parse
 from t5x_like.experiment import data_side, model_side, reporting, run_folder
 from t5x_like.experiment.run import of_config
-from t5x_like.experiment.workdir_lock import WorkdirLock
+from t5x_like.experiment.run_folder import WorkdirLock
 from tests.programs import tiny_t5
 
 pytestmark = pytest.mark.usefixtures("one_device")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning
-from t5x_like.decoding.position_tables import longest_rows
+from t5x_like.decoding.decoder_contract import longest_rows
 from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
 from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer

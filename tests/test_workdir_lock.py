@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from t5x_like.experiment import workdir_lock
-from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
+from t5x_like.experiment import run_folder
+from t5x_like.experiment.run_folder import LockedError, WorkdirLock
 
 HOLD = """
 import pathlib, sys, time
-from t5x_like.experiment.workdir_lock import WorkdirLock
+from t5x_like.experiment.run_folder import WorkdirLock
 with WorkdirLock(pathlib.Path(sys.argv[1]), report=print):
     print("locked", flush=True)
     time.sleep(600)
@@ -25,7 +25,7 @@ with WorkdirLock(pathlib.Path(sys.argv[1]), report=print):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     for name, seconds in (("EVERY", 0.05), ("STALE", 0.5), ("_SETTLED", 0.05)):
-        monkeypatch.setattr(workdir_lock, name, seconds)
+        monkeypatch.setattr(run_folder, name, seconds)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ OF_THIS_MACHINE = [{}, {"process": "7"}, {"process": None}, {"process": -1}, {"p
 @pytest.mark.parametrize("content", [*NO_LOCKS, *OF_THIS_MACHINE])
 def test_a_file_that_is_no_lock_is_watched_and_taken_over(lock, tmp_path, lines, content):
     if not isinstance(content, str):
-        content = json.dumps(workdir_lock._identity() | {"process": None} | content)
+        content = json.dumps(run_folder._identity() | {"process": None} | content)
     path = tmp_path / "run" / "lock.json"
     path.parent.mkdir()
     path.write_text(content)

@@ -1,20 +1,4 @@
-"""Asynchronous, sharded checkpoints, whose checksums are verified before they are used.
-
-The folder of checkpoints of a run contains one folder for each saved step:
-
-    <folder>/<step>/params/...               the parameters, which can be loaded without the rest
-                    training/...             step, optimizer state, PRNG key data, memory if any
-                    data/<shard>.bin         the position in a virtual shard of the data
-                    metadata/metadata.json   the config, and the versions of the libraries
-                    manifest.json            size and CRC-32 of every file above
-    <folder>/best.json                       the best step so far, if a run chooses it (best.py)
-
-Each process writes its part of the arrays and the positions of its shards from a background thread
-into a temporary folder, and computes checksums of what it wrote. Then the first process writes the
-manifest and renames the folder: a kill at any moment leaves a complete checkpoint or none. In a
-bucket, where nothing can be renamed, the folder is written under its final name, and
-`commit_success.txt` as its last object.
-"""
+"""Asynchronous, sharded checkpoints, whose checksums are verified before they are used."""
 
 import asyncio
 import contextlib
@@ -22,12 +6,18 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
+import logging as standard_logging
+import pathlib
+import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
 import jax
+import orbax.checkpoint
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
@@ -35,9 +25,52 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
 from t5x_like import paths
-from t5x_like.checkpoints import manifest, orbax_errors, reading
+from t5x_like.checkpoints import manifest, reading
 from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
+
+_ORBAX = str(pathlib.Path(orbax.checkpoint.__file__).parent)
+
+
+@functools.cache
+def leave_out_tracebacks() -> None:
+    """Suppress the output about errors in Orbax's threads; --verbosity=1 shows it.
+
+    If a file cannot be written, on a full disk for example, each thread of a save fails and logs
+    it, asyncio logs the futures that Orbax did not wait for, TensorStore prints that their event
+    loops are closed, and Python warns of coroutines that were never awaited: hundreds of lines
+    around the line of the `CheckpointWriteError`. Some come after it, so the output stays
+    suppressed for the rest of the process.
+    """
+    for logger in (logging.get_absl_logger(), standard_logging.getLogger("asyncio")):
+        logger.addFilter(_keep)
+    sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
+    if not logging.level_debug():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+
+
+def _keep(record: standard_logging.LogRecord) -> bool:
+    return logging.level_debug() or not _of_orbax(record)
+
+
+def _of_orbax(record: standard_logging.LogRecord) -> bool:
+    """Return whether Orbax logged an error, or it passed through Orbax or came from TensorStore."""
+    if not record.exc_info:
+        return False
+    if record.exc_info[2] is None:  # no Python code raised it: TensorStore's C++ ended a future
+        return record.name == "asyncio"
+    frames = traceback.extract_tb(record.exc_info[2])
+    files = [record.pathname, *(frame.filename for frame in frames)]
+    return any(file.startswith(_ORBAX) for file in files)
+
+
+def _report(
+    report: Callable[["sys.UnraisableHookArgs"], object], error: "sys.UnraisableHookArgs"
+) -> None:
+    """Report an error that no caller can catch, unless a failed save has closed its event loop."""
+    if logging.level_debug() or str(error.exc_value) != "Event loop is closed":
+        report(error)
+
 
 # Parts of the keys of Orbax's barriers: all processes have written; the first process has finished
 # the checkpoint; all processes agree that the save has ended (a barrier before and one after).
@@ -197,7 +230,7 @@ class Checkpoints:
 
     @functools.cached_property
     def _manager(self) -> ocp.CheckpointManager:
-        orbax_errors.leave_out_tracebacks()
+        leave_out_tracebacks()
         policies = ocp.checkpoint_managers
         kept: list[Any] = [policies.LatestN(self._keep)]
         if self._keep_every:

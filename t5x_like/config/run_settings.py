@@ -283,7 +283,7 @@ class RunSettings:
     ] = field(default_factory=lambda: {"max_new_tokens": 114})
     dialog: Annotated[
         Arguments,
-        "settings of a dialog model, inference/dialog/dialog_settings.py; empty: none",
+        "settings of a dialog model, inference/dialog_model.py; empty: none",
     ] = field(default_factory=dict)
 
 

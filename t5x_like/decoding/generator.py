@@ -14,9 +14,8 @@ from flax import traverse_util
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import decoding, partitioning
-from t5x_like.decoding.decoder_contract import Extend
+from t5x_like.decoding.decoder_contract import Extend, check_room, longest_rows
 from t5x_like.decoding.generation import Generated, StreamStep
-from t5x_like.decoding.position_tables import check_room, longest_rows
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.decoding.transposed_kernels import Kernel, arrange, kernels_of_extend, pays
 from t5x_like.nn.compute import Compute, change_settings
@@ -106,7 +105,7 @@ class Generator:
         """Check that the network has positions for a prompt and new tokens.
 
         Raises:
-            ValueError: it has too few, see `position_tables.check_room`.
+            ValueError: it has too few, see `decoder_contract.check_room`.
         """
         check_room(self._longest, prompt=prompt, new=new)
 

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 
 from t5x_like.evaluation.documents import exp
-from t5x_like.evaluation.intervals import Statistics, means
 from t5x_like.evaluation.measure import (
     Measured,
     Row,
@@ -20,6 +19,7 @@ from t5x_like.evaluation.measure import (
     choices_of,
     text_of,
 )
+from t5x_like.evaluation.metrics.metric import Statistics, means
 from t5x_like.inference.text_model import TextModel
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from t5x_like.batches.dialog_rows import ATTRIBUTES
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure
 from t5x_like.evaluation.metrics import METRICS
-from t5x_like.inference.dialog import dialog_settings
-from t5x_like.inference.dialog.dialog_model import DialogModel
+from t5x_like.inference import dialog_model
+from t5x_like.inference.dialog_model import DialogModel
 from t5x_like.inference.text_model import TextModel
 
 _NUMBERS = (
@@ -27,13 +27,13 @@ class Replies(RowMeasure):
     which a reply cites.
 
     Attributes:
-        dialog: settings of the dialog model (`inference.dialog.dialog_settings`).
+        dialog: settings of the dialog model (`inference.dialog_model`).
     """
 
     dialog: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        dialog_settings.read(self.dialog)
+        dialog_model.read_settings(self.dialog)
 
     @property
     def generates(self) -> bool:
@@ -51,7 +51,7 @@ class Replies(RowMeasure):
             ValueError: a row lacks a field, or the dialog settings do not fit the model.
         """
         asked = [_list(row, "context") for row in rows]
-        replies = DialogModel(model, dialog_settings.read(self.dialog)).reply(asked)
+        replies = DialogModel(model, dialog_model.read_settings(self.dialog)).reply(asked)
         labels = [labels_of(one.text, row) for one, row in zip(replies, rows, strict=True)]
         texts = [one.text for one in replies]
         found: dict[str, float] = {}

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from t5x_like.evaluation.intervals import Statistics
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure, text_of
+from t5x_like.evaluation.metrics.metric import Statistics
 from t5x_like.inference.likelihood import Pair
 from t5x_like.inference.text_model import TextModel
 

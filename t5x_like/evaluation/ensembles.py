@@ -11,8 +11,7 @@ from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.measure import Measure
 from t5x_like.experiment import fingerprints
 from t5x_like.pretrained import Pretrained
-from t5x_like.pretrained.combined import ensemble
-from t5x_like.pretrained.loading import from_source
+from t5x_like.pretrained.loading import ensemble, from_source
 from t5x_like.pretrained.weight_source import data_settings, open_source
 
 

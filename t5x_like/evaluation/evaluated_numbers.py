@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x_like.evaluation.intervals import mean
 from t5x_like.evaluation.measure import Measure
-from t5x_like.experiment.estimates import Estimate
+from t5x_like.evaluation.metrics.metric import mean
+from t5x_like.experiment.reporting import Estimate
 from t5x_like.names import choose, hint
 
 Results = Mapping[str, Mapping[str, float]]  # {task: {name: number}}

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from t5x_like.evaluation.intervals import Statistics, means
 from t5x_like.evaluation.measure import (
     Measured,
     Row,
@@ -25,6 +24,7 @@ from t5x_like.evaluation.measure import (
     text_of,
 )
 from t5x_like.evaluation.metrics import METRICS, TEXT, directions
+from t5x_like.evaluation.metrics.metric import Statistics, means
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
 

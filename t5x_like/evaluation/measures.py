@@ -25,14 +25,11 @@ from t5x_like.batches import data_modules
 from t5x_like.evaluation.cloze import Choice, LastWord
 from t5x_like.evaluation.dialog_replies import Replies
 from t5x_like.evaluation.documents import Documents
-from t5x_like.evaluation.generated_text import Generation
-from t5x_like.evaluation.head_predictions import HeadPredictions
-from t5x_like.evaluation.held_out import Loss
+from t5x_like.evaluation.generated_text import Generation, Translation
+from t5x_like.evaluation.head_predictions import HeadPredictions, Squad
+from t5x_like.evaluation.held_out import Loss, Rewards
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure
-from t5x_like.evaluation.question_answering import Squad
-from t5x_like.evaluation.rewards import Rewards
-from t5x_like.evaluation.translation import Translation
 from t5x_like.experiment.run import Part
 from t5x_like.inference import predictions
 from t5x_like.names import check_settings, choose

@@ -26,7 +26,7 @@ from absl import flags, logging
 from t5x_like import paths, processes
 from t5x_like.config import SETTINGS, RunSettings, check_renamed, editable, one_line_errors
 from t5x_like.config import parse as typed
-from t5x_like.experiment import gin_files, quiet_tensorflow
+from t5x_like.experiment import gin_files, startup
 from t5x_like.names import hint, import_file, trust_all_code, trust_clone, trust_code
 
 _CONFIG = "config"
@@ -58,7 +58,7 @@ def read(description: str | None, **options: tuple[Any, str]) -> RunSettings:
     end_quietly_on_interrupt()
     logging.set_verbosity(logging.WARNING)
     logging.use_absl_handler()
-    quiet_tensorflow.silence()
+    startup.silence_tensorflow()
     options[TRUST] = False, _TRUST_HELP
     for name, (default, text) in options.items():
         if isinstance(default, bool):
@@ -81,7 +81,7 @@ def connect_processes() -> None:
     that uses their devices, after which the processes can no longer be connected.
     """
     if "JAX_NUM_PROCESSES" in os.environ and not _HELP & set(sys.argv[1:]):
-        quiet_tensorflow.silence()  # before JAX reads its C++ log level on import
+        startup.silence_tensorflow()  # before JAX reads its C++ log level on import
         from t5x_like import partitioning
 
         partitioning.connect_processes()

@@ -166,7 +166,7 @@ def origin(run: Run) -> dict[str, str]:
 
 
 def labels(run: Run) -> dict[str, dict[str, Any]]:
-    """Return metadata for checkpoints: {task: fields of `hf.head_labels.Labels`}.
+    """Return metadata for checkpoints: {task: fields of `hf.architectures.Labels`}.
 
     Raises:
         ValueError: see `label_names`.

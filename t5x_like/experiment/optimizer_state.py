@@ -18,11 +18,11 @@ import optax
 from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment.run import Run
 from t5x_like.hf.weight_map import Piece
-from t5x_like.pretrained import t5x, t5x_adam, t5x_moments
+from t5x_like.pretrained import t5x, t5x_optimizers
 from t5x_like.pretrained.t5x import T5XCheckpoint
 from t5x_like.pretrained.t5x_files import StoredArrays
-from t5x_like.training.factored_moments import Factored, FactoredRmsState
 from t5x_like.training.layer_tensors import two_sides
+from t5x_like.training.optimizers import Factored, FactoredRmsState
 from t5x_like.training.state import TrainState
 
 _NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
@@ -64,7 +64,7 @@ def read(state: TrainState, run: Run, *, shapes: TrainState, axes: TrainState) -
     """
     source, optimizer, steps = find(run), run.settings.optimizer, run.settings.train.steps
     stored = StoredArrays(source.folder, part="state")
-    step = t5x_moments.read_step(stored)
+    step = t5x_optimizers.read_step(stored)
     if step >= steps:
         raise ValueError(
             f"train.steps={steps} must be more than the {step} steps of the checkpoint, which count"
@@ -113,11 +113,11 @@ class _Files:
 
     def adafactor(self, node: FactoredRmsState, *, axes: TrainState) -> FactoredRmsState:
         """Read Adafactor's state, with the shapes of `node`."""
-        t5x_moments.check_momentum(self.stored)
+        t5x_optimizers.check_momentum(self.stored)
         specs = flax.traverse_util.flatten_dict(axes.params, sep="/")
 
         def moment(path: str, leaf: Any) -> Any:
-            read = functools.partial(t5x_moments.read_moment, self.stored, self.parts[path])
+            read = functools.partial(t5x_optimizers.read_moment, self.stored, self.parts[path])
             if not isinstance(leaf, Factored):
                 return read(leaf, averaged=())
             sides = two_sides(self.params[path].shape, specs[path], min_size=1)
@@ -132,7 +132,7 @@ class _Files:
     def adam(self, node: optax.ScaleByAdamState) -> optax.ScaleByAdamState:
         """Read Adam's state, with the shapes of `node`."""
         trained = [path for path, leaf in _flat(node.nu).items() if _is_trained(leaf)]
-        found = t5x_adam.find(self.stored, self.parts[trained[0]][0].tensor)
+        found = t5x_optimizers.find_adam(self.stored, self.parts[trained[0]][0].tensor)
         names = {piece.tensor for own in self.parts.values() for piece in own}
         found.check(names, self.optimizer, step=self.step)
 
@@ -181,7 +181,7 @@ def write(state: TrainState, folder: pathlib.Path, *, settings: RunSettings) -> 
         system=settings.system,
         config=settings.model,
         step=int(state.step),
-        adam=t5x_adam.Adam(
+        adam=t5x_optimizers.Adam(
             mu=adam.mu,
             nu=adam.nu,
             count=int(adam.count),

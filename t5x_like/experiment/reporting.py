@@ -1,23 +1,157 @@
-"""The outputs of a run: a progress line, evaluation tables, a JSON Lines log, plots."""
+"""The outputs of a run: a progress line, evaluation tables, a JSON Lines log, plots.
+
+TensorBoard's event files are written without TensorFlow.
+"""
 
 import contextlib
 import functools
 import io
 import json
+import math
 import os
 import pathlib
+import socket
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jaxtyping import Float, UInt8
+from PIL import Image
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from t5x_like import paths, reading
-from t5x_like.experiment import estimates
 from t5x_like.experiment.command_line import writing
 from t5x_like.training.loop import Writer
+
+_PERCENTILES = (2.5, 97.5)
+
+
+class Estimate(float):
+    """A number, with its values on resampled sets of examples.
+
+    Attributes:
+        samples: the number on each of many resampled sets, NaN if it is undefined there.
+    """
+
+    samples: Float[np.ndarray, " R"]
+
+    def __new__(cls, value: float, samples: Float[np.ndarray, " R"]) -> "Estimate":
+        """Make a float with samples."""
+        made = super().__new__(cls, value)
+        made.samples = samples
+        return made
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The bounds of the 95% interval; NaN if the number is undefined on all resampled sets."""
+        if np.isnan(self.samples).all():
+            return math.nan, math.nan
+        low, high = np.nanpercentile(self.samples, _PERCENTILES)
+        return float(low), float(high)
+
+
+def bounds(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return the interval bounds of the `Estimate`s, as NAME/low and NAME/high."""
+    intervals = {
+        name: value.interval for name, value in numbers.items() if isinstance(value, Estimate)
+    }
+    return {
+        f"{name}/{end}": bound
+        for name, interval in intervals.items()
+        for end, bound in zip(("low", "high"), interval, strict=True)
+    }
+
+
+def table(results: Mapping[str, Mapping[str, float]], *, step: int) -> Iterator[str]:
+    """Yield lines for the terminal: the numbers of each task, with their intervals."""
+    for task, values in results.items():
+        yield f"{task} at step {step}:"
+        for name, value in values.items():
+            interval = ""
+            if isinstance(value, Estimate):
+                low, high = value.interval
+                interval = f"  [{low:.4f}, {high:.4f}]"
+            yield f"  {name:28} {value:.4f}{interval}"
+
+
+class TensorBoardWriter:
+    """Writes scalars, and plots of the experts' load, into a new event file of a folder."""
+
+    def __init__(self, folder: pathlib.Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        # Named as by TensorFlow: TensorBoard reads the files of a folder in the order of their
+        # names.
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.v2"
+        self._raw = paths.open_to_append(folder / name)
+        self._file = io.BufferedWriter(self._raw)
+        self._records = RecordWriter(self._file)
+        self._write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"))
+        self.flush()
+
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Write the scalars of a step."""
+        values = [
+            summary_pb2.Summary.Value(
+                tag=name,
+                metadata=_metadata("scalars", summary_pb2.DATA_CLASS_SCALAR),
+                tensor=tensor_pb2.TensorProto(
+                    dtype=types_pb2.DT_FLOAT, float_val=[float(np.asarray(value))]
+                ),
+            )
+            for name, value in scalars.items()
+        ]
+        self._write_summary(step, values)
+
+    def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Plot and write tables of experts' shares of the load [1, N, E, 1]."""
+        values = []
+        for name, table in images.items():
+            image = draw_load(table[0, :, :, 0])
+            height, width, _ = image.shape
+            texts = [str(width).encode(), str(height).encode(), _png(image)]
+            shape = {"dim": [{"size": len(texts)}]}
+            values.append(
+                summary_pb2.Summary.Value(
+                    tag=name,
+                    metadata=_metadata("images", summary_pb2.DATA_CLASS_BLOB_SEQUENCE),
+                    tensor=tensor_pb2.TensorProto(
+                        dtype=types_pb2.DT_STRING, string_val=texts, tensor_shape=shape
+                    ),
+                )
+            )
+        self._write_summary(step, values)
+
+    def flush(self) -> None:
+        """Write what is buffered, and upload it if the folder is in a bucket."""
+        self._file.flush()
+        self._raw.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write_summary(self, step: int, values: list[summary_pb2.Summary.Value]) -> None:
+        summary = summary_pb2.Summary(value=values)
+        self._write(event_pb2.Event(wall_time=time.time(), step=int(step), summary=summary))
+
+    def _write(self, event: event_pb2.Event) -> None:
+        self._records.write(event.SerializeToString())
+
+
+def _metadata(plugin: str, data_class: int) -> summary_pb2.SummaryMetadata:
+    name = summary_pb2.SummaryMetadata.PluginData(plugin_name=plugin)
+    return summary_pb2.SummaryMetadata(plugin_data=name, data_class=data_class)
+
+
+def _png(image: UInt8[np.ndarray, "height width 3"]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG")
+    return buffer.getvalue()
+
 
 LOG = "metrics.jsonl"
 _CLEAR_LINE = "\r\x1b[K" if sys.stdout.isatty() else ""
@@ -44,7 +178,7 @@ class JsonLinesWriter:
             WriteError: the line cannot be written.
         """
         values = {name: float(np.asarray(value)) for name, value in scalars.items()}
-        values |= estimates.bounds(scalars)
+        values |= bounds(scalars)
         finite = {name: v if np.isfinite(v) else None for name, v in values.items()}
         line = (json.dumps({"step": int(step), **finite}) + "\n").encode()
         with writing(self._path):
@@ -161,7 +295,7 @@ class EvaluationLines:
                 results.setdefault(task, {})[number] = value
         measured = [own for task, own in results.items() if task != "epochs"]
         if len(measured) > 1 or any("/" in number for own in measured for number in own):
-            lines = list(estimates.table(results, step=step))
+            lines = list(table(results, step=step))
         else:
             values = (
                 f"{task}/{number} {value:.4f}"

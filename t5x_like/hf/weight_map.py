@@ -1,22 +1,4 @@
-"""Weight maps: convert parameters to the tensors of a file, and back.
-
-A map has one line for each parameter, for reading and for writing:
-
-    "encoder/layers/{layer}/self_attention/query/kernel": (
-        "encoder.block.{layer}.layer.0.SelfAttention.q.weight", "(H K) D -> D H K"
-    )
-
-The key is the path of our parameter. The value is the name of the tensor in the file, and its
-layout there and here; a name without a layout means the same layout. `{layer}` is a layer's number
-in the file. Our path has `layer_3` if the layers are looped; if they are scanned, it has `block`,
-and the number is an index of the first axis. Any other name in braces that only the file has
-(`{expert}`) is an index of the next axis. If a layer here is a group of two layers there, the
-file's numbers are `{2*layer}` and `{2*layer+1}`.
-
-If one tensor of the file contains several of our parameters, the layout names the part:
-"D (1/3 H K) -> D H K" is the second third of the last axis. "2+P D -> P D" leaves out the first two
-rows, which are written as 0.
-"""
+"""Weight maps: convert parameters to the tensors of a file, and back."""
 
 import dataclasses
 import functools
@@ -364,3 +346,50 @@ def disassemble(
         yield Tensor(
             name, piece.tensor_shape, arrays[path].dtype, load=functools.partial(load, held)
         )
+
+
+def dense(here: str, there: str) -> WeightMap:
+    """Map a dense layer with a bias."""
+    return {
+        f"{here}/kernel": (f"{there}.weight", "O I -> I O"),
+        f"{here}/bias": f"{there}.bias",
+    }
+
+
+def norm(here: str, there: str) -> WeightMap:
+    """Map the scale and bias of a layer norm."""
+    return {f"{here}/scale": f"{there}.weight", f"{here}/bias": f"{there}.bias"}
+
+
+def attention(here: str, query: str, key: str, value: str, out: str) -> WeightMap:
+    """Map an attention layer with biases, from the names of its four dense layers."""
+    weights: dict[str, str | tuple[str, str]] = {}
+    for name, there in {"query": query, "key": key, "value": value}.items():
+        weights[f"{here}/{name}/kernel"] = (f"{there}.weight", "(H K) D -> D H K")
+        weights[f"{here}/{name}/bias"] = (f"{there}.bias", "(H K) -> H K")
+    weights[f"{here}/out/kernel"] = (f"{out}.weight", "D (H K) -> H K D")
+    weights[f"{here}/out/bias"] = f"{out}.bias"
+    return weights
+
+
+def bert_encoder(prefix: str) -> WeightMap:
+    """Map BERT's embeddings and layers; tensor names begin with `prefix` ("bert", "roberta")."""
+    layer = f"{prefix}.encoder.layer.{{layer}}"
+    own, block = f"{layer}.attention", "encoder/layers/{layer}"
+    return {
+        "embeddings/token/embedding": f"{prefix}.embeddings.word_embeddings.weight",
+        "embeddings/position/embedding": f"{prefix}.embeddings.position_embeddings.weight",
+        "embeddings/token_type/embedding": f"{prefix}.embeddings.token_type_embeddings.weight",
+        **norm("embeddings/norm", f"{prefix}.embeddings.LayerNorm"),
+        **attention(
+            f"{block}/self_attention",
+            f"{own}.self.query",
+            f"{own}.self.key",
+            f"{own}.self.value",
+            f"{own}.output.dense",
+        ),
+        **norm(f"{block}/self_attention_norm", f"{own}.output.LayerNorm"),
+        **dense(f"{block}/feed_forward/wi", f"{layer}.intermediate.dense"),
+        **dense(f"{block}/feed_forward/wo", f"{layer}.output.dense"),
+        **norm(f"{block}/feed_forward_norm", f"{layer}.output.LayerNorm"),
+    }

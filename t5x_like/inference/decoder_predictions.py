@@ -11,8 +11,7 @@ from jaxtyping import Array
 
 from t5x_like.batches.labelled_rows import ARRANGE, Rows, write_row
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.choices import best_choice, choices_in
-from t5x_like.inference.encoder_predictions import string_in
+from t5x_like.inference.encoder_predictions import best_choice, choices_in, string_in
 from t5x_like.inference.predictor import Batch, Item, Prediction, Results
 
 

@@ -1,4 +1,7 @@
-"""Predictions of encoders: masked tokens, classes, numbers, tags of words, answer spans."""
+"""Predictions of encoders: masked tokens, classes, numbers, tags, answer spans, choices.
+
+Also of networks that read branches of a knowledge graph, or words as characters.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,10 +13,20 @@ import numpy as np
 from jaxtyping import Array
 
 from t5x_like.batches.converters import encoder_field
-from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, Row, RowWriter, Window
+from t5x_like.batches.knowledge_graph import TreeWriter
+from t5x_like.batches.labelled_rows import (
+    LONGEST_QUESTION,
+    STRIDE,
+    Row,
+    RowWriter,
+    Window,
+    WordRow,
+    WordRowWriter,
+)
 from t5x_like.decoding.spans import best_spans, join
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.predictor import Batch, Item, Prediction, Results
+from t5x_like.vocabularies.words import LONGEST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -345,3 +358,162 @@ def string_in(item: Item, name: str) -> str:
             f"an item needs the string {name!r}, and has {', '.join(item) or 'nothing'}"
         )
     return item[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderChoices(EncoderPrediction):
+    """The choice that best fits `text_a`, or `text_a` and `text_b`.
+
+    `prediction` is its text, `answer` its index, and `probabilities` covers all choices.
+
+    Attributes:
+        max_rows: maximum choices of an item, C.
+    """
+
+    max_rows: int
+
+    kind: ClassVar[str] = "choice"
+
+    def value(self, predicted: Mapping[str, Any]) -> int:
+        """Return the index of the choice."""
+        return predicted["answer"]
+
+    @classmethod
+    def settings_in(cls, text: TextData) -> dict[str, Any]:
+        """Return the maximum number of choices."""
+        return {"max_rows": text.examples.converter_settings["rows"]}
+
+    def rows(self, item: Item) -> list[Any]:
+        """Return one example, with a row for each choice.
+
+        Raises:
+            ValueError: the item lacks a field, or has too many choices.
+        """
+        texts = [string_in(item, name) for name in ("text_a", "text_b") if name in item]
+        return [self.writer.of_choices(choices_in(item, most=self.max_rows), *texts)]
+
+    def collate(self, rows: Sequence[Sequence[Row]], *, batch_size: int) -> Batch:
+        """Pad examples into the fields of a batch [B, C, L]."""
+        tokens, types, segments = np.zeros([3, batch_size, self.max_rows, self.length], np.int32)
+        for number, example in enumerate(rows):
+            for place, row in enumerate(example):
+                here = number, place, slice(len(row.tokens))
+                tokens[here], types[here], segments[here] = row.tokens, row.token_types, 1
+        return {
+            "encoder_input_tokens": tokens,
+            "encoder_token_types": types,
+            "encoder_segment_ids": segments,
+        }
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the probability of each choice."""
+        return {"probabilities": jax.nn.softmax(outputs["logits"])}
+
+    def predict(
+        self, item: Item, rows: Sequence[Any], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        return best_choice(item, results[0]["probabilities"])
+
+
+def choices_in(item: Item, *, most: int) -> list[str]:
+    """Return the choices of an item.
+
+    Raises:
+        ValueError: it has no choices, more than `most`, or choices that are not strings.
+    """
+    found = item.get("choices")
+    choices = found if isinstance(found, list) else []
+    if not 1 <= len(choices) <= most or not all(isinstance(one, str) for one in choices):
+        raise ValueError(f"an item needs `choices`, up to {most} strings")
+    return choices
+
+
+def best_choice(item: Item, probabilities: np.ndarray) -> dict[str, Any]:
+    """Return the most likely of an item's choices, its index, and the probabilities of all."""
+    own = [float(p) for p in probabilities][: len(item["choices"])]
+    best = int(np.argmax(own))
+    return {"prediction": item["choices"][best], "answer": best, "probabilities": own}
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfTrees(EncoderPrediction):
+    """A prediction from rows with branches.
+
+    Attributes:
+        graph, branches, relations, reserved: see the objective.
+
+    Raises:
+        ValueError: the graph cannot be read, or a setting does not fit the rows.
+    """
+
+    graph: str = ""
+    branches: int = 2
+    relations: bool = True
+    reserved: int = 0
+
+    def __post_init__(self) -> None:
+        writer = TreeWriter(
+            self.vocabulary,
+            length=self.length,
+            graph=self.graph,
+            branches=self.branches,
+            relations=self.relations,
+            reserved=self.reserved,
+        )
+        object.__setattr__(self, "writer", writer)
+
+    @classmethod
+    def settings_in(cls, text: TextData) -> dict[str, Any]:
+        """Return the settings of the objective."""
+        return dict(text.data.objective_settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class KnowledgeClasses(_OfTrees, Classes):
+    """The class of `text_a`, or of the pair with `text_b`, and all `probabilities`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class KnowledgeTags(_OfTrees, Tags):
+    """A tag for each of `words`, a list or a text; None for words beyond the row's length."""
+
+    relations: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class KnowledgeAnswers(_OfTrees, Answers):
+    """The span of `context` that answers `question`, never part of a branch; see `Answers`."""
+
+    reserved: int = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfWords(EncoderPrediction):
+    """A prediction from rows <S> words </S>.
+
+    Raises:
+        ValueError: the vocabulary has pieces rather than words.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "writer", WordRowWriter(self.vocabulary, length=self.length))
+
+    def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
+        """Pad rows into the fields of a batch, which include the characters [B, L, 50]."""
+        batch = super().collate(rows, batch_size=batch_size)
+        characters = np.zeros([batch_size, self.length, LONGEST], np.int32)
+        row: WordRow
+        for number, row in enumerate(rows):
+            characters[number, : len(row.characters)] = row.characters
+        return batch | {"encoder_characters": characters}
+
+
+@dataclasses.dataclass(frozen=True)
+class TextClass(_OfWords, Classes):
+    """The class of `text_a`, or of the pair with `text_b`, and all `probabilities`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WordTags(_OfWords, Tags):
+    """A tag for each of `words`, a list or a text; None for words beyond the row's length."""

@@ -5,26 +5,25 @@ from typing import Any
 
 from t5x_like import systems
 from t5x_like.experiment.run import Part
-from t5x_like.hf.head_labels import MULTI, REGRESSION
-from t5x_like.inference.choices import EncoderChoices
+from t5x_like.hf.architectures import MULTI, REGRESSION
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import (
     Answers,
     Classes,
+    EncoderChoices,
+    KnowledgeAnswers,
+    KnowledgeClasses,
+    KnowledgeTags,
     MaskedTokens,
     Number,
     Numbers,
     PairClasses,
     SeveralClasses,
     Tags,
-)
-from t5x_like.inference.knowledge_predictions import (
-    KnowledgeAnswers,
-    KnowledgeClasses,
-    KnowledgeTags,
+    TextClass,
+    WordTags,
 )
 from t5x_like.inference.predictor import Prediction, Predictor
-from t5x_like.inference.word_predictions import TextClass, WordTags
 from t5x_like.names import check_settings, choose
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary

@@ -23,9 +23,9 @@ from t5x_like.batches.prompt_rows import (
     DecoderPrompts,
     EncoderDecoderComparisons,
 )
+from t5x_like.decoding.decoder_contract import longest_rows
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
-from t5x_like.decoding.position_tables import longest_rows
 from t5x_like.experiment.run import Part
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import Pair, PromptFormat, Score, Scorer

@@ -7,7 +7,6 @@ from t5x_like.losses import (
     masked_lm,
     preferences,
 )
-from t5x_like.losses.forward import forward
 from t5x_like.losses.labels import (
     binary,
     classification,
@@ -17,7 +16,7 @@ from t5x_like.losses.labels import (
     tagging,
 )
 from t5x_like.losses.masked_lm import MaskedTokens, predict_masked, sentence_pairs
-from t5x_like.losses.sums import LossSums, combine, weighted_sum
+from t5x_like.losses.sums import LossSums, combine, forward, weighted_sum
 from t5x_like.losses.token_cross_entropy import cross_entropy, log_probs
 
 __all__ = [

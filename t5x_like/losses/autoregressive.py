@@ -5,8 +5,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from t5x_like.losses.forward import forward
-from t5x_like.losses.sums import LossSums
+from t5x_like.losses.sums import LossSums, forward
 from t5x_like.losses.token_cross_entropy import cross_entropy
 from t5x_like.nn.compute import Batch
 

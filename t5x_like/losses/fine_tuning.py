@@ -7,8 +7,7 @@ import flax.linen as nn
 import jax
 
 from t5x_like.losses import labels
-from t5x_like.losses.forward import forward
-from t5x_like.losses.sums import LossSums
+from t5x_like.losses.sums import LossSums, forward
 from t5x_like.nn.compute import Batch, Outputs
 
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from t5x_like.losses import labels
-from t5x_like.losses.forward import forward
-from t5x_like.losses.sums import LossSums
+from t5x_like.losses.sums import LossSums, forward
 from t5x_like.losses.token_cross_entropy import cross_entropy
 from t5x_like.nn.compute import Batch, Outputs
 

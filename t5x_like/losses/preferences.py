@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_like.losses.forward import forward
-from t5x_like.losses.sums import LossSums
+from t5x_like.losses.sums import LossSums, forward
 from t5x_like.nn.compute import Batch
 
 

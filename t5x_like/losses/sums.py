@@ -1,10 +1,14 @@
 """Losses as sums and weights, which add up over microbatches, devices and hosts."""
 
 from collections.abc import Mapping
+from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
+
+from t5x_like.nn.compute import Batch
 
 # The result of a loss: the sum of the losses, the sum of the weights, {metric: (sum, weight)}.
 LossSums = tuple[Float[Array, ""], Float[Array, ""], dict[str, tuple[Array, Array]]]
@@ -51,3 +55,35 @@ def combine(terms: Mapping[str, tuple[float | Array, LossSums]]) -> LossSums:
         total += weight * scale * mean
         metrics |= {f"{name}/{key}": value for key, value in other_metrics.items()}
     return total, weight, metrics
+
+
+def forward(
+    module: nn.Module,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array | None,
+    *,
+    method: str | None = None,
+    mutable: Any = False,
+    **arguments: Any,
+) -> Any:
+    """Run a network on a batch, with dropout if a key is given.
+
+    Args:
+        rng: the dropout key; None in evaluation, where the network is deterministic.
+        method: the module's method to call; None for `__call__`.
+        mutable: collections that the forward pass writes, see `flax.linen.Module.apply`.
+        arguments: further arguments of the method.
+
+    Returns:
+        The outputs of the method; with `mutable`, the pair (outputs, collections).
+    """
+    return module.apply(
+        {"params": params},
+        batch,
+        deterministic=rng is None,
+        rngs=None if rng is None else {"dropout": rng},
+        method=method,
+        mutable=mutable,
+        **arguments,
+    )

@@ -1,14 +1,217 @@
-"""The cross-entropy of tokens, in few passes over logits of a large vocabulary."""
+"""The cross-entropy of tokens, in few passes over logits of a large vocabulary.
 
+The reductions of logits that a softmax loss needs can be computed over tiles of the vocabulary.
+"""
+
+import functools
 import math
+from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Float, Int, Num, PyTree
 
+from t5x_like import partitioning
 from t5x_like.losses.sums import LossSums
-from t5x_like.losses.vocabulary_tiles import Reduced, is_large, reduce_in_tiles
-from t5x_like.nn.embeddings import VocabularyProduct
+from t5x_like.nn.embeddings import VocabularyProduct, kernel_gradient
+from t5x_like.nn.matrix_product import float32_sums
+
+TILE = 4096  # vocabulary columns per tile and device
+LARGE = 2**30  # bytes of float32 logits per device, above which they are computed in tiles
+
+
+class Reduced(NamedTuple):
+    """The logits of each token, reduced over the vocabulary, in float32.
+
+    Attributes:
+        log_z: log sum_v exp(x_v).
+        target: the logit of the target; undefined if the target is not in the vocabulary.
+        total: sum_v x_v.
+        correct: 1 if the target is the argmax; ties go to the lowest index.
+    """
+
+    log_z: Float[Array, "B L"]
+    target: Float[Array, "B L"]
+    total: Float[Array, "B L"]
+    correct: Float[Array, "B L"]
+
+
+def is_large(logits: VocabularyProduct) -> bool:
+    """Return whether the float32 logits of one device would take more than LARGE bytes.
+
+    Tiles need one more matrix product than whole logits, at most a third of the head's FLOPs, and
+    save 6 bytes per logit, which pays only for many logits.
+    """
+    parts = partitioning.parts("activation_batch") * partitioning.parts("activation_vocab")
+    return 4 * math.prod(logits.shape) / parts > LARGE
+
+
+def reduce_in_tiles(
+    logits: VocabularyProduct, targets: Int[Array, "B L"], *, tile: int = TILE
+) -> Reduced:
+    """Reduce logits, materializing only one tile of them at a time, forward and backward.
+
+    The forward pass keeps a running maximum and a running sum of exponentials (Milakov &
+    Gimelshein 2018); the backward pass recomputes each tile. Tiles split the vocabulary rather than
+    the tokens, so each part of the kernel's gradient is computed once, and data-parallel devices
+    reduce no more bytes of it than without tiles.
+
+    Args:
+        tile: the largest number of columns of a tile, per device if the vocabulary is sharded.
+    """
+    axis, (*_, vocabulary) = logits.vocabulary_axis, logits.shape
+    parts = partitioning.parts("activation_vocab")
+    parts = parts if vocabulary % parts == 0 else 1
+    shape = list(logits.kernel.shape)
+    shape[axis : axis + 1] = [parts, vocabulary // parts]
+    bias = logits.bias
+    return _reduce_tiles(
+        _Tiles(axis, tile),
+        logits.hidden,
+        logits.kernel.reshape(shape),
+        None if bias is None else bias.reshape(parts, -1),
+        targets,
+    )
+
+
+class _Tiles(NamedTuple):
+    """How to tile a kernel [M, C, D] (axis 0) or [D, M, C] (axis 1) along C; M is sharded."""
+
+    axis: int
+    tile: int
+
+    @property
+    def kernel(self) -> str:
+        return "DMC" if self.axis else "MCD"
+
+    def slice(self, kernel: Array, start: Any, size: int, *, dtype: Any) -> Any:
+        """Return columns of the kernel, cast to `dtype` before devices gather them along D."""
+        part = jax.lax.dynamic_slice_in_dim(kernel, start, size, self.axis + 1).astype(dtype)
+        return nn.with_logical_constraint(part, self.names("activation_embed"))
+
+    def write(self, kernel: Array, part: Array, start: Any) -> Any:
+        part = nn.with_logical_constraint(part, self.names("embed"))
+        return jax.lax.dynamic_update_slice_in_dim(kernel, part, start, self.axis + 1)
+
+    def names(self, embed: str) -> tuple[str | None, ...]:
+        """Return the logical axes of the kernel, with `embed` as the axis of D."""
+        return (embed, "vocab", None) if self.axis else ("vocab", None, embed)
+
+    def over(self, step: Any, carry: PyTree, columns: int) -> PyTree:
+        """Run `step(carry, start, size) -> carry` over all tiles; the last may be smaller."""
+        full, rest = divmod(columns, self.tile)
+        if full:
+            carry, _ = jax.lax.scan(
+                lambda carry, n: (step(carry, n * self.tile, self.tile), None),
+                carry,
+                jnp.arange(full),
+            )
+        return step(carry, full * self.tile, rest) if rest else carry
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _reduce_tiles(
+    tiles: _Tiles,
+    hidden: Float[Array, "B L D"],
+    kernel: Array,
+    bias: Float[Array, "M C"] | None,
+    targets: Int[Array, "B L"],
+) -> Reduced:
+    parts, columns = kernel.shape[tiles.axis : tiles.axis + 2]
+    each = (*targets.shape, parts)  # reduced per part of the vocabulary; combined at the end
+    zeros = jnp.zeros(each, jnp.float32)
+    none = jnp.full(each, -jnp.inf, jnp.float32), jnp.full(each, parts * columns, jnp.int32)
+
+    def step(carry, start, size):
+        (highest, best), exponentials, target, total = carry
+        x = _logits(tiles, hidden, kernel, bias, start, size)
+        index = _index(parts, columns, start, size)
+        top = jnp.max(x, axis=-1)
+        first = jnp.min(jnp.where(x == top[..., None], index, parts * columns), axis=-1)
+        best = jnp.where(top > highest, first, best)
+        higher = jnp.maximum(highest, top)
+        exponentials *= jnp.exp(highest - higher)
+        exponentials += jnp.sum(jnp.exp(x - higher[..., None]), axis=-1)
+        found = jnp.where(index == targets[..., None, None], x, 0)
+        return (
+            (higher, best),
+            exponentials,
+            target + jnp.sum(found, axis=-1),
+            total + jnp.sum(x, axis=-1),
+        )
+
+    carry = tiles.over(step, (none, zeros, zeros, zeros), columns)
+    (highest, best), exponentials, target, total = carry
+    top = jnp.max(highest, axis=-1, keepdims=True)
+    best = jnp.min(jnp.where(highest == top, best, parts * columns), axis=-1)
+    return Reduced(
+        log_z=top[..., 0] + jnp.log(jnp.sum(exponentials * jnp.exp(highest - top), axis=-1)),
+        target=jnp.sum(target, axis=-1),
+        total=jnp.sum(total, axis=-1),
+        correct=(best == targets).astype(jnp.float32),
+    )
+
+
+def _logits(tiles, hidden, kernel, bias, start, size) -> Any:
+    """Return the float32 logits [B, L, M, size] of a tile."""
+    part = tiles.slice(kernel, start, size, dtype=hidden.dtype)
+    x = float32_sums(f"BLD,{tiles.kernel}->BLMC", hidden, part)
+    if bias is not None:
+        x += jax.lax.dynamic_slice_in_dim(bias, start, size, 1)
+    axes = ("activation_batch", "activation_length", "activation_vocab", None)
+    return nn.with_logical_constraint(x, axes)
+
+
+def _index(parts: int, columns: int, start: Any, size: int) -> Int[Array, "M C"]:
+    """Return the token ids of the columns of a tile."""
+    return columns * jnp.arange(parts)[:, None] + start + jnp.arange(size)
+
+
+def _forward(tiles, hidden, kernel, bias, targets):
+    reduced = _reduce_tiles(tiles, hidden, kernel, bias, targets)
+    return reduced, (hidden, kernel, bias, targets, reduced.log_z)
+
+
+def _backward(tiles, residuals, cotangents):
+    hidden, kernel, bias, targets, log_z = residuals
+    by_log_z, by_target, by_total, _ = (x[..., None, None] for x in cotangents)
+    parts, columns = kernel.shape[tiles.axis : tiles.axis + 2]
+
+    def step(carry, start, size):
+        by_hidden, by_kernel, by_bias = carry
+        x = _logits(tiles, hidden, kernel, bias, start, size)
+        gradient = by_log_z * jnp.exp(x - log_z[..., None, None]) + by_total
+        own = _index(parts, columns, start, size) == targets[..., None, None]
+        gradient += jnp.where(own, by_target, 0.0)
+        if by_bias is not None:
+            part = jnp.sum(gradient, axis=(0, 1)).astype(by_bias.dtype)
+            by_bias = jax.lax.dynamic_update_slice_in_dim(by_bias, part, start, 1)
+        gradient = gradient.astype(hidden.dtype)
+        part = tiles.slice(kernel, start, size, dtype=hidden.dtype)
+        # Sum over M only once, after all tiles: it is a reduction over devices.
+        by_hidden += float32_sums(f"BLMC,{tiles.kernel}->BLMD", gradient, part)
+        part = kernel_gradient(
+            f"ND,NMC->{tiles.kernel}",
+            hidden,
+            gradient,
+            vocabulary=("activation_vocab", None),
+            axes=tiles.names("embed"),
+        )
+        return by_hidden, tiles.write(by_kernel, part.astype(kernel.dtype), start), by_bias
+
+    rows = jnp.zeros((*targets.shape, parts, hidden.shape[-1]), jnp.float32)
+    axes = ("activation_batch", "activation_length", "activation_vocab", None)
+    carry = (
+        nn.with_logical_constraint(rows, axes),
+        jnp.zeros_like(kernel),
+        None if bias is None else jnp.zeros_like(bias),
+    )
+    by_hidden, by_kernel, by_bias = tiles.over(step, carry, columns)
+    return jnp.sum(by_hidden, axis=2).astype(hidden.dtype), by_kernel, by_bias, None
+
+
+_reduce_tiles.defvjp(_forward, _backward)
 
 
 def cross_entropy(
@@ -34,7 +237,7 @@ def cross_entropy(
 
     Args:
         logits: an array, or the product that computes it. If the array would be large, the loss is
-            computed in tiles (see `losses.vocabulary_tiles`), with the same result up to float32
+            computed in tiles (see `losses.token_cross_entropy`), with the same result up to float32
             rounding.
 
     Returns:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh
 
-from t5x_like.planning.hlo import Instruction
-from t5x_like.planning.program import Program, Visit
+from t5x_like.planning.hlo import Instruction, Program, Visit
 
 KINDS = (
     "all-gather",

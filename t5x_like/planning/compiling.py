@@ -15,7 +15,7 @@ from t5x_like.planning import collectives, counting, products
 from t5x_like.planning.batches import Batch
 from t5x_like.planning.chips import Topology
 from t5x_like.planning.collectives import Collective
-from t5x_like.planning.program import Program, parse
+from t5x_like.planning.hlo import Program, parse
 from t5x_like.training import flops
 from t5x_like.training.state import TrainState
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t5x_like.planning.hlo import Array, Computation, Instruction
-from t5x_like.planning.program import Program, Visit
+from t5x_like.planning.hlo import Array, Computation, Instruction, Program, Visit
 
 _KERNEL = re.compile(r'"cost_estimate":\{([^}]*)\}')
 # Matrix products per kernel of splash attention: scores and values in the forward pass; in the

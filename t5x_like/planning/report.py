@@ -19,7 +19,7 @@ from t5x_like.planning.batches import PlannedStep
 from t5x_like.planning.chips import NoCompilerError, Topology
 from t5x_like.planning.compiling import Compiled, TooLargeError
 from t5x_like.planning.counting import Parameter
-from t5x_like.training import flops, task_parameters
+from t5x_like.training import flops, several_tasks
 
 Plan = dict[str, Any]
 ONE_DEVICE = MeshSettings(data=1)
@@ -68,11 +68,9 @@ def _parameters(model: Experiment) -> list[Parameter]:
     found = counting.parameters(
         model.shapes.params, model.axes.params, model=model.run.settings.model
     )
-    owners = task_parameters.owners(model.axes.params, tasks=model.run.heads)
+    owners = several_tasks.owners(model.axes.params, tasks=model.run.heads)
     return [
-        one
-        if owner in (task_parameters.SHARED, model.name)
-        else dataclasses.replace(one, active=0.0)
+        one if owner in (several_tasks.SHARED, model.name) else dataclasses.replace(one, active=0.0)
         for one, owner in zip(found, jax.tree.leaves(owners), strict=True)
     ]
 

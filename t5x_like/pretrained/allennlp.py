@@ -11,8 +11,8 @@ import numpy as np
 
 from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
+from t5x_like.hf.architectures import Labels
 from t5x_like.hf.folder import read_json
-from t5x_like.hf.head_labels import Labels
 
 _CLIPS = {"cell_clip": "cell_clip", "proj_clip": "projection_clip"}
 _SIZES = {"n_layers": "layers", "dim": "cell", "projection_dim": "d_model"}

@@ -11,9 +11,9 @@ from jaxtyping import Array, PyTree
 from numpy.typing import ArrayLike
 
 from t5x_like import systems
-from t5x_like.hf.head_labels import MULTI, REGRESSION
+from t5x_like.hf.architectures import MULTI, REGRESSION
 from t5x_like.names import hint
-from t5x_like.pretrained import arguments
+from t5x_like.pretrained import model
 from t5x_like.pretrained.model import ModelOutput, Pretrained
 from t5x_like.systems.elmo.character_cnn import CHARACTERS
 
@@ -56,8 +56,8 @@ class PretrainedEncoder(Pretrained):
         for name in unknown:
             raise ValueError(f"this {self.system} takes no argument {name!r}.{hint(name, allowed)}")
         tokens = self._rows("input_ids", input_ids, size=self.config["vocab_size"])
-        mask = arguments.check_mask("attention_mask", attention_mask, tokens)
-        batch = arguments.encoder_side(tokens, mask)
+        mask = model.check_mask("attention_mask", attention_mask, tokens)
+        batch = model.encoder_side(tokens, mask)
         if token_type_ids is not None:
             batch["encoder_token_types"] = self._token_types(token_type_ids, tokens)
         with self.layout():
@@ -66,14 +66,14 @@ class PretrainedEncoder(Pretrained):
             loss = None if labels is None else _loss(outputs, np.asarray(labels), problem=problem)
         return ModelOutput(**outputs, loss=loss)
 
-    def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> arguments.Tokens:
+    def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> model.Tokens:
         """Check rows of tokens [B, L]; for multiple choice [B, C, L]."""
         tasks, head = systems.find(self.system).tasks, self.config.get("head")
         choices = head in list(tasks) and tasks[head].prediction == "encoder_choices"
         shape = ("rows", "choices", "length") if choices else ("rows", "length")
-        return arguments.check_tokens(name, tokens, vocab_size=size, shape=shape)
+        return model.check_tokens(name, tokens, vocab_size=size, shape=shape)
 
-    def _token_types(self, types: ArrayLike, tokens: arguments.Tokens) -> arguments.Tokens:
+    def _token_types(self, types: ArrayLike, tokens: model.Tokens) -> model.Tokens:
         number = self.config.get("token_types", 0)
         if not number:
             raise ValueError(f"this {self.system} has no segments: omit token_type_ids")
@@ -120,7 +120,7 @@ class PretrainedWords(PretrainedEncoder):
                 f"{name!r}: spell words with `vocabularies.words.spell_texts`"
             )
         shape = ("texts", "words", "characters")
-        ids = arguments.check_tokens("characters", characters, vocab_size=CHARACTERS, shape=shape)
+        ids = model.check_tokens("characters", characters, vocab_size=CHARACTERS, shape=shape)
         real = np.any(ids > 0, axis=-1).astype(np.int32)
         batch = {"encoder_characters": ids, "encoder_segment_ids": real}
         with self.layout():
@@ -149,10 +149,10 @@ def _loss(outputs: dict[str, Array], labels: np.ndarray, *, problem: str) -> Arr
         expected, loss = logits[..., 0].shape, jnp.square(logits[..., 0] - labels)
         counted = np.ones_like(labels, bool)
     elif labels.ndim == 2 and labels.shape == logits.shape:  # one binary logit per token
-        expected, counted = logits.shape, labels != arguments.IGNORED_LABEL
+        expected, counted = logits.shape, labels != model.IGNORED_LABEL
         loss = jax.nn.softplus(jnp.where(labels == 1, -logits, logits))
     else:
-        expected, counted = logits.shape[:-1], labels != arguments.IGNORED_LABEL
+        expected, counted = logits.shape[:-1], labels != model.IGNORED_LABEL
         places = np.where(counted, labels, 0)[..., None]
         loss = -jnp.take_along_axis(jax.nn.log_softmax(logits), places, axis=-1)[..., 0]
     if labels.shape != expected:

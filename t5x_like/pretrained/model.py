@@ -6,7 +6,7 @@ import functools
 import operator
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import flax.linen as nn
@@ -24,11 +24,105 @@ from t5x_like.decoding.generator import Generator
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
+from t5x_like.hf.architectures import Labels
 from t5x_like.hf.generation_config import write_generation
-from t5x_like.hf.head_labels import Labels
 from t5x_like.names import choose, hint
-from t5x_like.pretrained import arguments as inputs
 from t5x_like.pretrained.assembled import copy_part
+
+IGNORED_LABEL = -100
+
+Tokens = np.ndarray  # [B, L] int32
+
+
+def check_tokens(
+    name: str,
+    tokens: ArrayLike,
+    *,
+    vocab_size: int,
+    ignored: bool = False,
+    shape: Sequence[str] = ("rows", "length"),
+) -> Tokens:
+    """Check token ids, and return them as int32.
+
+    Args:
+        name: the argument, for error messages.
+        ignored: whether -100 is allowed, as in labels.
+        shape: the names of the axes, for their number and error messages.
+
+    Raises:
+        ValueError: the tokens are not integers of this shape, or an id is outside the vocabulary.
+    """
+    try:
+        array = np.asarray(tokens)
+    except ValueError as error:
+        raise ValueError(f"{name} has rows of unequal lengths: pad them") from error
+    if array.ndim != len(shape) or not np.issubdtype(array.dtype, np.integer) or not array.size:
+        raise ValueError(
+            f"{name} must be integers of shape [{', '.join(shape)}], not {array.dtype} of shape "
+            f"{list(array.shape)}"
+        )
+    bad = (array < 0) | (array >= vocab_size)
+    if ignored:
+        bad &= array != IGNORED_LABEL
+    if bad.any():
+        raise ValueError(
+            f"{name} contains the id {array[bad][0]}; the vocabulary has 0 to {vocab_size - 1}"
+        )
+    return array.astype(np.int32)
+
+
+def check_mask(name: str, mask: ArrayLike | None, tokens: Tokens) -> np.ndarray:
+    """Check a mask, and return it as int32 ones and zeros [B, L]; None stands for all ones.
+
+    Raises:
+        ValueError: the mask and the tokens have different shapes.
+    """
+    if mask is None:
+        return np.ones_like(tokens)
+    array = np.asarray(mask)
+    if array.shape != tokens.shape:
+        raise ValueError(
+            f"{name} has shape {list(array.shape)}; its tokens have {list(tokens.shape)}"
+        )
+    return (array != 0).astype(np.int32)
+
+
+def infer_mask(tokens: Tokens, settings: GenerationSettings) -> np.ndarray:
+    """Return the default attention mask of `generate`: 0 at each pad_token_id, 1 elsewhere.
+
+    It is all ones if there is no pad_token_id, or if it is also an end token, which may belong to
+    the text.
+    """
+    if settings.pad_token_id is None or settings.pad_token_id in settings.ends:
+        return np.ones_like(tokens)
+    return (tokens != settings.pad_token_id).astype(np.int32)
+
+
+def shift_right(labels: Tokens, settings: GenerationSettings) -> Tokens:
+    """Return the decoder's inputs: the start token, then the labels; -100 becomes padding."""
+    start = np.full((len(labels), 1), settings.decoder_start_token_id, np.int32)
+    shifted = np.concatenate([start, labels[:, :-1]], axis=1)
+    return np.where(shifted == IGNORED_LABEL, settings.padding, shifted).astype(np.int32)
+
+
+def shift_left(labels: Tokens) -> Tokens:
+    """Return the targets of a language model: at each position the label of the next position."""
+    nothing = np.full((len(labels), 1), IGNORED_LABEL, np.int32)
+    return np.concatenate([labels[:, 1:], nothing], axis=1)
+
+
+def side(name: str, tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
+    """Return the batch features of one side, `encoder` or `decoder`, with one document per row."""
+    return {f"{name}_input_tokens": tokens, f"{name}_segment_ids": mask}
+
+
+def encoder_side(tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
+    """Return the batch features of the encoder, whose rows may be padded anywhere."""
+    batch = side("encoder", tokens, mask)
+    # With padding before text, attention must not reduce the mask to a length for each row.
+    if np.any(mask[..., 1:] > mask[..., :-1]):
+        batch["encoder_readers"] = np.ones_like(mask)
+    return batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,14 +221,14 @@ class Pretrained:
         decoder_side["decoder_attention_mask"] = decoder_attention_mask
         self._check_arguments(unknown, decoder_side)
         tokens = self._tokens("input_ids", input_ids)
-        mask = inputs.check_mask("attention_mask", attention_mask, tokens)
+        mask = check_mask("attention_mask", attention_mask, tokens)
         targets = None if labels is None else self._tokens("labels", labels, ignored=True)
         if self._encodes:
-            batch = inputs.encoder_side(tokens, mask)
+            batch = encoder_side(tokens, mask)
             batch |= self._decoder_side(decoder_input_ids, decoder_attention_mask, targets)
         else:
-            batch = inputs.side("decoder", tokens, mask)
-            targets = None if targets is None else inputs.shift_left(targets)
+            batch = side("decoder", tokens, mask)
+            targets = None if targets is None else shift_left(targets)
         if targets is not None and targets.shape != batch["decoder_input_tokens"].shape:
             read = list(batch["decoder_input_tokens"].shape)
             raise ValueError(
@@ -207,7 +301,7 @@ class Pretrained:
 
     def _prompts(
         self, input_ids: ArrayLike, attention_mask: ArrayLike | None, settings: Mapping[str, Any]
-    ) -> tuple[GenerationSettings, inputs.Tokens, np.ndarray]:
+    ) -> tuple[GenerationSettings, Tokens, np.ndarray]:
         """Check the arguments of a call, and return its settings, tokens and mask."""
         if not self.module.generates:
             raise ValueError(
@@ -216,9 +310,9 @@ class Pretrained:
         wanted = self.generation.override(settings)
         tokens = self._tokens("input_ids", input_ids)
         mask = (
-            inputs.infer_mask(tokens, wanted)
+            infer_mask(tokens, wanted)
             if attention_mask is None
-            else inputs.check_mask("attention_mask", attention_mask, tokens)
+            else check_mask("attention_mask", attention_mask, tokens)
         )
         if not self._encodes and not mask[:, -1].all():
             raise ValueError("input_ids is padded on the right: pad it on the left to generate")
@@ -342,9 +436,9 @@ class Pretrained:
     def _encodes(self) -> bool:
         return self.module.sides == ("encoder", "decoder")
 
-    def _tokens(self, name: str, tokens: ArrayLike, *, ignored: bool = False) -> inputs.Tokens:
+    def _tokens(self, name: str, tokens: ArrayLike, *, ignored: bool = False) -> Tokens:
         size = self.config["vocab_size"]
-        return inputs.check_tokens(name, tokens, vocab_size=size, ignored=ignored)
+        return check_tokens(name, tokens, vocab_size=size, ignored=ignored)
 
     def _check_arguments(self, unknown: dict[str, Any], decoder_side: dict[str, Any]) -> None:
         allowed = ["input_ids", "attention_mask", "labels"]
@@ -356,17 +450,17 @@ class Pretrained:
             raise ValueError(f"this {self.system} takes no argument {name!r}.{hint(name, allowed)}")
 
     def _decoder_side(
-        self, tokens: ArrayLike | None, mask: ArrayLike | None, labels: inputs.Tokens | None
+        self, tokens: ArrayLike | None, mask: ArrayLike | None, labels: Tokens | None
     ) -> dict[str, Any]:
         if tokens is not None:
             read = self._tokens("decoder_input_ids", tokens)
         elif labels is not None:
-            read = inputs.shift_right(labels, self.generation)
+            read = shift_right(labels, self.generation)
         else:
             raise ValueError(
                 "decoder_input_ids or labels must be set: this model is an encoder-decoder"
             )
-        return inputs.side("decoder", read, inputs.check_mask("decoder_attention_mask", mask, read))
+        return side("decoder", read, check_mask("decoder_attention_mask", mask, read))
 
     @functools.cached_property
     def _forward(self) -> Callable[..., tuple[Array, Array | None]]:
@@ -374,7 +468,7 @@ class Pretrained:
             logits = self.module.apply({"params": params}, batch)
             if targets is None:
                 return logits, None
-            counted = targets != inputs.IGNORED_LABEL
+            counted = targets != IGNORED_LABEL
             places = jnp.where(counted, targets, 0)[..., None]
             log_probs = jnp.take_along_axis(jax.nn.log_softmax(logits), places, axis=-1)[..., 0]
             return logits, -jnp.mean(log_probs, where=counted)

@@ -1,8 +1,8 @@
 """Write a model as StableHLO programs, which JAX runs without this package.
 
-A folder contains `forward.stablehlo` and, for a model that generates, `prefill.stablehlo` and
+A folder contains `sums.stablehlo` and, for a model that generates, `prefill.stablehlo` and
 `decode_step.stablehlo`, all serialized by `jax.export`; `model.safetensors` with the parameters;
-and `program.json`, which describes the inputs and outputs. Each program runs on CPUs, NVIDIA GPUs
+and `hlo.json`, which describes the inputs and outputs. Each program runs on CPUs, NVIDIA GPUs
 and TPUs. Batch size and lengths are symbolic (any size) unless they are fixed.
 """
 
@@ -27,7 +27,7 @@ from t5x_like.decoding.generator import unrolled, unstack
 from t5x_like.hf import folder as files
 from t5x_like.hf.weight_map import Tensor
 from t5x_like.nn.moe import undropped
-from t5x_like.pretrained import arguments
+from t5x_like.pretrained import model
 from t5x_like.pretrained.model import Pretrained
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -54,7 +54,7 @@ class _Network:
 
 
 def save(model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int]) -> None:
-    """Write the programs, the parameters and `program.json` to a folder.
+    """Write the programs, the parameters and `hlo.json` to a folder.
 
     Args:
         sizes: sizes to fix, by their names in `SIZES`; the others stay symbolic.
@@ -78,7 +78,7 @@ def save(model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int]) -
 
 @dataclasses.dataclass(frozen=True)
 class _Array:
-    """An array as `program.json` describes it: sizes are numbers, or names in `SIZES`."""
+    """An array as `hlo.json` describes it: sizes are numbers, or names in `SIZES`."""
 
     shape: tuple[int | str, ...]
     dtype: Any = jnp.int32
@@ -198,7 +198,7 @@ def _cache(prefill: Callable[..., Any], params: PyTree, prompt: _Inputs) -> Any:
 
 def _encode(network: _Network) -> _Function:
     def forward(params: PyTree, inputs: _Inputs) -> dict[str, Any]:
-        batch = arguments.side("encoder", inputs["input_ids"], inputs["attention_mask"])
+        batch = model.side("encoder", inputs["input_ids"], inputs["attention_mask"])
         if "token_type_ids" in inputs:
             batch["encoder_token_types"] = inputs["token_type_ids"]
         return dict(network.apply(params, batch))
@@ -214,7 +214,7 @@ def _forward(network: _Network) -> _Function:
             prefixes = {"decoder": ""}
         for side, prefix in prefixes.items():
             ids, mask = inputs[f"{prefix}input_ids"], inputs[f"{prefix}attention_mask"]
-            batch |= arguments.side(side, ids, mask)
+            batch |= model.side(side, ids, mask)
         return {"logits": network.apply(params, batch)}
 
     return forward
@@ -262,7 +262,7 @@ def _names(structure: Any) -> list[str]:
 
 
 def _description(model: Pretrained, made: Mapping[str, export.Exported]) -> dict[str, Any]:
-    """Return the content of `program.json`, which a program that runs the functions needs."""
+    """Return the content of `hlo.json`, which a program that runs the functions needs."""
 
     def described(tree: Any) -> Any:
         def one(array: _Array) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """T5X's checkpoints of T5 (also mT5, Flan-T5, ...), umT5 and Switch as sources of weights.
 
-Checkpoints of these networks can be read: T5X's examples/t5 and examples/decoder_only,
-examples/scalable_t5 with stacked layers (umT5), and flaxformer's Switch Transformer. Their sizes
-follow from the shapes of the arrays.
+Their networks have an array for each layer (examples/t5), or one for all layers.
 """
 
 import dataclasses
@@ -18,12 +16,126 @@ from jaxtyping import PyTree
 from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import weight_map
-from t5x_like.hf.head_labels import Labels
+from t5x_like.hf.architectures import Labels
 from t5x_like.hf.weight_map import WeightMap
-from t5x_like.pretrained import t5x_layouts
 from t5x_like.pretrained.assembled import assembled, copy_part
-from t5x_like.pretrained.t5x_adam import Adam
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
+from t5x_like.pretrained.t5x_optimizers import Adam
+
+# By tower, our name of an attention -> T5X's names of the attention and of the layer norm before.
+_ATTENTIONS = {
+    "encoder": {"self_attention": ("attention", "pre_attention_layer_norm")},
+    "decoder": {
+        "self_attention": ("self_attention", "pre_self_attention_layer_norm"),
+        "cross_attention": ("encoder_decoder_attention", "pre_cross_attention_layer_norm"),
+    },
+}
+_PROJECTIONS = ("query/kernel", "key/kernel", "value/kernel")
+_INTO_HIDDEN = ("wi/kernel", "wi_0/kernel", "wi_1/kernel")
+_ENDS: WeightMap = {
+    "token_embedder/embedding": "token_embedder/embedding",
+    "lm_head/kernel": "decoder/logits_dense/kernel",
+}
+
+
+def layer_by_layer() -> WeightMap:
+    """Return the weight map of a network with separate arrays for each layer."""
+    weights: dict[str, Any] = dict(_ENDS)
+    for tower, attentions in _ATTENTIONS.items():
+        here, there = f"{tower}/layers/{{layer}}", f"{tower}/layers_{{layer}}"
+        weights[f"{tower}/relative_position_bias/embedding"] = (
+            f"{tower}/relpos_bias/rel_embedding",
+            "H N -> N H",
+        )
+        weights[f"{tower}/final_norm/scale"] = f"{tower}/{tower}_norm/scale"
+        weights[f"{here}/feed_forward_norm/scale"] = f"{there}/pre_mlp_layer_norm/scale"
+        for kernel in (*_INTO_HIDDEN, "wo/kernel"):
+            weights[f"{here}/feed_forward/{kernel}"] = f"{there}/mlp/{kernel}"
+        for ours, (theirs, norm) in attentions.items():
+            weights[f"{here}/{ours}_norm/scale"] = f"{there}/{norm}/scale"
+            for kernel in _PROJECTIONS:
+                line = (f"{there}/{theirs}/{kernel}", "D (H K) -> D H K")
+                weights[f"{here}/{ours}/{kernel}"] = line
+            line = (f"{there}/{theirs}/out/kernel", "(H K) D -> H K D")
+            weights[f"{here}/{ours}/out/kernel"] = line
+    return weights
+
+
+def decoder_only() -> WeightMap:
+    """Return the weight map of a decoder-only network with separate arrays for each layer."""
+    weights: dict[str, Any] = {
+        ours: theirs
+        for ours, theirs in layer_by_layer().items()
+        if ours.startswith("decoder/") and "cross_attention" not in ours
+    }
+    return {**weights, **_ENDS, "token_embedder/embedding": "decoder/token_embedder/embedding"}
+
+
+def with_experts(*, sparse_every: int) -> WeightMap:
+    """Return the weight map of flaxformer's Switch Transformer, with separate arrays per layer.
+
+    Args:
+        sparse_every: the number of layers in a group here, of which the last has experts; 1 or 2.
+    """
+    # Our path of each layer in a group -> its layer number there.
+    places = {"{layer}": "{layer}"}
+    if sparse_every == 2:
+        places = {f"{{layer}}/block_{n}": f"{{2*layer+{n}}}" for n in range(2)}
+    last_here, last_there = list(places.items())[-1]
+    weights: dict[str, Any] = {}
+    for ours, line in layer_by_layer().items():
+        theirs, *layout = [line] if isinstance(line, str) else line
+        for here, there in places.items():
+            own = theirs.replace("{layer}", there)
+            weights[ours.replace("{layer}", here)] = (own, *layout) if layout else own
+    for tower in _ATTENTIONS:
+        here, there = f"{tower}/layers/{last_here}/feed_forward", f"{tower}/layers_{last_there}/mlp"
+        weights[f"{here}/router/kernel"] = f"{there}/router/router_weights/w/kernel"
+        for kernel in (*_INTO_HIDDEN, "wo/kernel"):
+            weights[f"{here}/experts/{kernel}"] = f"{there}/expert/{kernel}"
+    return weights
+
+
+def stacked(**layers: int) -> WeightMap:
+    """Return the weight map of a network whose arrays stack all layers of a tower.
+
+    Args:
+        layers: the number of layers of each tower.
+    """
+    weights: dict[str, Any] = dict(_ENDS)
+    for tower, count in layers.items():
+        weights[f"{tower}/final_norm/scale"] = f"{tower}/{tower}_norm/scale"
+        # Our scanned stack stacks the layers, too; our looped stack has each layer's part.
+        places = {"block": "L"} | {f"layer_{n}": f"{n}/{count}" for n in range(count)}
+        for name, (theirs, there, here) in _within_a_layer(tower).items():
+            first, *rest = there.split()
+            for place, part in places.items():
+                ours = f"L {here}" if place == "block" else here
+                layout = f"{' '.join([first, part, *rest])} -> {ours}"
+                weights[f"{tower}/layers/{place}/{name}"] = (f"{tower}/{tower}/{theirs}", layout)
+    return weights
+
+
+def _within_a_layer(tower: str) -> dict[str, tuple[str, str, str]]:
+    """Return {our name within a layer: (T5X's name, axes there, axes here)}."""
+    found = {
+        "self_attention/relative_position_bias/embedding": (
+            "relpos_bias/rel_embedding",
+            "H N",
+            "N H",
+        ),
+        "feed_forward_norm/scale": ("pre_mlp_layer_norm/scale", "D", "D"),
+        "feed_forward/wo/kernel": ("mlp/wo/kernel", "F D", "F D"),
+    }
+    for kernel in _INTO_HIDDEN:
+        found[f"feed_forward/{kernel}"] = (f"mlp/{kernel}", "D F", "D F")
+    for ours, (theirs, norm) in _ATTENTIONS[tower].items():
+        found[f"{ours}_norm/scale"] = (f"{norm}/scale", "D", "D")
+        found[f"{ours}/out/kernel"] = (f"{theirs}/out/kernel", "H K D", "H K D")
+        for kernel in _PROJECTIONS:
+            found[f"{ours}/{kernel}"] = (f"{theirs}/{kernel}", "D H K", "D H K")
+    return found
+
 
 # The embedding table of a decoder-only network; in others it is next to the towers.
 _DECODER_ALONE = "decoder/token_embedder/embedding"
@@ -238,12 +350,12 @@ def _explain_network(names: set[str]) -> str:
 
 def _layout(system: str, config: Mapping[str, Any]) -> WeightMap:
     if system == "switch":
-        return t5x_layouts.with_experts(sparse_every=config["sparse_every"])
+        return with_experts(sparse_every=config["sparse_every"])
     if config["architecture"] in _DECODERS:
-        return t5x_layouts.decoder_only()
+        return decoder_only()
     if system == "t5":
-        return t5x_layouts.layer_by_layer()
-    return t5x_layouts.stacked(encoder=config["encoder_layers"], decoder=config["decoder_layers"])
+        return layer_by_layer()
+    return stacked(encoder=config["encoder_layers"], decoder=config["decoder_layers"])
 
 
 def save(

@@ -14,9 +14,9 @@ from t5x_like import checkpoints, hf, paths, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import generation_config, weight_map, without_effect
+from t5x_like.hf.architectures import Labels, read_labels
 from t5x_like.hf.config_settings import TEXT
 from t5x_like.hf.generation_config import read_generation
-from t5x_like.hf.head_labels import Labels, read_labels
 from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import hint, note_code, trust_folder
 from t5x_like.pretrained import t5x_files

@@ -6,15 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.scaling_laws import (
-    bootstrap,
-    cautions,
-    envelope,
-    isoflop,
-    kaplan,
-    parametric,
-    variable_projection,
-)
+from t5x_like.scaling_laws import bootstrap, cautions, envelope, isoflop, kaplan, parametric
 from t5x_like.scaling_laws.bootstrap import Statistics
 from t5x_like.scaling_laws.frontier import Frontier
 from t5x_like.scaling_laws.law import Compute, Law, fit_compute
@@ -77,7 +69,7 @@ def _fits(runs: Sequence[Run], *, times: int, seed: int) -> Analysis:
     n, d, c, loss = columns(runs)
     compute = fit_compute(n, d, c)
     law = parametric.fit(n, d, loss)
-    projected = variable_projection.fit(n, d, loss)
+    projected = parametric.fit_by_projection(n, d, loss)
 
     # The intervals reflect noise in the loss; `compute`, which has no noise, is not refitted.
     def refit(rng: np.random.Generator) -> Statistics:
@@ -87,7 +79,7 @@ def _fits(runs: Sequence[Run], *, times: int, seed: int) -> Analysis:
 
     def reproject(rng: np.random.Generator) -> Statistics:
         drawn = _draw(rng, len(runs))
-        again = variable_projection.fit(n[drawn], d[drawn], loss[drawn], start=projected)
+        again = parametric.fit_by_projection(n[drawn], d[drawn], loss[drawn], start=projected)
         return _of_law(again, compute)
 
     def intervals(statistics: Callable[..., Statistics | None]) -> dict[str, list[float]] | None:

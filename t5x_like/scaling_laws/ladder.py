@@ -1,19 +1,23 @@
-"""Design a ladder: runs of several sizes for each of several budgets of FLOPs."""
+"""Design a ladder, runs of several sizes for each of several budgets of FLOPs, and train it."""
 
 import collections
 import dataclasses
+import functools
 import json
 import pathlib
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from t5x_like import config, systems
 from t5x_like.config.run_settings import RunSettings
-from t5x_like.experiment import command_line
+from t5x_like.experiment import command_line, training_processes
+from t5x_like.experiment.training_processes import Job
 from t5x_like.names import hint, trust_code
 from t5x_like.scaling_laws import cautions, cost, isoflop
 from t5x_like.scaling_laws.cost import Cost
+from t5x_like.scaling_laws.runs import final_loss
 
 LEAST_STEPS = 50  # minimum steps of a run
 _LOGS = 100  # log lines of a run: the points of its training curve
@@ -245,3 +249,36 @@ def table(rungs: Sequence[Rung]) -> Iterator[str]:
             f"{rung.folder.name:<22}{n:>14,}{rung.cost.without_embeddings:>14,}{d:>16,}"
             f"{rung.settings.train.steps:>9,}{rung.flops:>11.3g}{6 * n * d:>11.3g}{d / n:>8.1f}"
         )
+
+
+def train_ladder(rungs: Sequence[Rung]) -> bool:
+    """Train the unfinished runs, and print a line for each.
+
+    SIGTERM or Ctrl-C saves the current run and stops; the same call continues from there.
+
+    Returns:
+        Whether all runs are finished.
+
+    Raises:
+        ValueError: a run failed, or the working folder has no configs/run.py.
+    """
+    found = {rung.folder: rung for rung in rungs}
+    numbers = {folder: number for number, folder in enumerate(found, start=1)}
+
+    def report(job: Job, seconds: float | None) -> None:
+        loss = _loss(found[job.folder])
+        when = "finished before" if seconds is None else f"{seconds:.0f} s"
+        place = f"{numbers[job.folder]}/{len(found)}"
+        sys.stdout.write(f"{place} {job.folder.name}: held-out loss {loss:.4f} ({when})\n")
+        sys.stdout.flush()
+
+    jobs = [Job(rung.folder, functools.partial(_is_finished, rung)) for rung in rungs]
+    return training_processes.train(jobs, report=report)
+
+
+def _is_finished(rung: Rung) -> bool:
+    return _loss(rung) is not None
+
+
+def _loss(rung: Rung) -> float | None:
+    return final_loss(rung.settings, rung.folder)

@@ -12,8 +12,7 @@ import numpy as np
 from t5x_like.studies import verdicts
 from t5x_like.studies.cells import Cell
 from t5x_like.studies.definition import Study
-from t5x_like.studies.looks import Looks
-from t5x_like.studies.verdicts import Check, Values, Verdict
+from t5x_like.studies.verdicts import Check, Looks, Values, Verdict
 
 
 def values_of(study: Study, found: Sequence[Cell]) -> Values:

@@ -78,7 +78,7 @@ class Saver(Protocol):
 
 
 class Batches(Protocol):
-    """The interface of a run's batches, such as `task_batches.TaskBatches`.
+    """The interface of a run's batches, such as `several_tasks.TaskBatches`.
 
     Only one thread uses it at a time.
     """

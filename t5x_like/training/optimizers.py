@@ -1,28 +1,178 @@
 """Optimizers by name, built from plain settings and the logical axes of the parameters.
 
-Per-tensor statistics are computed for the matrix of one layer, which layer_tensors.py finds by the
-logical axes.
+Also Adafactor's second moments, clipping as in T5X, and moving averages of parameters.
 """
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from t5x_like import names
-from t5x_like.training import frozen, moving_average, schedules
-from t5x_like.training.clipping import clip_sum
-from t5x_like.training.factored_moments import Factored, scale_by_factored_rms
-from t5x_like.training.layer_decay import scale_by_layer
+from t5x_like.names import hint
+from t5x_like.training import frozen, schedules
+from t5x_like.training.frozen import under
+from t5x_like.training.layer_rates import by_path, path_of, scale_by_layer, unfreeze_from_top
 from t5x_like.training.layer_tensors import matrices, rms, two_sides, without
-from t5x_like.training.task_parameters import by_task, keep_absent_heads
-from t5x_like.training.unfreezing import unfreeze_from_top
+from t5x_like.training.several_tasks import by_task, keep_absent_heads
+
+
+def clip_sum(limit: float) -> optax.GradientTransformationExtraArgs:
+    """Convert the gradient of the mean to the gradient of the sum, and clip its global norm.
+
+    With g the gradient of the mean loss, w the sum of the batch's weights and G = w g the gradient
+    of the summed loss, the output is G min(1, limit / |G|). The `update` function needs `weight=w`.
+    """
+
+    def update(
+        updates: Any, state: Any, params: Any = None, *, weight: Array, **_: Any
+    ) -> tuple[Any, Any]:
+        del params
+        norm = weight * optax.tree.norm(updates)
+        factor = weight * jnp.minimum(1.0, limit / jnp.where(norm == 0, 1.0, norm))
+        return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+class Factored(NamedTuple):
+    """Factored second moments of a matrix: its row means and its column means."""
+
+    row: Any
+    column: Any
+
+
+class FactoredRmsState(NamedTuple):
+    """The number of steps, and the second moments: `Factored`, or an array of the full shape.
+
+    All moments are float32.
+    """
+
+    step: Int[Array, ""]
+    second_moment: Any
+
+
+def scale_by_factored_rms(
+    axes: Any, *, decay_exponent: float, min_size: int, epsilon: float
+) -> optax.GradientTransformation:
+    """Divide gradients by the square root of their second moments, see `optimizers.adafactor`."""
+
+    def zeros(param: Array, spec: PartitionSpec) -> Array | Factored:
+        sides = two_sides(param.shape, spec, min_size=min_size)
+        if sides is None:
+            return jnp.zeros(param.shape, jnp.float32)
+        return Factored(*(jnp.zeros(without(param.shape, side), jnp.float32) for side in sides))
+
+    def init(params: Any) -> FactoredRmsState:
+        _check_axes(params, axes)
+        return FactoredRmsState(jnp.zeros((), jnp.int32), jax.tree.map(zeros, params, axes))
+
+    def update(gradients: Any, state: FactoredRmsState, params: Any = None):
+        del params
+        decay = 1.0 - (state.step + 1).astype(jnp.float32) ** -decay_exponent
+
+        def one(gradient: Array, spec: PartitionSpec, moment: Array | Factored):
+            gradient = gradient.astype(jnp.float32)
+            squared = jnp.square(gradient) + epsilon
+            if not isinstance(moment, Factored):
+                moment = decay * moment + (1.0 - decay) * squared
+                return gradient * jax.lax.rsqrt(moment), moment
+            sides = two_sides(gradient.shape, spec, min_size=min_size)
+            moment, inverse_roots = _factored_moment(squared, moment, sides=sides, decay=decay)
+            return gradient * inverse_roots[0] * inverse_roots[1], moment
+
+        pairs = jax.tree.map(one, gradients, axes, state.second_moment)
+        updates, moments = (jax.tree.map(lambda _, p, i=i: p[i], axes, pairs) for i in range(2))
+        return updates, FactoredRmsState(optax.safe_increment(state.step), moments)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _factored_moment(
+    squared: Array, moment: Factored, *, sides: Any, decay: Array
+) -> tuple[Factored, tuple[Array, Array]]:
+    """Return the updated moments, and two factors that multiply to 1 / sqrt(V) by broadcasting."""
+    means = (jnp.mean(squared, axis=side) for side in sides)
+    new = (decay * old + (1.0 - decay) * mean for old, mean in zip(moment, means, strict=True))
+    moment = Factored(*new)
+    row, column = (jnp.expand_dims(part, side) for part, side in zip(moment, sides, strict=True))
+    row /= jnp.mean(row, axis=sides[1], keepdims=True)
+    return moment, (jax.lax.rsqrt(row), jax.lax.rsqrt(column))
+
+
+def _check_axes(params: Any, axes: Any) -> None:
+    shapes = {jax.tree_util.keystr(k): v.shape for k, v in jax.tree.leaves_with_path(params)}
+    named = {jax.tree_util.keystr(k): tuple(v) for k, v in jax.tree.leaves_with_path(axes)}
+    if missing := sorted(shapes.keys() ^ named.keys()):
+        raise ValueError(f"the parameters and their logical axes differ in {', '.join(missing)}")
+    for path, shape in shapes.items():
+        # A module without axis names gives (): its parameters are single, unsharded tensors.
+        if len(named[path]) not in (0, len(shape)):
+            raise ValueError(f"parameter {path} of shape {shape} has axes named {named[path]}")
+
+
+def follow(averages: Mapping[str, str], *, decay: float, axes: Any) -> optax.GradientTransformation:
+    """Update moving averages of parameters after each step.
+
+    After an update from X to X', the average M of X becomes decay M + (1 - decay) X'. This must be
+    the last transformation of a chain, since it needs the final updates of X.
+
+    Args:
+        averages: {path of an average: path of the averaged module or parameter}, such as
+            {"average": "policy"}; both must have the same parameters.
+        decay: in [0, 1).
+        axes: the logical axes of all parameters, a tree of PartitionSpecs.
+
+    Raises:
+        ValueError: a path has no parameters, the parameters of a pair differ, or the decay is out
+            of range.
+    """
+    if not 0 <= decay < 1:
+        raise ValueError(f"optimizer.moving_average_decay={decay} must lie in [0, 1)")
+    followed = _followed(averages, axes)
+
+    def update(updates: Any, params: Any) -> Any:
+        old, new = by_path(params), by_path(updates)
+
+        def move(keys: Any, own: Any) -> Any:
+            source = followed.get(path := path_of(keys))
+            if source is None:
+                return own
+            return (1 - decay) * (old[source] + new[source] - old[path])
+
+        return jax.tree.map_with_path(move, updates)
+
+    return optax.stateless(update)
+
+
+def _followed(averages: Mapping[str, str], axes: Any) -> dict[str, str]:
+    """Return {path of an average: path of the averaged parameter} for single parameters."""
+    specs, found = by_path(axes), dict[str, str]()
+    for average, source in averages.items():
+        parts = [
+            {path.removeprefix(prefix): spec for path, spec in specs.items() if under(path, prefix)}
+            for prefix in (average, source)
+        ]
+        for prefix, part in zip((average, source), parts, strict=True):
+            if not part:
+                near = hint(prefix, {path.split("/")[0] for path in specs})
+                raise ValueError(
+                    f"optimizer.moving_average has {prefix!r}, but no parameter is there.{near}"
+                )
+        if parts[0] != parts[1]:
+            raise ValueError(
+                f"optimizer.moving_average: {average!r} cannot be the average of {source!r}, which "
+                "has other parameters"
+            )
+        found |= {average + path: source + path for path in parts[0]}
+    return found
+
 
 _SCHEDULE_SETTINGS = (
     "learning_rate",
@@ -68,17 +218,17 @@ def build(
             `weight_decay_power`: the power of the learning rate in that product: 1, or 2 as in PaLM
             (not for lamb).
             `layer_decay`: the learning rate of a layer relative to the next layer (see
-            `layer_decay.scale_by_layer`); 1 for equal rates.
+            `layer_rates.scale_by_layer`); 1 for equal rates.
             `frozen`: a tuple of paths of parameters that never change (see `frozen.trainable`);
             they have no optimizer state and do not count in any norm.
             `trained`: names of modules; only their parameters are trained.
             `unfreeze_steps`: the steps over which layers are unfrozen (see
-            `unfreezing.unfreeze_from_top`); 0 to train all layers from the beginning.
+            `layer_rates.unfreeze_from_top`); 0 to train all layers from the beginning.
             `moving_average`, `moving_average_decay`: {path: path of the averaged parameters} and
-            the decay (see `moving_average.follow`); the averages have no optimizer state either.
+            the decay (see `optimizers.follow`); the averages have no optimizer state either.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are tuples or PartitionSpecs (see `flax.linen.get_partition_spec`).
-        owners: for a run of several tasks, {parameter: its task} (see `task_parameters.owners`).
+        owners: for a run of several tasks, {parameter: its task} (see `several_tasks.owners`).
             The state of a head then counts the steps of its task, and `update` needs `task=`.
 
     Raises:
@@ -348,7 +498,7 @@ def _moving_average(
         )
     if not averages or decay is None:
         return None
-    return moving_average.follow(averages, decay=decay, axes=axes)
+    return follow(averages, decay=decay, axes=axes)
 
 
 def _not_negative(settings: Mapping[str, Any], key: str) -> float:

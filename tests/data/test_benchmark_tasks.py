@@ -9,9 +9,8 @@ import seqio
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.evaluation.generated_text import Generation
-from t5x_like.evaluation.head_predictions import HeadPredictions
+from t5x_like.evaluation.head_predictions import HeadPredictions, Squad
 from t5x_like.evaluation.metrics import METRICS
-from t5x_like.evaluation.question_answering import Squad
 from t5x_like.inference.decoder_predictions import Choices
 from t5x_like.inference.encoder_predictions import Answers, Classes, Number
 from t5x_like.preprocessing import mixtures, seqio_objectives

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t5x_like.evaluation import intervals
-from t5x_like.evaluation.intervals import Statistics, mean, means
-from t5x_like.evaluation.metrics import METRICS
-from t5x_like.experiment.estimates import Estimate
+from t5x_like.evaluation.metrics import METRICS, metric
+from t5x_like.evaluation.metrics.metric import Statistics, mean, means
+from t5x_like.experiment.reporting import Estimate
 
 
 def test_the_interval_of_a_mean_is_near_that_of_the_normal_distribution():
@@ -21,7 +20,7 @@ def test_the_interval_of_a_mean_is_near_that_of_the_normal_distribution():
 
 
 def test_intervals_contain_the_truth_as_often_as_they_promise(monkeypatch):
-    monkeypatch.setattr(intervals, "RESAMPLES", 200)
+    monkeypatch.setattr(metric, "RESAMPLES", 200)
     random = np.random.default_rng(0)
     inside = 0
     for _ in range(200):
@@ -42,7 +41,7 @@ def test_the_seed_is_fixed():
     statistics = Statistics(np.arange(50.0)[:, None], means("x"))
     first, again = statistics.estimates()["x"], statistics.estimates()["x"]
     assert first.interval == again.interval
-    assert len(first.samples) == intervals.RESAMPLES
+    assert len(first.samples) == metric.RESAMPLES
 
 
 def test_groups_are_drawn_whole():

@@ -17,7 +17,7 @@ from t5x_like.evaluation import ensembles, measures
 from t5x_like.experiment import completion, model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.pretrained import Pretrained
-from t5x_like.pretrained.combined import ensemble
+from t5x_like.pretrained.loading import ensemble
 from t5x_like.systems import t5
 from tests.programs import command_flags, tiny_encoder
 from tests.test_fine_tuning import WORDS, classification, config_file, write

@@ -9,8 +9,8 @@ import pytest
 from t5x_like.evaluation import evaluated_numbers
 from t5x_like.evaluation.generated_text import Generation
 from t5x_like.evaluation.held_out import Loss
-from t5x_like.experiment import estimates
-from t5x_like.experiment.estimates import Estimate
+from t5x_like.experiment import reporting
+from t5x_like.experiment.reporting import Estimate
 
 # Raffel et al. 2020, table 16, the first row: the baseline's scores and its two averages.
 GLUE = {
@@ -85,7 +85,7 @@ def test_numbers_know_which_of_two_models_is_better():
 def test_the_table_and_json_have_the_intervals():
     samples = np.linspace(0.0, 1.0, 1001)
     results = {"qa": {"loss": 2.0, "f1": Estimate(0.5, samples), "odd": math.inf}}
-    assert list(estimates.table(results, step=7)) == [
+    assert list(reporting.table(results, step=7)) == [
         "qa at step 7:",
         f"  {'loss':28} 2.0000",
         f"  {'f1':28} 0.5000  [0.0250, 0.9750]",

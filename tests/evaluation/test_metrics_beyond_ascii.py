@@ -7,7 +7,7 @@ import pytest
 from rouge_score import rouge_scorer, tokenizers
 
 from t5x_like.evaluation.metrics import METRICS
-from t5x_like.evaluation.metrics.text_words import RougeWords, words
+from t5x_like.evaluation.metrics.texts import RougeWords, words
 
 HINDI = "\u092a\u0942\u0930\u094d\u0935 \u092a\u094d\u0930\u0927\u093e\u0928"
 RUSSIAN = "\u043a\u043e\u0448\u043a\u0430 \u0441\u0438\u0434\u0435\u043b\u0430"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from t5x_like.decoding.spans import Answer, join
+from t5x_like.evaluation.head_predictions import rates
 from t5x_like.evaluation.metrics.texts import exact_match, f1
-from t5x_like.evaluation.question_answering import rates
 
 
 @pytest.mark.parametrize(

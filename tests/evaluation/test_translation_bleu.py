@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from t5x_like.evaluation.translation import Translation
+from t5x_like.evaluation.generated_text import Translation
 
 
 class Phrasebook:

@@ -15,7 +15,7 @@ from t5x_like.experiment.run import of_config
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained
-from t5x_like.pretrained.arguments import infer_mask
+from t5x_like.pretrained.model import infer_mask
 from tests.preprocessing.test_tokenizer_folders import change, write
 
 GPT2, LLAMA, T5 = ({"model_type": name} for name in ("gpt2", "llama", "t5"))

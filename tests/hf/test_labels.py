@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from t5x_like import convert
 from t5x_like.experiment import command_line, completion
 from t5x_like.experiment.run import of_config
-from t5x_like.hf.head_labels import Labels, read_labels
+from t5x_like.hf.architectures import Labels, read_labels
 from t5x_like.inference import predictions
 from t5x_like.pretrained import from_pretrained
 from tests.programs import in_process

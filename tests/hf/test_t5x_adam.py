@@ -16,7 +16,7 @@ from t5x_like.experiment import model_side, optimizer_state
 from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
 from t5x_like.nn.stack import unstack_layers
-from t5x_like.pretrained import from_pretrained, t5x_adam, t5x_layouts
+from t5x_like.pretrained import from_pretrained, t5x, t5x_optimizers
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays
 from tests.hf.test_t5x_checkpoints import DECODER, decoder_arrays, write_array, write_tree
 
@@ -123,8 +123,8 @@ def test_moments_of_stacked_layers(tmp_path):
     states = {f"0/mu/{tensor}": mu, f"0/nu/{tensor}": nu, "0/count": np.int32(1)}
     write(tmp_path, {"x": mu[0]}, states)
     ours, shape = "encoder/layers/block/self_attention/query/kernel", (2, 3, 4, 5)
-    parts = weight_map.pieces(t5x_layouts.stacked(encoder=2, decoder=2), {ours: shape})[ours]
-    adam = t5x_adam.find(StoredArrays(tmp_path, part="state"), tensor)
+    parts = weight_map.pieces(t5x.stacked(encoder=2, decoder=2), {ours: shape})[ours]
+    adam = t5x_optimizers.find_adam(StoredArrays(tmp_path, part="state"), tensor)
     leaf = jax.ShapeDtypeStruct(shape, np.float32)
     for kind, array in {"mu": mu, "nu": nu}.items():
         found = adam.read(kind, parts, leaf)

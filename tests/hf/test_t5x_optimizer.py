@@ -17,9 +17,9 @@ from t5x_like.experiment import model_side, optimizer_state, reporting
 from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
 from t5x_like.nn.stack import unstack_layers
-from t5x_like.pretrained import t5x_layouts
+from t5x_like.pretrained import t5x
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays
-from t5x_like.pretrained.t5x_moments import read_moment
+from t5x_like.pretrained.t5x_optimizers import read_moment
 from tests.hf.test_t5x_checkpoints import DECODER, decoder_arrays, write_tree
 from tests.programs import tiny_t5
 
@@ -149,7 +149,7 @@ def test_stacked_layers_have_the_hidden_state_as_the_row(tmp_path):
     }
     (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
     stored = StoredArrays(tmp_path, part="state")
-    weights = t5x_layouts.stacked(encoder=2, decoder=2)
+    weights = t5x.stacked(encoder=2, decoder=2)
     parts = weight_map.pieces(weights, {f"{ours}/query/kernel": (2, 3, 4, 5)})
     expected = {(2, 3): v.mean((2, 3)).T, (1,): v.mean(0), (): v.transpose(1, 0, 2, 3)}
     for averaged, moment in expected.items():

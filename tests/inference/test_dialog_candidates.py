@@ -10,10 +10,14 @@ import pytest
 
 from t5x_like import infer
 from t5x_like.batches import dialog_rows
-from t5x_like.inference.dialog import terminal
-from t5x_like.inference.dialog.candidates import Candidate, CandidateSampler
-from t5x_like.inference.dialog.dialog_model import DialogModel
-from t5x_like.inference.dialog.dialog_settings import DialogSettings, read
+from t5x_like.inference import dialog_model
+from t5x_like.inference.dialog_model import (
+    Candidate,
+    CandidateSampler,
+    DialogModel,
+    DialogSettings,
+    read_settings,
+)
 from t5x_like.inference.likelihood import PromptFormat
 from tests.programs import dialog_models
 
@@ -102,7 +106,7 @@ def test_the_best_of_the_safe_candidates_is_the_reply(model, monkeypatch):
     [reply] = own.reply([["w1"]])
     assert reply.text == "sensible"
     assert reply.candidates == found
-    own.settings = read({"unsafe_above": 0.05, "refusal": "No."})
+    own.settings = read_settings({"unsafe_above": 0.05, "refusal": "No."})
     [reply] = own.reply([["w1"]])
     assert (reply.text, reply.base) == ("No.", None)
 
@@ -125,7 +129,7 @@ def test_a_dialog_in_the_terminal_keeps_its_turns(model, monkeypatch):
 
     monkeypatch.setattr(own, "reply", recorded)
     out = io.StringIO()
-    terminal.talk(own, lines=["w1\n", "w2\n", "\n", "w3\n"], out=out)
+    dialog_model.talk(own, lines=["w1\n", "w2\n", "\n", "w3\n"], out=out)
     assert [len(one) for one in contexts] == [1, 3, 1]
     assert contexts[1][0] == "w1"
     assert contexts[1][1] in out.getvalue()
@@ -151,7 +155,7 @@ def test_infer_talks_with_a_dialog_model(model, monkeypatch, capsys):
 )
 def test_a_bad_setting_is_one_line(settings, message):
     with pytest.raises(ValueError, match=message) as error:
-        read(settings)
+        read_settings(settings)
     assert "\n" not in str(error.value)
 
 

@@ -6,9 +6,7 @@ import pytest
 
 from data import dialog_filter
 from t5x_like.batches import dialog_rows
-from t5x_like.inference.dialog.candidates import CandidateSampler
-from t5x_like.inference.dialog.dialog_settings import DialogSettings
-from t5x_like.inference.dialog.rater import Dialog, Rater
+from t5x_like.inference.dialog_model import CandidateSampler, Dialog, DialogSettings, Rater
 from tests.programs import dialog_models
 
 # Float32 sums in another order: rows have other padding.

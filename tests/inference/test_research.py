@@ -1,7 +1,7 @@
 """The loop of research with a scripted model: queries, results in the prompt, its end."""
 
 from t5x_like.batches.dialog_rows import Call
-from t5x_like.inference.dialog.research import research
+from t5x_like.inference.dialog_model import research
 
 
 def scripted(*texts):

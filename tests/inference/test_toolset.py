@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from t5x_like.inference.dialog import toolset
-from t5x_like.inference.dialog.calculator import calculate
+from t5x_like.inference import toolset
+from t5x_like.inference.toolset import calculate
 
 
 @pytest.mark.parametrize(

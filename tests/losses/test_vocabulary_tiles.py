@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import losses, partitioning, systems
-from t5x_like.losses import token_cross_entropy, vocabulary_tiles
+from t5x_like.losses import token_cross_entropy
 from t5x_like.nn.embeddings import VocabularyProduct
 from t5x_like.systems import t5
 
@@ -21,7 +21,7 @@ ROUNDING = 1e-5
 @pytest.fixture
 def tiled(monkeypatch):
     monkeypatch.setattr(token_cross_entropy, "is_large", lambda logits: True)
-    tiles = functools.partial(vocabulary_tiles.reduce_in_tiles, tile=TILE)
+    tiles = functools.partial(token_cross_entropy.reduce_in_tiles, tile=TILE)
     monkeypatch.setattr(token_cross_entropy, "reduce_in_tiles", tiles)
 
 
@@ -119,12 +119,14 @@ def test_a_mesh_cuts_tiles_as_it_cuts_the_vocabulary(tiled, axis):
 
 
 def test_logits_are_large_by_the_bytes_of_a_device():
-    product = VocabularyProduct(jnp.zeros((8, 1, 1)), jnp.zeros((vocabulary_tiles.LARGE // 32, 1)))
-    assert not vocabulary_tiles.is_large(product)
+    product = VocabularyProduct(
+        jnp.zeros((8, 1, 1)), jnp.zeros((token_cross_entropy.LARGE // 32, 1))
+    )
+    assert not token_cross_entropy.is_large(product)
     product = product.replace(hidden=jnp.zeros((16, 1, 1)))
-    assert vocabulary_tiles.is_large(product)
+    assert token_cross_entropy.is_large(product)
     with partitioning.layout(partitioning.make_mesh({"data": 2, "model": 4})):
-        assert not vocabulary_tiles.is_large(product)
+        assert not token_cross_entropy.is_large(product)
 
 
 def sizes_of(jaxpr):

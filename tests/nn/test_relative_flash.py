@@ -21,7 +21,7 @@ from t5x_like.nn.attention.cores import dense_core
 from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.positions import RelativeBias
 from t5x_like.nn.attention.relative_flash import relative_flash_core
-from t5x_like.planning import batches, chips, compiling, products, program
+from t5x_like.planning import batches, chips, compiling, hlo, products
 from t5x_like.systems import t5, umt5
 
 ROWS, LENGTH, HEADS, WIDTH = 2, 300, 2, 8  # three blocks of 128, the last one partly padding
@@ -282,7 +282,7 @@ def test_libtpu_compiles_it(topology, length, distance):
     assert text.count('custom_call_target="tpu_custom_call"') == 2  # forward and backward
     assert f",{length},{length}]" not in text
     # Its products count: two of all pairs forward and five backward, of a row and two heads here.
-    assert products.flops(program.parse(text)) == 7 * 2 * 2 * length**2 * 64
+    assert products.flops(hlo.parse(text)) == 7 * 2 * 2 * length**2 * 64
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from t5x_like import losses, partitioning
 from t5x_like.losses import token_cross_entropy
 from t5x_like.nn.embeddings import VocabularyProduct, look_up
-from t5x_like.planning import collectives, program
+from t5x_like.planning import collectives, hlo
 
 ROWS, LENGTH, WIDTH, V = 16, 5, 8, 64
 TABLE_BYTES = 4 * V * WIDTH
@@ -49,7 +49,7 @@ def sharded(array, mesh, names=("vocab", "embed")):
 
 def sent(compiled, mesh):
     """The collectives over each set of axes, and the largest array of each."""
-    found = collectives.collect(program.parse(compiled.as_text()), mesh)
+    found = collectives.collect(hlo.parse(compiled.as_text()), mesh)
     return {(one.kind, one.axes): one for one in found}
 
 

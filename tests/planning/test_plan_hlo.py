@@ -8,8 +8,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from t5x_like.planning import collectives, hlo, products
-from t5x_like.planning.hlo import Array
-from t5x_like.planning.program import parse
+from t5x_like.planning.hlo import Array, parse
 
 AXES = ("data", "fsdp", "expert", "model")
 

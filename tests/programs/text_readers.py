@@ -7,7 +7,7 @@ from data import json_lines
 from t5x_like import infer, vocabulary
 from t5x_like.batches.data_modules import load
 from t5x_like.grain_pipeline.rows_of_files import Files
-from t5x_like.inference.dialog import toolset
+from t5x_like.inference import toolset
 from t5x_like.preprocessing import labelled_text, line_datasets
 
 DATA = Path(__file__).parents[2] / "data"

@@ -25,8 +25,8 @@ from t5x_like import partitioning, stop_signal
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.training import state as state_lib
 from t5x_like.training.loop import Log, Outcome, Work, fit
+from t5x_like.training.several_tasks import TaskBatches
 from t5x_like.training.step import make_train_step
-from t5x_like.training.task_batches import TaskBatches
 
 VOCABULARY, WIDTH, LENGTH, BATCH, SHARDS = 32, 16, 8, 8, 4
 

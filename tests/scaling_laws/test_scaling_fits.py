@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from t5x_like.scaling_laws import (
-    analysis,
-    bootstrap,
-    envelope,
-    isoflop,
-    kaplan,
-    parametric,
-    variable_projection,
-)
+from t5x_like.scaling_laws import analysis, bootstrap, envelope, isoflop, kaplan, parametric
 from t5x_like.scaling_laws.law import PUBLISHED, SIX_N_D, Compute, Law, fit_compute
 from t5x_like.scaling_laws.runs import Run
 from tests.programs import drawn_runs
@@ -28,7 +20,7 @@ def values(law):
 
 
 @both
-@pytest.mark.parametrize("fit", [variable_projection.fit, parametric.fit])
+@pytest.mark.parametrize("fit", [parametric.fit_by_projection, parametric.fit])
 def test_a_law_is_recovered_to_six_digits_from_runs_without_noise(fit, law):
     found = fit(*drawn_runs.scattered(law, 30, noise=0))
     np.testing.assert_allclose(values(found), values(law), rtol=5e-7)

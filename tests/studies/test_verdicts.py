@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t5x_like.studies import Learned, looks, verdicts
-from t5x_like.studies.looks import Looks
+from t5x_like.studies import Learned, verdicts
+from t5x_like.studies.verdicts import Looks
 from tests.programs import toy_study
 
 
@@ -119,11 +119,11 @@ def test_a_decided_claim_keeps_its_verdict_when_others_need_more_seeds():
 
 
 def test_the_design_cannot_change_after_the_first_look(tmp_path):
-    assert looks.stored(tmp_path / "runs") is None
-    looks.begin(tmp_path / "runs", LOOKS)
-    assert looks.begin(tmp_path / "runs", LOOKS) == looks.stored(tmp_path / "runs") == LOOKS
+    assert verdicts.stored(tmp_path / "runs") is None
+    verdicts.begin(tmp_path / "runs", LOOKS)
+    assert verdicts.begin(tmp_path / "runs", LOOKS) == verdicts.stored(tmp_path / "runs") == LOOKS
     with pytest.raises(ValueError, match=r"looks after 3 to 10 seeds, which cannot change"):
-        looks.begin(tmp_path / "runs", Looks(3, 20))
+        verdicts.begin(tmp_path / "runs", Looks(3, 20))
     for first, most in ((1, 10), (5, 4)):
         with pytest.raises(ValueError, match="needs 2 or more at first"):
             Looks(first, most)

@@ -22,7 +22,7 @@ from t5x_like.hf import weight_map
 from t5x_like.hf.systems import bert as bert_folders
 from t5x_like.losses import distillation
 from t5x_like.nn.attention.cores import MASKED
-from t5x_like.pretrained import Pretrained, arguments, from_pretrained
+from t5x_like.pretrained import Pretrained, from_pretrained, model
 from t5x_like.systems import bert, tinybert
 from tests.golden import drawn_weights
 
@@ -115,16 +115,18 @@ def settings(folder, model):
 def golden(folders):
     """A student and its teacher with the weights of the golden file, its batch and its arrays."""
     student, teacher = folders
-    model = model_side.build(of_config(settings(student, task(teacher))), devices=jax.devices()[:1])
-    params = model.initial_state().params
+    distilled = model_side.build(
+        of_config(settings(student, task(teacher))), devices=jax.devices()[:1]
+    )
+    params = distilled.initial_state().params
     for name in ("hidden_map", "embedding_map"):
         params[name] = {"kernel": jnp.asarray(drawn_weights.draw(name, (12, 24)))}
     arrays = dict(np.load(GOLDEN))
-    batch = arguments.side("encoder", arrays["batch/input_ids"], arrays["batch/attention_mask"]) | {
+    batch = model.side("encoder", arrays["batch/input_ids"], arrays["batch/attention_mask"]) | {
         "encoder_token_types": arrays["batch/token_type_ids"],
         "label": np.array([1, 4]),
     }
-    return model.module, params, batch, arrays
+    return distilled.module, params, batch, arrays
 
 
 ALL = {"attention": 1.0, "hidden": 1.0, "embedding": 1.0, "prediction": 1.0, "temperature": 1.7}

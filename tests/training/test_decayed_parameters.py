@@ -13,7 +13,7 @@ from t5x_like import systems
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.stack import Stack, logical_axes
 from t5x_like.training import optimizers
-from t5x_like.training.layer_places import by_path
+from t5x_like.training.layer_rates import by_path
 from t5x_like.training.layer_tensors import matrices
 
 ADAMW = {"name": "adamw", "schedule": "constant", "learning_rate": 1.0, "weight_decay": 0.5}

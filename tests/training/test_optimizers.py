@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from t5x_like.training import optimizers
-from t5x_like.training.factored_moments import Factored, FactoredRmsState
+from t5x_like.training.optimizers import Factored, FactoredRmsState
 
 N, D, H, K, F = 3, 6, 2, 4, 10
 AXES = {

@@ -4,7 +4,7 @@ import collections
 
 import pytest
 
-from t5x_like.training.task_batches import TaskBatches, task_at, task_of_epoch
+from t5x_like.training.several_tasks import TaskBatches, task_at, task_of_epoch
 
 SHARES = {"a": 3.0, "b": 1.0}
 

@@ -20,14 +20,7 @@
 import functools
 from collections.abc import Iterable
 
-from t5x_like.evaluation.metrics import (
-    classes,
-    dialog_labels,
-    groups,
-    real_numbers,
-    tagged_words,
-    texts,
-)
+from t5x_like.evaluation.metrics import classes, dialog_labels, groups, tagged_words, texts
 from t5x_like.evaluation.metrics.metric import (
     CHOICE,
     CLASS,
@@ -49,14 +42,10 @@ METRICS: dict[str, Metric] = {
     "rank_accuracy": ScoreMetric((CLASS, CHOICE), classes.rank_accuracy),
     "roc_auc": ScoreMetric((CLASS,), classes.roc_auc),
     "mean_reciprocal_rank": ScoreMetric((CHOICE,), classes.mean_reciprocal_rank),
-    "pearson": Metric((NUMBER,), real_numbers.pearson),
-    "spearman": Metric((NUMBER,), real_numbers.spearman),
-    "mean_squared_error": Metric(
-        (NUMBER,), real_numbers.mean_squared_error, smaller_is_better=True
-    ),
-    "mean_absolute_error": Metric(
-        (NUMBER,), real_numbers.mean_absolute_error, smaller_is_better=True
-    ),
+    "pearson": Metric((NUMBER,), classes.pearson),
+    "spearman": Metric((NUMBER,), classes.spearman),
+    "mean_squared_error": Metric((NUMBER,), classes.mean_squared_error, smaller_is_better=True),
+    "mean_absolute_error": Metric((NUMBER,), classes.mean_absolute_error, smaller_is_better=True),
     "tag_accuracy": Metric((TAGS,), tagged_words.tag_accuracy, constants=tagged_words.constants),
     "entity_f1": Metric(
         (TAGS,),

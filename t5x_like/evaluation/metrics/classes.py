@@ -1,20 +1,14 @@
-"""Metrics of classes: accuracy, Matthews correlation, F1, and the area under the ROC curve.
-
-Classes are any hashable values, such as names; a prediction of None is wrong. The numbers equal
-scikit-learn's (tests/evaluation/test_metric_functions.py), but are computed from the confusion
-matrix, since scikit-learn takes milliseconds to check its arguments, too long for a thousand
-resamples.
-"""
+"""Metrics of classes and of numbers: accuracy, F1, correlations, squared and absolute errors."""
 
 import collections
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from t5x_like.evaluation.intervals import Statistics, means
+from t5x_like.evaluation.metrics.metric import Statistics, means
 
 Rows = Float[np.ndarray, "N K"]
 
@@ -172,3 +166,39 @@ def _f1(common: np.ndarray, sums: np.ndarray) -> np.ndarray:
 f1_macro = functools.partial(f1, average="macro")
 f1_micro = functools.partial(f1, average="micro")
 f1_per_class = functools.partial(f1, average="per_class")
+
+
+def pearson(targets: Sequence[float], predictions: Sequence[float]) -> Statistics:
+    """The Pearson correlation coefficient; NaN if all targets or all predictions are equal."""
+    from scipy import stats
+
+    return _correlation("pearson", stats.pearsonr, targets, predictions)
+
+
+def spearman(targets: Sequence[float], predictions: Sequence[float]) -> Statistics:
+    """The Spearman rank correlation coefficient, with ties at their mean rank."""
+    from scipy import stats
+
+    return _correlation("spearman", stats.spearmanr, targets, predictions)
+
+
+def _correlation(
+    name: str, correlate: Callable[..., tuple[float, float]], *pairs: Sequence[float]
+) -> Statistics:
+    def reduce(rows: np.ndarray) -> dict[str, float]:
+        constant = len(rows) < 2 or not np.ptp(rows, axis=0).all()
+        return {name: np.nan if constant else correlate(rows[:, 0], rows[:, 1])[0]}
+
+    return Statistics(np.array(pairs, float).T, reduce)
+
+
+def mean_squared_error(targets: Sequence[float], predictions: Sequence[float]) -> Statistics:
+    """The mean of (prediction - target)^2."""
+    errors = np.array(predictions, float) - np.array(targets, float)
+    return Statistics(errors[:, None] ** 2, means("mean_squared_error"))
+
+
+def mean_absolute_error(targets: Sequence[float], predictions: Sequence[float]) -> Statistics:
+    """The mean of |prediction - target|."""
+    errors = np.array(predictions, float) - np.array(targets, float)
+    return Statistics(np.abs(errors)[:, None], means("mean_absolute_error"))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.evaluation.intervals import Statistics
+from t5x_like.evaluation.metrics.metric import Statistics
 
 Labels = Mapping[str, Any]
 

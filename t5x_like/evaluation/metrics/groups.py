@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.evaluation.intervals import Statistics, means
+from t5x_like.evaluation.metrics.metric import Statistics, means
 from t5x_like.evaluation.metrics.texts import exact_match, f1, references
 
 _DETERMINER = re.compile(

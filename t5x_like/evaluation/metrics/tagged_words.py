@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from t5x_like.evaluation.intervals import Statistics
+from t5x_like.evaluation.metrics.metric import Statistics
 
 Tags = Sequence[str | None]  # one per word; None without a prediction
 

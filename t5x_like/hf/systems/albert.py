@@ -3,8 +3,8 @@
 from typing import Any
 
 from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, one_of
-from t5x_like.hf.layer_weights import attention, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.weight_map import attention, dense, norm
 from t5x_like.systems.albert import SIZES
 
 _LAYER = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"

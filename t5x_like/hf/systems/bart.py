@@ -12,9 +12,8 @@ from t5x_like.hf.config_settings import (
     check_multiple,
     or_null,
 )
-from t5x_like.hf.layer_weights import attention, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.weight_map import WeightMap
+from t5x_like.hf.weight_map import WeightMap, attention, dense, norm
 from t5x_like.systems.bart import SIZES, decoder_sizes
 
 

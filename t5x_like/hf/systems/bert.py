@@ -1,8 +1,8 @@
 """BERT in Hugging Face's folders."""
 
 from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting
-from t5x_like.hf.layer_weights import bert_encoder, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat
+from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.systems.bert import SIZES
 
 FORMAT = HuggingFaceFormat(

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, integers, one_of
-from t5x_like.hf.layer_weights import bert_encoder, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.systems.bigbird import SIZES
 
 _PARTS = {"block_sparse": "window|random|global", "original_full": "all"}

@@ -14,10 +14,9 @@ from t5x_like.hf.config_settings import (
     one_of,
     or_null,
 )
-from t5x_like.hf.layer_weights import attention, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.systems import bigbird
-from t5x_like.hf.weight_map import WeightMap
+from t5x_like.hf.weight_map import WeightMap, attention, dense, norm
 from t5x_like.systems.bigbird_pegasus import SIZES
 
 # The same function up to float32 rounding; published folders have any of these names.

@@ -4,9 +4,8 @@ from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.config_settings import COUNT, FLAG, LAYERS, RATE, Setting, integers
-from t5x_like.hf.layer_weights import dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.weight_map import WeightMap
+from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.systems.deberta import SIZES, TERMS
 
 LAYER, BLOCK = "deberta.encoder.layer.{layer}", "encoder/layers/stack/{layer}"

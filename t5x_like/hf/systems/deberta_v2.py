@@ -4,11 +4,10 @@ from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.config_settings import FLAG, Setting, integers, one_of
-from t5x_like.hf.layer_weights import dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.systems import deberta
 from t5x_like.hf.systems.deberta import BLOCK, LAYER
-from t5x_like.hf.weight_map import WeightMap
+from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.systems.deberta_v2 import SIZES
 
 

@@ -1,8 +1,8 @@
 """DistilBERT in Hugging Face's folders."""
 
 from t5x_like.hf.config_settings import COUNT, FLAG, LAYERS, RATE, Setting
-from t5x_like.hf.layer_weights import attention, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat
+from t5x_like.hf.weight_map import attention, dense, norm
 from t5x_like.systems.distilbert import SIZES
 
 _LAYER, _OURS = "distilbert.transformer.layer.{layer}", "encoder/layers/{layer}"

@@ -3,8 +3,8 @@
 from typing import Any
 
 from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting
-from t5x_like.hf.layer_weights import bert_encoder, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.systems.electra import SIZES
 
 

@@ -4,9 +4,8 @@ from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, or_null
-from t5x_like.hf.layer_weights import norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.weight_map import WeightMap
+from t5x_like.hf.weight_map import WeightMap, norm
 from t5x_like.systems.gpt2 import SIZES
 
 _HERE, _THERE = "decoder/layers/{layer}", "transformer.h.{layer}"

@@ -12,9 +12,9 @@ from t5x_like.hf.config_settings import (
     or_list,
     or_null,
 )
-from t5x_like.hf.layer_weights import dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.systems import gpt2
+from t5x_like.hf.weight_map import dense, norm
 from t5x_like.systems.gpt_j import SIZES
 
 _HERE, _THERE = "decoder/layers/{layer}", "transformer.h.{layer}"

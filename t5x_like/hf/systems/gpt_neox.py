@@ -16,9 +16,8 @@ from t5x_like.hf.config_settings import (
     or_list,
     or_null,
 )
-from t5x_like.hf.layer_weights import dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.weight_map import WeightMap
+from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.systems.gpt_neox import SIZES
 
 _HERE, _THERE = "decoder/layers/{layer}", "gpt_neox.layers.{layer}"

@@ -14,8 +14,8 @@ from t5x_like.hf.config_settings import (
     or_list,
     or_null,
 )
-from t5x_like.hf.layer_weights import attention, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.weight_map import attention, dense, norm
 from t5x_like.systems.opt import SIZES
 
 _HERE, _THERE = "decoder/layers/{layer}", "model.decoder.layers.{layer}"

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.config_settings import FLAG, TOKEN, Setting, check_multiple, one_of, or_null
-from t5x_like.hf.layer_weights import norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.systems import bart
+from t5x_like.hf.weight_map import norm
 from t5x_like.systems.bart import decoder_sizes
 from t5x_like.systems.pegasus import ACTIVATIONS, SIZES
 

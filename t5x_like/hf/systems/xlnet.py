@@ -4,9 +4,8 @@ from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.config_settings import COUNT, FLAG, LAYERS, RATE, Setting, or_null
-from t5x_like.hf.layer_weights import dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.weight_map import WeightMap
+from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.systems.xlnet import SIZES
 
 _LAYER, _BLOCK = "transformer.layer.{layer}", "encoder/layers/{layer}"

@@ -1,1 +1,0 @@
-"""Dialog models: rated and ranked candidate responses, and tools (Thoppilan et al. 2022)."""
