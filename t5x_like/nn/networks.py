@@ -29,7 +29,10 @@ class Tower(nn.Module):
     Attributes:
         make_stack: factory of `stack(carry, shared, per_layer) -> (carry, per_layer_out)`.
         make_norm: factory of the norm after the last layer, or None if each layer ends in a norm.
-        make_bias: factory of a relative position bias on the scores of all layers, or None.
+        make_bias: factory of a relative position bias on the scores of all layers, or None:
+            `bias(queries=T, keys=S, offset=slot of the first query, bidirectional=whether queries
+            attend to later keys)` returns [1, H, T, S] or a `RelativeBias` (its parameters are
+            under `relative_position_bias`; see `RelativePositionBias` in systems/t5.py).
         make_entrance: factory of `entrance(x, positions) -> carry`, or None if the first carry is
             x, the token embeddings.
         make_exit: factory of `exit(carry) -> x`, or None if the last carry is the output.

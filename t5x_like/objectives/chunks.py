@@ -18,7 +18,10 @@ Corrupt = Callable[[Tokens, Vocabulary, np.random.Generator], tuple[Ragged, Ragg
 
 
 class Sizes(NamedTuple):
-    """The most tokens (without EOS) and sentinels that a raw chunk of some length can need."""
+    """The most tokens (without EOS) and sentinels that a raw chunk of some length can need.
+
+    They decide how long a chunk is: the longest whose inputs fit `data.lengths.inputs`.
+    """
 
     inputs: int
     targets: int

@@ -51,6 +51,7 @@ def prefix_lm() -> RunningText:
 
     return pairs_of_chunks(
         "prefix_lm",
+        # Each part has at most length - 1 tokens, and EOS: a chunk is as long as the inputs.
         sizes=lambda length: Sizes(inputs=length - 1, targets=length - 1),
         corrupt=corrupt,
         converters=("prefix_lm", "encoder_decoder"),

@@ -1,5 +1,9 @@
 """Optimizers: the published equations, one layer at a time whatever the parameters' layout."""
 
+import inspect
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +11,7 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec
 
-from t5x_like.training import optimizers
+from t5x_like.training import optimizers, schedules
 from t5x_like.training.optimizers import Factored, FactoredRmsState
 
 N, D, H, K, F = 3, 6, 2, 4, 10
@@ -362,3 +366,25 @@ def test_axes_must_fit_the_parameters():
         optimizer.init(layer(draw(0), 0) | {"extra": np.zeros(1, np.float32)})
     with pytest.raises(ValueError, match=r"\['norm'\] of shape \(3, 6\)"):
         optimizer.init(draw(0))
+
+
+def test_the_page_lists_every_optimizer_with_its_settings_and_every_schedule():
+    page = Path(__file__).parents[2] / "docs" / "optimizers.md"
+    listed = {}
+    for name, settings in re.findall(
+        r"^\| `(\w+)` \|.*\|([^|]*)\|$", page.read_text("utf-8"), re.MULTILINE
+    ):
+        listed[name] = dict(one.split("=") for one in re.findall(r"`(\w+=[^`]+)`", settings))
+    expected = {
+        name: {
+            key: repr(parameter.default)
+            for key, parameter in inspect.signature(make).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
+        for name, make in optimizers.OPTIMIZERS.items()
+    }
+    assert {name: listed[name] for name in expected} == expected
+    named = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page.read_text("utf-8"), re.MULTILINE)
+    cells = {name for cell in named for name in re.findall(r"`(\w+)`", cell)}
+    common = {*optimizers._COMMON_SETTINGS, *optimizers._SCHEDULE_SETTINGS}
+    assert cells >= {*schedules.SCHEDULES} | common - {"name", "schedule"}
