@@ -11,15 +11,6 @@ with the most similar words. The rule is what a person would write in a few line
 twenty rows (`RULES`). A threshold in a rule is the best value on the training rows.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds, so that help and errors are quick.
-    from t5x_like.experiment import command_line, startup
-
-    PARSER = command_line.ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
-    PARSER.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
-    ARGUMENTS = PARSER.parse_args()
-    startup.silence_tensorflow()
-
 import collections
 import dataclasses
 import itertools
@@ -34,6 +25,7 @@ from data import pyglue_rows
 from data.pyglue_tasks import overlap
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation.metrics import METRICS
+from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.names import choose
 
 Row = dict[str, Any]
@@ -320,4 +312,6 @@ def main(tasks: str) -> None:
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS.tasks)
+    PARSER = ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
+    PARSER.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
+    main(PARSER.parse_args().tasks)

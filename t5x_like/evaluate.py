@@ -35,13 +35,11 @@ as the files that their servers accept.
 """
 
 if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import command_line, startup
+    from t5x_like.experiment import command_line
 
-    startup.use_tcmalloc()
-    command_line.connect_processes()
-    SETTINGS = command_line.read(
+    SETTINGS = command_line.start(
         __doc__,
+        several_processes=True,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
         average=(1, "newest checkpoints to average"),
@@ -52,7 +50,6 @@ if __name__ == "__main__":
         harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
         harness_limit=(0, "examples of each task of --harness, the first ones; 0: all"),
     )
-    command_line.keep_compiled_programs(SETTINGS)
 
 import dataclasses
 import functools

@@ -35,11 +35,9 @@ for a tagger.
 """
 
 if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import command_line, startup
+    from t5x_like.experiment import command_line
 
-    startup.use_tcmalloc()
-    SETTINGS = command_line.read(
+    SETTINGS = command_line.start(
         __doc__,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         average=(1, "newest checkpoints to average"),
@@ -51,7 +49,6 @@ if __name__ == "__main__":
         stream=(False, "show answers token by token"),
         log_probs=(False, "add the generated tokens and their log p"),
     )
-    command_line.keep_compiled_programs(SETTINGS)
 
 import contextlib
 import dataclasses

@@ -14,11 +14,11 @@ output and shows plans of the largest models.
 """
 
 if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
     from t5x_like.experiment import command_line
 
-    SETTINGS = command_line.read(
+    SETTINGS = command_line.start(
         __doc__,
+        computes=False,
         topology=(None, "v4:12x16x16, v5e:4x4, ... or cpu:8"),
         json=(None, "JSON file for the plan"),
         search=(False, "try other layouts, and plan the best that fits"),

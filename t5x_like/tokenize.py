@@ -14,11 +14,11 @@ longer fits a config.
 """
 
 if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
     from t5x_like.experiment import command_line
 
-    SETTINGS = command_line.read(
+    SETTINGS = command_line.start(
         __doc__,
+        computes=False,
         output=(None, "folder to write"),
         processes=(0, "that tokenize at once; 0: as many as this machine has CPUs"),
     )

@@ -12,13 +12,9 @@ The workdir then contains checkpoints/, config.json, metrics.jsonl, tensorboard/
 """
 
 if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import command_line, startup
+    from t5x_like.experiment import command_line
 
-    startup.use_tcmalloc()
-    command_line.connect_processes()
-    SETTINGS = command_line.read(__doc__)
-    command_line.keep_compiled_programs(SETTINGS)
+    SETTINGS = command_line.start(__doc__, several_processes=True)
 
 import contextlib
 import dataclasses

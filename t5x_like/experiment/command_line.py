@@ -2,8 +2,8 @@
 
 Instead of a config file, `--gin=FILE --gin.NAME=VALUE` reads the gin files of a T5X run.
 
-A command calls `read` before it imports JAX and TensorFlow, so that help and errors are quick; only
-a run with several processes connects them earlier.
+A command calls `start` before its other imports, which take seconds, so that help and errors are
+quick; only a run with several processes imports JAX earlier, to connect them.
 """
 
 import argparse
@@ -39,6 +39,31 @@ _SOURCES = {
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 TRUST = "trust_code"
 _TRUST_HELP = "run Python files that the folder of a run or checkpoint names (system, data.module)"
+
+
+def start(
+    description: str | None,
+    *,
+    computes: bool = True,
+    several_processes: bool = False,
+    **options: tuple[Any, str],
+) -> RunSettings:
+    """Start a command: read its config and flags, and prepare this process for what it does.
+
+    Args:
+        description, options: see `read`.
+        computes: whether the command runs a network, so that memory is allocated by tcmalloc and
+            compiled programs are cached.
+        several_processes: whether it may run in several processes (JAX_NUM_PROCESSES).
+    """
+    if computes:
+        startup.use_tcmalloc()
+    if several_processes:
+        connect_processes()
+    settings = read(description, **options)
+    if computes:
+        keep_compiled_programs(settings)
+    return settings
 
 
 @processes.ending_together()
