@@ -42,7 +42,9 @@ class Classifier:
     """The probability that a document is curated.
 
     Attributes:
-        accuracy: the accuracy on a held-out tenth of the documents (on all, if they are too few).
+        accuracy: the accuracy on `tested` documents.
+        constant: the accuracy of always answering with the more frequent kind, on the same ones.
+        tested: "a held-out tenth", or "all" if there are too few documents to hold any out.
 
     Args:
         curated, raw: texts of both kinds.
@@ -71,8 +73,9 @@ class Classifier:
             held_out[:] = False
         self._model.fit(features[~held_out], labels[~held_out])
         tested = held_out if held_out.any() else ~held_out
-        # On the held-out tenth, or on all documents if there is none.
+        self.tested = "a held-out tenth" if held_out.any() else "all"
         self.accuracy = float(self._model.score(features[tested], labels[tested]))
+        self.constant = float(max(labels[tested].mean(), 1 - labels[tested].mean()))
 
     def scores(self, texts: Sequence[str]) -> np.ndarray:
         """Return the probabilities [N], from 0 for raw to 1 for curated."""
@@ -123,8 +126,8 @@ def filter_files(
         train_documents: the most training documents of each kind.
 
     Returns:
-        Counts of documents `read` and `kept`, and the `accuracy` of the classifier, see
-        `Classifier`.
+        Counts of documents `read` and `kept`, and the classifier's `accuracy`, `constant` and
+        `tested`, see `Classifier`.
 
     Raises:
         ValueError: a setting is out of range, a row is bad, or there are too few documents.
@@ -148,7 +151,12 @@ def filter_files(
                 if keeps(document.text, float(score), alpha=alpha, seed=seed):
                     counts["kept"] += 1
                     writer.write(document.path, document.row)
-    return counts | {"accuracy": classifier.accuracy}
+    return {
+        **counts,
+        "accuracy": classifier.accuracy,
+        "constant": classifier.constant,
+        "tested": classifier.tested,
+    }
 
 
 def _batches(documents: Iterable[json_lines.Document]) -> Iterable[list[json_lines.Document]]:
@@ -182,7 +190,8 @@ def main(arguments: Sequence[str]) -> None:
         )
         sys.stdout.write(
             f"kept {found['kept']:,} of {found['read']:,} documents; the classifier is right about "
-            f"{found['accuracy']:.1%} of a held-out tenth of its documents\n"
+            f"{found['accuracy']:.1%} of {found['tested']} of its documents, and a constant about "
+            f"{found['constant']:.1%}\n"
         )
 
 

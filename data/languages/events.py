@@ -28,7 +28,7 @@ def corpora(
     topics: int = 16,
     events: int = 8,
     ways: int = 3,
-    told: int = 5,
+    chosen: int = 5,
 ) -> dict[str, Corpus]:
     """Return the corpus "events".
 
@@ -37,7 +37,7 @@ def corpora(
         topics: the number of scripts.
         events: events of a script.
         ways: ways to tell an event.
-        told: events that a document tells, in the order of the script.
+        chosen: events that a document tells, in the order of the script.
 
     Raises:
         ValueError: a document would tell more events than a script has, or a number is too large.
@@ -46,33 +46,33 @@ def corpora(
     for name, (number, limit) in most.items():
         if not 1 <= number <= limit:
             raise ValueError(f"{name}={number} must be from 1 to {limit}")
-    if not 1 <= told <= events:
-        raise ValueError(f"told={told} must be from 1 to events={events}")
+    if not 1 <= chosen <= events:
+        raise ValueError(f"chosen={chosen} must be from 1 to events={events}")
     sizes: dict[str, Any] = {"topics": topics, "events": events, "ways": ways}
-    made = functools.partial(document, told=told, **sizes)
+    made = functools.partial(document, chosen=chosen, **sizes)
     found = corpus(
-        made, f"events {sizes} {told}", documents=documents, validation=validation, seed=seed
+        made, f"events {sizes} {chosen}", documents=documents, validation=validation, seed=seed
     )
     return {"events": found}
 
 
-def document(draw: Draw, *, topics: int, events: int, ways: int, told: int) -> Row:
+def document(draw: Draw, *, topics: int, events: int, ways: int, chosen: int) -> Row:
     """Return the sentences of some events of a topic."""
     topic = draw.one(range(topics))
     words: list[str] = []
-    for number in chosen_in_order(draw, events, told):
+    for number in in_order(draw, events, chosen):
         words += [*sentence(topic, number, draw.one(range(ways)), events=events), "."]
     return {"text": " ".join(words)}
 
 
-def chosen_in_order(draw: Draw, events: int, told: int) -> list[int]:
-    """Choose `told` of the events, all choices equally likely, and return them in order."""
-    chosen: list[int] = []
+def in_order(draw: Draw, events: int, chosen: int) -> list[int]:
+    """Choose `chosen` of the events, all choices equally likely, and return them in order."""
+    picked: list[int] = []
     for number in range(events):
-        wanted, left = told - len(chosen), events - number
+        wanted, left = chosen - len(picked), events - number
         if wanted and (wanted == left or draw.one((True, False), (wanted, left - wanted))):
-            chosen.append(number)
-    return chosen
+            picked.append(number)
+    return picked
 
 
 def sentence(topic: int, number: int, way: int, *, events: int) -> list[str]:

@@ -56,11 +56,11 @@ def corpora(
     """
     names, facts = invented(entities), facts_of(entities, world=world)
     of: dict[str, Any] = {"documents": documents, "validation": validation, "seed": seed}
-    told = functools.partial(document, names=names, facts=facts, sentences=sentences)
+    write = functools.partial(document, names=names, facts=facts, sentences=sentences)
     asked = functools.partial(question, names=names, facts=facts)
     name = f"facts {entities} {world} {sentences}"
     return {
-        "facts": corpus(told, name, **of),
+        "facts": corpus(write, name, **of),
         "questions": corpus(asked, name, fields=("inputs", "targets"), **of),
         "choices": corpus(
             functools.partial(choice, names=names, facts=facts),

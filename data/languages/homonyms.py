@@ -40,9 +40,9 @@ def corpora(
     """
     of: dict[str, Any] = {"documents": documents, "validation": validation, "seed": seed}
     name = f"homonyms {sentences} {around}"
-    told = functools.partial(document, sentences=sentences, around=around)
+    write = functools.partial(document, sentences=sentences, around=around)
     return {
-        "homonyms": corpus(told, name, **of),
+        "homonyms": corpus(write, name, **of),
         "senses": corpus(
             functools.partial(sense, around=around), name, fields=("text_a", "label"), **of
         ),

@@ -59,11 +59,11 @@ def document(draw: Draw, *, examples: int) -> Row:
 def question(draw: Draw, *, shots: int) -> Row:
     """Return examples and a question about one of them; without examples about any key."""
     known: dict[str, str] = {}
-    told = [_example(draw, draw.one(KEYS), known) for _ in range(shots)]
+    examples = [_example(draw, draw.one(KEYS), known) for _ in range(shots)]
     asked = draw.one(list(known) or KEYS)
     draw.given()
     answer = _value(draw, asked, known)
-    return {"inputs": " ".join([*told, f"map {asked} to"]), "targets": answer}
+    return {"inputs": " ".join([*examples, f"map {asked} to"]), "targets": answer}
 
 
 def _example(draw: Draw, key: str, known: dict[str, str]) -> str:

@@ -73,7 +73,7 @@ SMALL = {
     "dictionary": lambda draw: {
         "text": " ".join(dictionary.north(dictionary.meaning(draw, adjective=0.4)))
     },
-    "events": lambda draw: events.document(draw, topics=3, events=5, ways=2, told=3),
+    "events": lambda draw: events.document(draw, topics=3, events=5, ways=2, chosen=3),
     "facts": lambda draw: facts.document(
         draw, names=language.invented(3), facts=facts.facts_of(3, world=0), sentences=2
     ),
@@ -322,7 +322,7 @@ def test_a_vocabulary_sees_every_text_of_every_task():
 
 def test_settings_that_cannot_be_are_refused():
     for call, message in [
-        (lambda: events.corpora(told=9), "told=9 must be from 1 to events=8"),
+        (lambda: events.corpora(chosen=9), "chosen=9 must be from 1 to events=8"),
         (lambda: arithmetic.corpora(steps=0), "steps=0 must be 1 or more"),
         (lambda: dialects.corpora(next_words=70), "next_words=70 must be from 1 to words=64"),
         (lambda: language.invented(5000), "5000 words of 2 syllables: there are 4900"),
