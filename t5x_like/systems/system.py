@@ -74,7 +74,7 @@ class ModelConfig(Mapping[str, Any]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class LayersConfig(ModelConfig):
-    """The settings of a network of layers: see `models.compute.Compute`.
+    """The settings of a network of layers: see `nn.compute.Compute`.
 
     Attributes:
         loop: `scan` the layers, `unroll` them, or `auto`.

@@ -212,7 +212,7 @@ def build(
             `start_learning_rate`: see `schedules.build`.
             `clip_norm`: the largest global gradient norm; 0 for no limit.
             `clip_sum`: alternatively, the largest norm of the gradient of the batch's loss sum, as
-            in T5X (see `clipping`).
+            in T5X (see `clip_sum`).
             `weight_decay`: each step subtracts this times the learning rate times the matrix
             (Loshchilov & Hutter 2019; not for gains and biases); 0 for none.
             `weight_decay_power`: the power of the learning rate in that product: 1, or 2 as in PaLM
