@@ -20,7 +20,7 @@ from t5x_like import vocabularies
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 
 
 def main(flags: argparse.Namespace) -> None:
@@ -32,8 +32,8 @@ def main(flags: argparse.Namespace) -> None:
             vocabularies.load(flags.vocabulary), seqio_objectives.build(flags.objective)
         )
 
-    def make() -> Batches:
-        return Batches(
+    def make() -> SeqioBatches:
+        return SeqioBatches(
             flags.task,
             split="train",
             batch_size=flags.batch_size,

@@ -28,7 +28,7 @@ from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import of_config
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.training import metrics
 from t5x_like.training.loop import Log, Work, fit
 
@@ -85,11 +85,11 @@ def main() -> None:
         print(f"{name:18} {statistics.median(values):.2f} ms a step ({spread})")
 
 
-def _read(config: Any, flags: argparse.Namespace) -> Batches:
+def _read(config: Any, flags: argparse.Namespace) -> SeqioBatches:
     """Return the batches of the documentation corpus."""
     module = sources.load_module("data/pydocs.py")
     module.register(vocabularies.load(flags.vocabulary), seqio_objectives.build("span_corruption"))
-    return Batches(
+    return SeqioBatches(
         "pydocs",
         split="train",
         batch_size=config.data.batch_size,

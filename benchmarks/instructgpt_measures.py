@@ -12,7 +12,7 @@ from t5x_like import checkpoints
 from t5x_like.experiment import command_line, completion, reporting
 from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
-from t5x_like.inference.text_model import Pair, TextModel
+from t5x_like.inference.text_model import TextModel, TokenPair
 from t5x_like.pretrained import Pretrained, from_pretrained
 
 LENGTHS = {"inputs": 55, "targets": 24}  # tokens of an instruction, and of a response
@@ -92,7 +92,7 @@ class Rewards:
         self._model: Pretrained = from_pretrained(folder)
         self._normal = instructgpt.normalization(str(folder))
 
-    def __call__(self, model: TextModel, pairs: Sequence[Pair]) -> np.ndarray:
+    def __call__(self, model: TextModel, pairs: Sequence[TokenPair]) -> np.ndarray:
         """Return the rewards [N] of responses, in the row layout of the policy `model`."""
         start = model.prompt_format.start
         begin = [] if start is None else [start]
@@ -180,11 +180,13 @@ def _texts(model: TextModel, written: Sequence[Sequence[int]]) -> list[str]:
     return [model.text(tokens).split("\n")[0].strip() for tokens in written]
 
 
-def _pairs(model: TextModel, rows: Sequence[Row], written: Sequence[Sequence[int]]) -> list[Pair]:
+def _pairs(
+    model: TextModel, rows: Sequence[Row], written: Sequence[Sequence[int]]
+) -> list[TokenPair]:
     """Pair instructions with responses, which have an end token unless they were cut off."""
     end = [model.vocabulary.required_id("eos_id")]
     return [
-        Pair(prompt(model, row), [*own, *(end if len(own) < LENGTHS["targets"] else [])])
+        TokenPair(prompt(model, row), [*own, *(end if len(own) < LENGTHS["targets"] else [])])
         for row, own in zip(rows, written, strict=True)
     ]
 
@@ -216,7 +218,7 @@ def _judged(
     responses = _texts(model, written)
     judged = [instructions.judge(row, one) for row, one in zip(rows, responses, strict=True)]
     tokens = [model.vocabulary.encode(text)[:_TEXT_TOKENS] for text in texts]
-    scores = model.score_tokens([Pair(own[:1], own[1:]) for own in tokens if len(own) > 1])
+    scores = model.score_tokens([TokenPair(own[:1], own[1:]) for own in tokens if len(own) > 1])
     return {
         "scores": [instructions.score(row, one) for row, one in zip(rows, responses, strict=True)],
         "judged": {rule: [one[rule] for one in judged] for rule in judged[0]},

@@ -19,10 +19,10 @@ the best match among all answers or aliases.
 from typing import Any
 
 from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, benchmark
-from t5x_like.preprocessing.benchmark_tasks.benchmark import Change, Raw
+from t5x_like.preprocessing.benchmark_tasks.benchmark import ChangeRow, Raw
 
 
-def _first(field: str) -> Change:
+def _first(field: str) -> ChangeRow:
     return lambda raw: {**raw, "first": benchmark.texts(raw, field)[0]}
 
 

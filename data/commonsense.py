@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, benchmark
-from t5x_like.preprocessing.benchmark_tasks.benchmark import Change, Raw
+from t5x_like.preprocessing.benchmark_tasks.benchmark import ChangeRow, Raw
 
 _LETTERS = "ABCDE"
 
@@ -28,7 +28,7 @@ def _choices(inputs: str, **settings: Any) -> Benchmark:
     return Benchmark(inputs=inputs, targets="{choice}", kind="multiple_choice", **settings)
 
 
-def _lettered(field: str) -> Change:
+def _lettered(field: str) -> ChangeRow:
     """Add the index of the choice whose label is in `answerKey`: "A" or "1", and so on."""
 
     def change(raw: Raw) -> Raw:

@@ -43,7 +43,7 @@ import tensorflow as tf
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import labelled_text, sources
-from t5x_like.preprocessing.labelled_text import Row
+from t5x_like.preprocessing.labelled_text import LabelledRow
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
 from t5x_like.vocabularies import Vocabulary
@@ -134,14 +134,14 @@ class Labelled:
         labels: names of the classes or tags.
     """
 
-    rows: Mapping[str, Sequence[Row]]
+    rows: Mapping[str, Sequence[LabelledRow]]
     labels: tuple[str, ...]
 
     def columns(self, split: str) -> Columns:
         """Return the fields of a split's rows, [N] or [N, (M)], with numbers for labels."""
         return columns([self._numbered(row) for row in self.rows[split]])
 
-    def _numbered(self, row: Row) -> dict[str, Any]:
+    def _numbered(self, row: LabelledRow) -> dict[str, Any]:
         found = {name: value for name, value in row.items() if name != "where"}
         if "label" in found:
             found["label"] = self._number(row["label"], row)
@@ -149,7 +149,7 @@ class Labelled:
             found["tags"] = [self._number(tag, row) for tag in row["tags"]]
         return found
 
-    def _number(self, label: str, row: Row) -> int:
+    def _number(self, label: str, row: LabelledRow) -> int:
         if label not in self.labels:
             near = hint(label, self.labels)
             labelled_text.fail(row["where"], f"{label!r} is not a label.{near}")
@@ -215,13 +215,13 @@ def read(
     return Labelled(rows, order or _sorted_labels(known, own))
 
 
-def _sorted_labels(rows: Sequence[Row], field: str | None) -> tuple[str, ...]:
+def _sorted_labels(rows: Sequence[LabelledRow], field: str | None) -> tuple[str, ...]:
     found = {label for row in rows for label in _as_list(row[field])} if field else set()
     whole = all(label.lstrip("-").isdecimal() for label in found)
     return tuple(sorted(found, key=int if whole else str))
 
 
-def _held_out_by(row: Row) -> str:
+def _held_out_by(row: LabelledRow) -> str:
     return " ".join(_as_list(row.get("context", row.get("text_a", row.get("words")))))
 
 

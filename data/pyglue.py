@@ -38,7 +38,7 @@ import tensorflow as tf
 
 from t5x_like.names import choose, import_file
 from t5x_like.preprocessing import mixtures, sources
-from t5x_like.preprocessing.benchmark_tasks import OBJECTIVES, TEXT_TO_TEXT
+from t5x_like.preprocessing.benchmark_tasks import LABELLED_OBJECTIVES, TEXT_TO_TEXT
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
 from t5x_like.vocabularies import Vocabulary
@@ -52,7 +52,7 @@ _made, _texts = (
 TASKS: Mapping[str, Any] = _made.TASKS
 
 _PAIRS = ("paraphrase", "entailment")
-_OF_LABELS = [name for names in OBJECTIVES.values() for name in names]
+_OF_LABELS = [name for names in LABELLED_OBJECTIVES.values() for name in names]
 # Measure settings of the tasks that are trained with a head.
 _HEADS: dict[str, dict[str, Any]] = {
     "acceptability": {"metrics": ("matthews", "accuracy")},
@@ -170,7 +170,7 @@ def fitting(objective: str) -> list[str]:
     if objective in TEXT_TO_TEXT:
         return list(TASKS)
     only = _PAIRS if objective in ("pair_classification", "gpt_similarity") else TASKS
-    return [name for name in only if objective in OBJECTIVES.get(TASKS[name].kind, ())]
+    return [name for name in only if objective in LABELLED_OBJECTIVES.get(TASKS[name].kind, ())]
 
 
 def _named(task: str, objective: str) -> str:

@@ -150,7 +150,7 @@ def _run_harness(settings: RunSettings) -> None:
         pretrained, trained = _model(run.settings)
         model = text_model.build(pretrained.policy(), run.parts[0])
         results = harness.run(
-            harness.Answers(model, hugging_face=not trained),
+            harness.HarnessModel(model, hugging_face=not trained),
             tasks,
             manager=manager,
             shots=given.harness_shots if given.harness_shots >= 0 else None,

@@ -33,7 +33,7 @@ from t5x_like.experiment import command_line
 from t5x_like.names import choose
 
 if TYPE_CHECKING:
-    from t5x_like.scaling_laws.runs import Run
+    from t5x_like.scaling_laws.runs import TrainedRun
 
 
 def fit(arguments: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ def fit(arguments: Sequence[str]) -> None:
                 print(f"figure: {file}")
 
 
-def _read(path: pathlib.Path, *, count: str) -> "tuple[list[Run], list[str]]":
+def _read(path: pathlib.Path, *, count: str) -> "tuple[list[TrainedRun], list[str]]":
     """Return the runs of a CSV file or a folder, and a sentence about each run left out."""
     choose("--count", count, dict.fromkeys(("counted", "6nd")))
     if not path.is_dir():

@@ -55,7 +55,7 @@ def tokenize(settings: RunSettings) -> None:
     print(f"{output}: read it by --config.data.tokenized={output}")
 
 
-def _text(settings: RunSettings) -> tokenized_folder.Text:
+def _text(settings: RunSettings) -> tokenized_folder.TextSource:
     """Return the text of a run, to be read by grain or seqio, depending on the data module."""
     data = settings.data
     text: dict[str, Any] = {
@@ -65,7 +65,7 @@ def _text(settings: RunSettings) -> tokenized_folder.Text:
         "tasks": tuple(dict.fromkeys((data.task, *settings.evaluate.tasks))),
     }
     if hasattr(data_modules.load(data.module), data_modules.CORPORA):
-        return tokenized_writing.Documents(**text)
+        return tokenized_writing.CorpusText(**text)
     from t5x_like.preprocessing.offline_caching import TextOfTasks  # loads TensorFlow
 
     own = dict(data.objective_settings)

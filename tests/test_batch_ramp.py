@@ -10,7 +10,7 @@ from t5x_like.config import parse
 from t5x_like.experiment import reporting
 from t5x_like.experiment.run import of_config
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.systems import gpt3
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -92,7 +92,7 @@ def stream(folder):
         seqio_objectives.build("language_modeling"),
         **made.data.settings.to_dict(),
     )
-    return Batches(
+    return SeqioBatches(
         "mixture_files",
         split="train",
         batch_size=8,

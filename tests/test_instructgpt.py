@@ -140,7 +140,7 @@ def test_a_reward_model_learns_the_order_and_demonstrations_have_mean_0(tuned, m
 
 def pair_of(model, prompt, response):
     """A prompt and a response, tokenized as in training."""
-    return text_model.Pair(
+    return text_model.TokenPair(
         model.prompt(prompt), [*model.vocabulary.encode(response), model.vocabulary.eos_id]
     )
 

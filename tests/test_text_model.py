@@ -11,7 +11,7 @@ from t5x_like import partitioning
 from t5x_like.decoding.decoder_contract import longest_rows
 from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
-from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer
+from t5x_like.inference.likelihood import PromptFormat, Scorer, TokenPair
 from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies.trainers import train
 from tests.programs import tiny_writer
@@ -133,7 +133,7 @@ def test_greedily_generated_tokens_are_the_likeliest(build):
 def test_the_probabilities_of_all_next_tokens_are_one(build):
     model = build()
     prompt = model.prompt("The")
-    scores = model.score_tokens([Pair(prompt, [token]) for token in range(384)])
+    scores = model.score_tokens([TokenPair(prompt, [token]) for token in range(384)])
     assert sum(np.exp(score.total) for score in scores) == pytest.approx(1, abs=1e-5)
     assert sum(score.greedy for score in scores) == 1
 
@@ -240,4 +240,4 @@ def test_a_pair_that_is_too_long_is_an_error_before_any_is_scored():
 
     scorer = Scorer(Unread(), PromptFormat(length=8), batch_size=1)
     with pytest.raises(ValueError, match="prompt of 6 tokens and 3 after it are more than the 8"):
-        scorer({}, [Pair([1], [2]), Pair([1] * 6, [2] * 3)])
+        scorer({}, [TokenPair([1], [2]), TokenPair([1] * 6, [2] * 3)])

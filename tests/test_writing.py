@@ -189,7 +189,7 @@ def test_a_conversation_shows_the_likeliest_next_tokens_under_the_text(writers, 
 
 
 def _pair(prompt, tokens):
-    return text_model.Pair(prompt, tokens)
+    return text_model.TokenPair(prompt, tokens)
 
 
 def test_an_empty_line_goes_on_with_the_text(writers):

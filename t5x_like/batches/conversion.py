@@ -12,12 +12,12 @@ from t5x_like.vocabularies import Vocabulary
 
 Example = Mapping[str, np.ndarray]  # {feature: int32 [L]}, float32 for a value
 Sequences = dict[str, np.ndarray]  # {side ("encoder", "decoder"): int32 [C, L]}, C channels
-Row = list[Sequences]  # the examples that share a row
+SequenceRow = list[Sequences]  # the examples that share a row
 Batch = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class SequenceRows:
     """The sequences of one side of a batch, one after the other in each row, padded with 0.
 
     Attributes:
@@ -91,7 +91,7 @@ class Converter(abc.ABC):
         """Return the sequences of an example: for each side int32 [C, L], C aligned channels."""
 
     @abc.abstractmethod
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
         """Return the fields of a batch without packing's segment ids, positions; B may be 0."""
 
 

@@ -19,7 +19,7 @@ from t5x_like.batches.conversion import (
     Converter,
     Example,
     GenerativeConverter,
-    Rows,
+    SequenceRows,
     Sequences,
 )
 from t5x_like.batches.grouped_rows import DecoderRows, EncoderRows
@@ -58,7 +58,7 @@ class EncoderDecoder(GenerativeConverter):
         """Return one channel per side: the tokens."""
         return {"encoder": example["inputs"][None], "decoder": example["targets"][None]}
 
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
         """Put the loss on every target; segment ids mark padding, since token 0 may be a word."""
         return {
             "encoder_input_tokens": rows["encoder"].channels[0],
@@ -85,7 +85,7 @@ class Fragment(EncoderDecoder):
         targets = np.stack([example["targets"], example["positions"]])
         return {"encoder": example["inputs"][None], "decoder": targets}
 
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
         """Put the loss on every target."""
         return {**super().fields(rows), "decoder_positions": rows["decoder"].channels[1]}
 
@@ -114,7 +114,7 @@ class Decoder(GenerativeConverter):
         """Return one channel: the tokens."""
         return {"decoder": example["targets"][None]}
 
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
         """Put the loss on every token."""
         return _decoder_fields(rows, start=self.start)
 
@@ -143,7 +143,7 @@ class ContinuedDecoder(Decoder):
         before[:1] = example.get("previous", self.start)
         return {"decoder": np.stack([tokens, before])}
 
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
         """Put the loss on every token."""
         batch, side = super().fields(rows), rows["decoder"]
         inputs = np.where(side.positions == 0, side.channels[1], batch["decoder_input_tokens"])
@@ -186,7 +186,7 @@ class PrefixLM(GenerativeConverter):
         tokens = np.concatenate([inputs, targets])
         return {"decoder": np.stack([tokens, np.arange(len(tokens)) < len(inputs)])}
 
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
         """Put the loss on targets, or on all tokens."""
         batch = _decoder_fields(rows, start=self.start)
         if self.loss_on == "targets":
@@ -266,7 +266,7 @@ class Encoder(Converter):
             **{name: value[None] for name, value in whole.items()},
         }
 
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
         """Put the loss where `loss_on` sets it, never on padding; no loss without targets."""
         segment_ids = rows["encoder"].segment_ids
         channels = self._channels(rows["encoder"].channels)
@@ -310,7 +310,7 @@ def encoder_field(feature: str) -> str:
     return _ENCODER_FIELDS.get(feature, f"encoder_{feature}")
 
 
-def _decoder_fields(rows: Mapping[str, Rows], *, start: int) -> dict[str, Any]:
+def _decoder_fields(rows: Mapping[str, SequenceRows], *, start: int) -> dict[str, Any]:
     side = rows["decoder"]
     return {
         "decoder_input_tokens": side.shifted(0, first=start),

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
-Piece = tuple[int, int]  # start and end (exclusive) in the tokens of a group of documents
+TextPiece = tuple[int, int]  # start and end (exclusive) in the tokens of a group of documents
 
 
 class Planned(NamedTuple):
@@ -21,7 +21,7 @@ class Planned(NamedTuple):
         segments: the token types of the first and of the second segment.
     """
 
-    pieces: list[Piece]
+    pieces: list[TextPiece]
     label: int = 0
     segments: tuple[int, int] = (0, 1)
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from t5x_like import reading
-from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, Row, RowWriter, Window
+from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, EncoderRow, RowWriter, Window
 from t5x_like.names import hint
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
@@ -240,7 +240,7 @@ _SHORTEST = 8  # tokens, as for rows without branches
 
 
 @dataclasses.dataclass(frozen=True)
-class TreeRow(Row):
+class TreeRow(EncoderRow):
     """A row of an encoder with branches.
 
     Attributes:
@@ -360,7 +360,7 @@ class TreeWriter(RowWriter):
         except ValueError as error:
             raise ValueError(f"{error} (without the reserved={self._reserved})") from error
 
-    def graft(self, row: Row) -> TreeRow:
+    def graft(self, row: EncoderRow) -> TreeRow:
         """Add the branches of a row's entities that fit."""
         size = len(row.tokens)
         room = self._whole - size
@@ -384,7 +384,7 @@ class TreeWriter(RowWriter):
 
 
 def _flatten(
-    row: Row,
+    row: EncoderRow,
     own: Int[np.ndarray, " N"],
     of_entity: Int[np.ndarray, " N"],
     pieces: list[tuple[int, int, list[int]]],

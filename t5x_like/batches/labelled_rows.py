@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.encoder_rows import Piece, Planned, SpecialTokens, TextRows, lay_out
+from t5x_like.batches.encoder_rows import Planned, SpecialTokens, TextPiece, TextRows, lay_out
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
 from t5x_like.vocabularies.words import END, START, check_words, spell_all
 
@@ -18,7 +18,7 @@ STRIDE, LONGEST_QUESTION = 128, 64  # tokens, as in BERT's code for SQuAD
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class EncoderRow:
     """A row of an encoder.
 
     Attributes:
@@ -45,7 +45,7 @@ class Window:
         offsets: the character range in the context of each token of the part.
     """
 
-    row: Row
+    row: EncoderRow
     first: int
     offsets: Int[np.ndarray, "C 2"]
 
@@ -91,7 +91,7 @@ class RowWriter:
                 f"lengths.inputs={length}: rows of labelled text need 8 tokens or more"
             )
 
-    def of_text(self, text: str, second: str | None = None) -> Row:
+    def of_text(self, text: str, second: str | None = None) -> EncoderRow:
         """Return the row of one text or a pair; a pair too long loses tokens of its longer text."""
         texts = [text] if second is None else [text, second]
         ids = [self._vocabulary.encode(one) for one in texts]
@@ -101,14 +101,16 @@ class RowWriter:
             room = self._length - 2 - self._separators
             first = min(len(ids[0]), max(room - len(ids[1]), (room + 1) // 2))
             sizes = [first, min(len(ids[1]), room - first)]
-        pieces: list[Piece] = []
+        pieces: list[TextPiece] = []
         tokens: list[int] = []
         for one, size in zip(ids, sizes, strict=True):
             pieces.append((len(tokens), len(tokens) + size))
             tokens += one[:size]
         return self._write(tokens, [pieces])[0]
 
-    def of_choices(self, choices: Sequence[str], text: str, second: str | None = None) -> list[Row]:
+    def of_choices(
+        self, choices: Sequence[str], text: str, second: str | None = None
+    ) -> list[EncoderRow]:
         """Return a row for each choice: text and choice (Devlin et al. 2018, section 4.4).
 
         Args:
@@ -118,7 +120,7 @@ class RowWriter:
         before = [] if second is None else [second]
         return [self.of_text(text, " ".join([*before, choice])) for choice in choices]
 
-    def of_words(self, words: Sequence[str]) -> tuple[Row, Int[np.ndarray, " W"]]:
+    def of_words(self, words: Sequence[str]) -> tuple[EncoderRow, Int[np.ndarray, " W"]]:
         """Return the row of some words, and the position of each word's first token.
 
         The position is 0 if the row ends before the word, or the vocabulary's cleaning removes it.
@@ -180,7 +182,9 @@ class RowWriter:
                 f"need {least} tokens or more to have room for the context"
             )
 
-    def _write(self, tokens: Sequence[int], rows: Sequence[Sequence[Piece]]) -> list[Row]:
+    def _write(
+        self, tokens: Sequence[int], rows: Sequence[Sequence[TextPiece]]
+    ) -> list[EncoderRow]:
         laid_out: TextRows = lay_out(
             np.array(tokens, np.int32),
             [Planned(list(pieces)) for pieces in rows],
@@ -190,13 +194,13 @@ class RowWriter:
         )
         types = laid_out.token_types if self._separators == 1 else np.zeros_like(laid_out.tokens)
         return [
-            Row(laid_out.tokens[number, :size], types[number, :size])
+            EncoderRow(laid_out.tokens[number, :size], types[number, :size])
             for number, size in enumerate(laid_out.sizes)
         ]
 
 
 @dataclasses.dataclass(frozen=True)
-class WordRow(Row):
+class WordRow(EncoderRow):
     """A row of words.
 
     Attributes:
@@ -236,10 +240,10 @@ class WordRowWriter:
         return WordRow(ids, np.zeros_like(ids), spell_all(words))
 
 
-Rows = list[list[int]]  # the rows of one example
+TokenRows = list[list[int]]  # the rows of one example
 WriteRow = Callable[..., list[int]]  # (one text or two) -> tokens
 # (a function that writes a row, the fields of a raw row) -> the rows of its example.
-Arrange = Callable[..., Rows]
+Arrange = Callable[..., TokenRows]
 
 
 def write_row(*texts: str, vocabulary: Vocabulary, length: int) -> list[int]:
@@ -259,15 +263,15 @@ def write_row(*texts: str, vocabulary: Vocabulary, length: int) -> list[int]:
     return [start, *first[:size], delimiter, *second[: room - size], extract]
 
 
-def _one_row(write: WriteRow, *texts: str) -> Rows:
+def _one_row(write: WriteRow, *texts: str) -> TokenRows:
     return [write(*texts)]
 
 
-def _both_orders(write: WriteRow, first: str, second: str) -> Rows:
+def _both_orders(write: WriteRow, first: str, second: str) -> TokenRows:
     return [write(first, second), write(second, first)]
 
 
-def _answers(write: WriteRow, answers: Sequence[str], *context: str) -> Rows:
+def _answers(write: WriteRow, answers: Sequence[str], *context: str) -> TokenRows:
     return [write(" ".join(context), answer) for answer in answers]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.conversion import Batch, Converter, Row, Rows, Sequences
+from t5x_like.batches.conversion import Batch, Converter, SequenceRow, SequenceRows, Sequences
 
 
 class Packer:
@@ -16,15 +16,19 @@ class Packer:
     """
 
     def __init__(
-        self, row_lengths: Mapping[str, int], *, open_rows: int = 16, rows: Iterable[Row] = ()
+        self,
+        row_lengths: Mapping[str, int],
+        *,
+        open_rows: int = 16,
+        rows: Iterable[SequenceRow] = (),
     ):
         """Start with some open rows; with `open_rows` = 1 examples keep their order across rows."""
-        self.rows: list[Row] = list(rows)
+        self.rows: list[SequenceRow] = list(rows)
         self._row_lengths = dict(row_lengths)
         self._limit = open_rows
         self._free = [self._free_in(row) for row in self.rows]
 
-    def add(self, sequences: Sequences) -> list[Row]:
+    def add(self, sequences: Sequences) -> list[SequenceRow]:
         """Add the sequences of an example; return the rows that this closes."""
         sizes = {side: sequences[side].shape[1] for side in self._row_lengths}
         for row, free in zip(self.rows, self._free, strict=True):
@@ -39,12 +43,12 @@ class Packer:
         closed, self.rows, self._free = self.rows[:over], self.rows[over:], self._free[over:]
         return closed
 
-    def close(self) -> list[Row]:
+    def close(self) -> list[SequenceRow]:
         """Return the rows that are still open."""
         rows, self.rows, self._free = self.rows, [], []
         return rows
 
-    def _free_in(self, row: Row) -> dict[str, int]:
+    def _free_in(self, row: SequenceRow) -> dict[str, int]:
         return {
             side: length - sum(sequences[side].shape[1] for sequences in row)
             for side, length in self._row_lengths.items()
@@ -52,7 +56,7 @@ class Packer:
 
 
 def to_batch(
-    rows: Sequence[Row], *, converter: Converter, lengths: Mapping[str, int], pack: bool
+    rows: Sequence[SequenceRow], *, converter: Converter, lengths: Mapping[str, int], pack: bool
 ) -> Batch:
     """Lay out rows of examples as a batch.
 
@@ -81,7 +85,7 @@ def to_batch(
 
 def _lay_out(
     rows: Sequence[Sequence[Int[np.ndarray, "C L"]]], *, length: int, channels: int
-) -> Rows:
+) -> SequenceRows:
     out = np.zeros([channels, len(rows), length], np.int32)
     segment_ids, positions = np.zeros([2, len(rows), length], np.int32)
     count_up = np.arange(length, dtype=np.int32)
@@ -93,4 +97,4 @@ def _lay_out(
             segment_ids[index, start:end] = segment
             positions[index, start:end] = count_up[: end - start]
             start = end
-    return Rows(out, segment_ids, positions)
+    return SequenceRows(out, segment_ids, positions)

@@ -12,7 +12,7 @@ import numpy as np
 from flax import serialization
 
 from t5x_like.batches import packing
-from t5x_like.batches.conversion import Batch, Converter, Example, Row
+from t5x_like.batches.conversion import Batch, Converter, Example, SequenceRow
 
 
 class NoExampleError(ValueError):
@@ -77,7 +77,7 @@ class Stream(Protocol):
         """Continue from a position that an equal stream saved."""
 
 
-class Reader(Protocol):
+class ShardReader(Protocol):
     """A task with the settings for reading it."""
 
     def stream(self, *, shard: int) -> Stream:
@@ -136,7 +136,7 @@ class Tasks(Protocol):
     """The tasks of a data module."""
 
     def batches(self, *args: Any, **kwargs: Any) -> "ShardedBatches":
-        """Return the batches of a task; see `preprocessing.pipeline.Batches`."""
+        """Return the batches of a task; see `preprocessing.pipeline.SeqioBatches`."""
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the rows of the source of a task, in order."""
@@ -178,7 +178,7 @@ class ShardedBatches(Iterator[Batch]):
 
     def __init__(
         self,
-        readers: Mapping[str, Reader],
+        readers: Mapping[str, ShardReader],
         shares: Mapping[str, float],
         *,
         task: str,
@@ -306,7 +306,7 @@ class ShardedBatches(Iterator[Batch]):
             shard.restore(saved["position"])
         self._start_counting()
 
-    def _batch(self, rows: list[Row]) -> Batch:
+    def _batch(self, rows: list[SequenceRow]) -> Batch:
         return packing.to_batch(
             rows, converter=self._converter, lengths=self._lengths, pack=self._pack
         )
@@ -317,7 +317,7 @@ class _Shard:
 
     def __init__(
         self,
-        readers: Mapping[str, Reader],
+        readers: Mapping[str, ShardReader],
         shares: Mapping[str, float],
         reading: Reading,
         *,
@@ -330,7 +330,7 @@ class _Shard:
         self._repeat, self._open_rows, self._converter = reading.repeat, open_rows, converter
         self._row_lengths = converter.row_lengths(reading.lengths)
         self._packer = packing.Packer(self._row_lengths, open_rows=open_rows)
-        self._ready: list[Row] = []
+        self._ready: list[SequenceRow] = []
         self._previous: dict[str, np.ndarray] = {}  # the last target of a row that continues
         self._examples = 0
         self._sampled: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
@@ -340,7 +340,7 @@ class _Shard:
         for stream in self.streams.values():
             stream.begin()
 
-    def take(self, count: int) -> list[Row]:
+    def take(self, count: int) -> list[SequenceRow]:
         """Return the next `count` rows; fewer at the end if the data is not repeated."""
         while len(self._ready) < count:
             example = self._next_sampled() if self._repeat else self._next_in_turn()
@@ -394,5 +394,5 @@ class _Shard:
         return next((example for example in examples if example is not None), None)
 
 
-def _padded(rows: list[Row], count: int) -> list[Row]:
+def _padded(rows: list[SequenceRow], count: int) -> list[SequenceRow]:
     return rows + [[] for _ in range(count - len(rows))]

@@ -114,7 +114,7 @@ UNFINISHED_ENDING = ".unfinished"  # of files that a finished folder does not ke
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class FilePart:
     """A part of a split that becomes one file.
 
     Attributes:
@@ -141,7 +141,7 @@ class Opened(Protocol):
     def keys(self) -> Sequence[str]:
         """The splits, "TASK/SPLIT"."""
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[FilePart]:
         """Return the files of the folder, which do not depend on the number of processes."""
 
     def write(self, part: Any, file: pathlib.Path) -> None:
@@ -151,14 +151,14 @@ class Opened(Protocol):
         """Write the other files of the folder once all parts are written."""
 
 
-class Text(Protocol):
+class TextSource(Protocol):
     """The text to tokenize. It can be sent to another process, which then opens it."""
 
     def open(self) -> Opened:
         """Find the text; raise ValueError if something does not exist."""
 
 
-def write(text: Text, folder: str, *, processes: int) -> Iterator[tuple[int, int]]:
+def write(text: TextSource, folder: str, *, processes: int) -> Iterator[tuple[int, int]]:
     """Write the folder, or its missing files.
 
     Args:
@@ -241,7 +241,9 @@ def _is_whole(
     return False
 
 
-def _in_this_process(opened: Opened, parts: Sequence[Part], place: pathlib.Path) -> Iterator[None]:
+def _in_this_process(
+    opened: Opened, parts: Sequence[FilePart], place: pathlib.Path
+) -> Iterator[None]:
     """Write the files, yielding after each."""
     for part in parts:
         _write_whole(opened, part, place)
@@ -249,7 +251,7 @@ def _in_this_process(opened: Opened, parts: Sequence[Part], place: pathlib.Path)
 
 
 def _in_processes(
-    text: Text, parts: Sequence[Part], place: pathlib.Path, processes: int
+    text: TextSource, parts: Sequence[FilePart], place: pathlib.Path, processes: int
 ) -> Iterator[None]:
     """Write the files in other processes, yielding after each."""
     # Not fork: it would copy locks that threads of this process may hold.
@@ -272,7 +274,7 @@ def _in_processes(
             pool.shutdown(cancel_futures=True)
 
 
-def _write(text: bytes, part: Part, place: pathlib.Path) -> None:
+def _write(text: bytes, part: FilePart, place: pathlib.Path) -> None:
     _write_whole(_opened(text), part, place)
 
 
@@ -282,7 +284,7 @@ def _opened(text: bytes) -> Opened:
     return pickle.loads(text).open()
 
 
-def _write_whole(opened: Opened, part: Part, place: pathlib.Path) -> None:
+def _write_whole(opened: Opened, part: FilePart, place: pathlib.Path) -> None:
     file = place / part.file
     unfinished = file.with_name(f"{file.name}.{os.getpid()}{UNFINISHED_ENDING}")
     opened.write(part, unfinished)

@@ -23,7 +23,7 @@ _PIECE = 1 << 22  # bytes read at once
 _READERS = 8
 
 
-Sums = dict[str, list[int]]  # {file name: [bytes, CRC-32]}
+Checksums = dict[str, list[int]]  # {file name: [bytes, CRC-32]}
 
 
 def write(folder: epath.Path) -> None:
@@ -32,7 +32,7 @@ def write(folder: epath.Path) -> None:
     Files whose checksums a process has computed (`sum_own`) are not read again. The manifest has
     two lines: JSON of {file: [bytes, CRC-32]}, and the CRC-32 of that line.
     """
-    known: Sums = {}
+    known: Checksums = {}
     for path in folder.glob(f"{_OWN}*"):
         known |= _read(path)
         path.unlink()
@@ -56,12 +56,12 @@ def _names(folder: epath.Path) -> list[str]:
     return [name for name in paths.names_below(folder) if "/" in name]
 
 
-def _sums(folder: epath.Path, names: Sequence[str]) -> Sums:
+def _sums(folder: epath.Path, names: Sequence[str]) -> Checksums:
     with ThreadPoolExecutor(_READERS) as pool:
         return dict(zip(names, pool.map(lambda name: _measure(folder / name), names), strict=True))
 
 
-def _write(path: epath.Path, sums: Sums) -> None:
+def _write(path: epath.Path, sums: Checksums) -> None:
     body = json.dumps(sums)
     path.write_text(f"{body}\n{zlib.crc32(body.encode())}")
 
@@ -93,7 +93,7 @@ def damage(folder: epath.Path, *, within: str = "") -> str | None:
     return None
 
 
-def _read(path: epath.Path) -> Sums:
+def _read(path: epath.Path) -> Checksums:
     body, checksum = path.read_text().splitlines()
     if zlib.crc32(body.encode()) != int(checksum):
         raise ValueError("it does not match its checksum")

@@ -12,7 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_like.decoding.decoder_contract import Cache, Extend, as_argument, check_request, is_one_of
+from t5x_like.decoding.decoder_contract import (
+    DecodingCache,
+    Extend,
+    as_argument,
+    check_request,
+    is_one_of,
+)
 from t5x_like.decoding.filters import Filter, Progress, apply_filters, log_softmax
 from t5x_like.names import hint
 
@@ -116,7 +122,7 @@ class _State(flax.struct.PyTreeNode):
 def beam_search(
     extend: Extend,
     logits: Float[Array, "B V"],
-    cache: Cache,
+    cache: DecodingCache,
     *,
     beams: int,
     max_new_tokens: int,

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_like.nn.embeddings import LearnedPositions
 
 
-class Cache(Protocol):
+class DecodingCache(Protocol):
     """A key-value cache, or any other state, of B rows: a pytree of fixed shapes."""
 
     def repeat(self, times: int) -> Any:

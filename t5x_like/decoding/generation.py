@@ -11,7 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from t5x_like.decoding.decoder_contract import Cache, Extend, as_argument, check_request, is_one_of
+from t5x_like.decoding.decoder_contract import (
+    DecodingCache,
+    Extend,
+    as_argument,
+    check_request,
+    is_one_of,
+)
 from t5x_like.decoding.filters import Chooser, Filter, Progress, apply_filters, greedy, log_softmax
 
 
@@ -76,7 +82,7 @@ class _State(flax.struct.PyTreeNode):
 def generate(
     extend: Extend,
     logits: Float[Array, "B V"],
-    cache: Cache,
+    cache: DecodingCache,
     *,
     max_new_tokens: int,
     eos_ids: int | Sequence[int],
@@ -136,7 +142,7 @@ def generate(
 def stream(
     extend: Extend,
     logits: Float[Array, "B V"],
-    cache: Cache,
+    cache: DecodingCache,
     *,
     callback: Callable[[StreamStep], bool | None],
     rng: PRNGKeyArray | None = None,
@@ -171,7 +177,7 @@ def stream(
 
 def _prepare(
     logits: Float[Array, "B V"],
-    cache: Cache,
+    cache: DecodingCache,
     *,
     max_new_tokens: int,
     eos_ids: int | Sequence[int],
@@ -181,7 +187,7 @@ def _prepare(
     samples: int = 1,
     log_probs: bool = False,
     room: int | None = None,
-) -> tuple[_Plan, Float[Array, "R V"], Cache]:
+) -> tuple[_Plan, Float[Array, "R V"], DecodingCache]:
     """Check the settings, and repeat each prompt's logits and cache row for its samples."""
     ends = check_request(
         logits, max_new_tokens=max_new_tokens, eos_ids=eos_ids, pad_id=pad_id, room=room

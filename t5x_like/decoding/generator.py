@@ -17,7 +17,7 @@ from t5x_like import decoding, partitioning
 from t5x_like.decoding.decoder_contract import Extend, check_room, longest_rows
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
-from t5x_like.decoding.transposed_kernels import Kernel, arrange, kernels_of_extend, pays
+from t5x_like.decoding.transposed_kernels import LayerKernel, arrange, kernels_of_extend, pays
 from t5x_like.nn.compute import Compute, change_settings
 from t5x_like.nn.moe import undropped
 from t5x_like.nn.stack import Stack, unstack_layers
@@ -72,7 +72,7 @@ class Generator:
         self._stacked = self._module is not complete
         self._encodes = module.sides == ("encoder", "decoder")
         self._longest = longest_rows(module).get(module.sides[-1])
-        self._kernels: tuple[Kernel, ...] = ()
+        self._kernels: tuple[LayerKernel, ...] = ()
         if pays(params):
             given = jax.eval_shape(unstack, params) if self._stacked else params
             self._kernels = kernels_of_extend(self._module, given, encodes=self._encodes)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 
-class Spans(NamedTuple):
+class AnswerSpans(NamedTuple):
     """The best span of each row and its score, and the score of no answer.
 
     Attributes:
@@ -30,7 +30,7 @@ def best_spans(
     allowed: Bool[Array, "B L"],
     max_length: int,
     null_position: int | None = 0,
-) -> Spans:
+) -> AnswerSpans:
     """Find the span start <= end with the largest start_logits[start] + end_logits[end].
 
     This is the prediction of Devlin et al. 2019, section 4.2 for SQuAD and section 4.3 for SQuAD
@@ -74,7 +74,7 @@ def best_spans(
     scores = jnp.where(whole, start_logits[:, :, None] + end_logits[:, ends], -jnp.inf)
     flat = scores.reshape(scores.shape[0], -1)
     start, extra = jnp.divmod(jnp.argmax(flat, axis=1), longest)
-    return Spans(start, start + extra, jnp.max(flat, axis=1), null_score)
+    return AnswerSpans(start, start + extra, jnp.max(flat, axis=1), null_score)
 
 
 @dataclasses.dataclass(frozen=True)

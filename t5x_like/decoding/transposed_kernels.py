@@ -17,7 +17,7 @@ from t5x_like.nn.linear import TRANSPOSED, Linear
 _LEAST = 2**26
 
 
-class Kernel(NamedTuple):
+class LayerKernel(NamedTuple):
     """A kernel of a layer.
 
     Attributes:
@@ -44,7 +44,9 @@ def _on_one_cpu(x: Any) -> bool:
     return held and [device.platform for device in x.devices()] == ["cpu"]
 
 
-def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tuple[Kernel, ...]:
+def kernels_of_extend(
+    module: nn.Module, params: PyTree, *, encodes: bool
+) -> tuple[LayerKernel, ...]:
     """Return the kernels that `extend` multiplies by, except in quantized products.
 
     They are found by tracing `extend`, since only a layer knows which axes of its kernel are
@@ -55,10 +57,10 @@ def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tu
         encodes: whether the network reads prompts with an encoder.
     """
     shapes = {path: x.shape for path, x in traverse_util.flatten_dict(params).items()}
-    found: set[Kernel] = set()
+    found: set[LayerKernel] = set()
 
     def add(layer: nn.Module, *, axes: int, contract: int) -> None:
-        kernel = Kernel((*layer.path, "kernel"), contract)
+        kernel = LayerKernel((*layer.path, "kernel"), contract)
         # Skip the kernel of a scanned layer: it has one more axis, which the layer does not see.
         if len(shapes[kernel.path]) == axes:
             found.add(kernel)
@@ -91,7 +93,9 @@ def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tu
     return tuple(sorted(found))
 
 
-def arrange(params: dict[tuple[str, ...], Array], kernels: tuple[Kernel, ...]) -> dict[str, PyTree]:
+def arrange(
+    params: dict[tuple[str, ...], Array], kernels: tuple[LayerKernel, ...]
+) -> dict[str, PyTree]:
     """Return the variables of a network: these kernels transposed, and the other parameters.
 
     Args:

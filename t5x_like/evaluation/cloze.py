@@ -71,7 +71,7 @@ def _last_word(text: str) -> tuple[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice(RowMeasure):
+class ClozeChoice(RowMeasure):
     """Choosing among `choices` for the blank in `inputs`; `targets` is right.
 
     A choice is scored by its log-likelihood together with the text after the blank, given the text

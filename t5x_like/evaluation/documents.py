@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure, text_of
 from t5x_like.evaluation.metrics.metric import Statistics
-from t5x_like.inference.likelihood import Pair
+from t5x_like.inference.likelihood import TokenPair
 from t5x_like.inference.text_model import TextModel
 
 
@@ -81,7 +81,7 @@ class Documents(RowMeasure):
         return statistics.estimates() | counted, predicted
 
 
-def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> list[Pair]:
+def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> list[TokenPair]:
     """Split a document into windows, in which each token is scored once.
 
     They equal lm-eval's windows (`get_rolling_token_windows`) with `context_len` = length - stride
@@ -99,10 +99,10 @@ def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> l
     step = stride or length
     if not 0 < step <= length:
         raise ValueError(f"documents.stride={stride} must be from 1 to {length}, or 0 for {length}")
-    pairs = [Pair([start], tokens[:length])] if tokens else []
+    pairs = [TokenPair([start], tokens[:length])] if tokens else []
     for done in range(length, len(tokens), step):
         last = min(done + step, len(tokens))
-        pairs.append(Pair(tokens[last - length - 1 : done], tokens[done:last]))
+        pairs.append(TokenPair(tokens[last - length - 1 : done], tokens[done:last]))
     return pairs
 
 

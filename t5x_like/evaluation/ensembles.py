@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 
 from t5x_like import paths, vocabularies
 from t5x_like.config.run_settings import RunSettings
-from t5x_like.evaluation.held_out import Loss
+from t5x_like.evaluation.held_out import HeldOutLoss
 from t5x_like.evaluation.measure import Measure
 from t5x_like.experiment import fingerprints
 from t5x_like.pretrained import Pretrained
@@ -69,7 +69,7 @@ def measurable(measures: Mapping[str, Measure], *, chosen: Mapping[str, Any]) ->
     Raises:
         ValueError: the config names the loss, or there is no other measure.
     """
-    found = {name: one for name, one in measures.items() if not isinstance(one, Loss)}
+    found = {name: one for name, one in measures.items() if not isinstance(one, HeldOutLoss)}
     if not chosen and found:
         return found
     if lost := [name for name in measures if name not in found]:

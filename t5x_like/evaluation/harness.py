@@ -1,7 +1,7 @@
 """Run tasks of lm-eval, EleutherAI's Language Model Evaluation Harness, on a text model.
 
-`Answers` computes the harness's requests to a model; `run` runs tasks of the package, which the
-extra `harness` installs, without PyTorch.
+`HarnessModel` computes the harness's requests to a model; `run` runs tasks of the package, which
+the extra `harness` installs, without PyTorch.
 """
 
 import collections
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t5x_like.evaluation.documents import windows
-from t5x_like.inference.likelihood import Pair
+from t5x_like.inference.likelihood import TokenPair
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose, hint
 
@@ -23,7 +23,7 @@ _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_toke
 _IGNORED = ("until", "max_length", *_LENGTHS)
 
 
-class Answers:
+class HarnessModel:
     """Answers the harness's requests: log-likelihoods of continuations and texts, generated texts.
 
     Texts are tokenized, truncated and cut as by the harness's class for Hugging Face models
@@ -116,7 +116,7 @@ class Answers:
             return [*self._leads, *self._model.tokens(text, end=True)]
         return [*self._leads, *self._vocabulary.encode(text)]
 
-    def _pair(self, context: str, continuation: str) -> Pair:
+    def _pair(self, context: str, continuation: str) -> TokenPair:
         """Tokenize a context and its continuation; spaces at the context's end move to the latter.
 
         For a decoder both are tokenized together, and the tokens beyond the number of the context's
@@ -129,14 +129,14 @@ class Answers:
             after = self._vocabulary.encode(continuation)
             own = [self._prefix] if after[:1] != [self._prefix] else []
             own, after = [*own, *after][:1], [*own, *after][1:]
-            return self._fitting(Pair(own, after), where=continuation)
+            return self._fitting(TokenPair(own, after), where=continuation)
         own, after = self._read(bare), []
         if not self._format.ends[0]:
             after = self._read(bare + continuation)[len(own) :]
         after = after or self._vocabulary.encode(continuation)
-        return self._fitting(Pair(own, after), where=continuation)
+        return self._fitting(TokenPair(own, after), where=continuation)
 
-    def _fitting(self, pair: Pair, *, where: str) -> Pair:
+    def _fitting(self, pair: TokenPair, *, where: str) -> TokenPair:
         """Truncate the prompt of a pair on the left to fit a row."""
         if not pair.continuation:
             raise ValueError(f"the continuation {where!r:.80} of a task has no token of its own")
@@ -145,9 +145,9 @@ class Answers:
                 f"the continuation {where!r:.80} of a task has {len(pair.continuation)} tokens, "
                 f"and a row of this model {self._format.length}"
             )
-        return Pair(pair.prompt[self._format.excess(pair) :], pair.continuation)
+        return TokenPair(pair.prompt[self._format.excess(pair) :], pair.continuation)
 
-    def _windows(self, text: str) -> list[Pair]:
+    def _windows(self, text: str) -> list[TokenPair]:
         """Split a text into windows that predict each token once, with as much context as fits."""
         tokens, length = self._read(text), self._format.length
         if not self._predicts_start:
@@ -174,8 +174,8 @@ def _until(text: str, stops: str | Sequence[str] | None) -> str:
     return text
 
 
-def language_model(answers: Answers) -> Any:
-    """Wrap `Answers` as an `lm_eval.api.model.LM`; the package must be installed."""
+def language_model(answers: HarnessModel) -> Any:
+    """Wrap `HarnessModel` as an `lm_eval.api.model.LM`; the package must be installed."""
     from lm_eval.api.model import LM
 
     class Model(LM):
@@ -227,7 +227,12 @@ def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
 
 
 def run(
-    answers: Answers, tasks: Sequence[str], *, manager: Any, shots: int | None, limit: int | None
+    answers: HarnessModel,
+    tasks: Sequence[str],
+    *,
+    manager: Any,
+    shots: int | None,
+    limit: int | None,
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of each task, with their names in the harness: `acc`, `acc_stderr`, ...
 

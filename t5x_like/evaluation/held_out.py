@@ -36,7 +36,7 @@ class HeldOut:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loss(Measure):
+class HeldOutLoss(Measure):
     """The loss and its metrics over all held-out batches, and the unigram entropy of targets."""
 
     needs: ClassVar[tuple[str, ...]] = ("held_out",)

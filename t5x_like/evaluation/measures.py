@@ -22,12 +22,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from t5x_like.batches import data_modules
-from t5x_like.evaluation.cloze import Choice, LastWord
+from t5x_like.evaluation.cloze import ClozeChoice, LastWord
 from t5x_like.evaluation.dialog_replies import Replies
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.generated_text import Generation, Translation
 from t5x_like.evaluation.head_predictions import HeadPredictions, Squad
-from t5x_like.evaluation.held_out import Loss, Rewards
+from t5x_like.evaluation.held_out import HeldOutLoss, Rewards
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure
 from t5x_like.experiment.run import Part
@@ -36,10 +36,10 @@ from t5x_like.names import check_settings, choose
 from t5x_like.systems.system import Task
 
 MEASURES: dict[str, type[Measure]] = {
-    "loss": Loss,
+    "loss": HeldOutLoss,
     "documents": Documents,
     "last_word": LastWord,
-    "choice": Choice,
+    "choice": ClozeChoice,
     "in_context": InContext,
     "translation": Translation,
     "squad": Squad,

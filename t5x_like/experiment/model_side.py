@@ -37,7 +37,7 @@ from t5x_like.training.state import TrainState
 
 
 @dataclasses.dataclass(frozen=True)
-class Reader:
+class ParameterReader:
     """Reads the parameters of a run's network.
 
     Attributes:
@@ -226,7 +226,7 @@ class Experiment:
 
         A head that the folder lacks is randomly initialized.
         """
-        read = Reader(self.run, self.network, self.mesh)
+        read = ParameterReader(self.run, self.network, self.mesh)
         if self.start is not None:
             settings = systems.settings(self.part.system, self.run.network)
             return self.start(self.network, settings, read)

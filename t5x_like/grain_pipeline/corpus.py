@@ -20,7 +20,7 @@ _BUCKETS = 10_000
 _SPACE = re.compile(r"[\t\n\f\r ]+")
 
 
-Row = Mapping[str, Any]
+CorpusRow = Mapping[str, Any]
 
 
 class RowsByIndex(Protocol):
@@ -29,7 +29,7 @@ class RowsByIndex(Protocol):
     def __len__(self) -> int:
         """Return the number of rows."""
 
-    def __getitem__(self, number: int) -> str | Row | None:
+    def __getitem__(self, number: int) -> str | CorpusRow | None:
         """Return a row: a document, fields, or None for a row without a text."""
 
 
@@ -58,7 +58,7 @@ class Split:
         """What decides rows that are not from files, for a data position."""
         return "" if isinstance(self.rows, Files) else repr(self.rows)
 
-    def row(self, number: int) -> Row | None:
+    def row(self, number: int) -> CorpusRow | None:
         """Return the fields of a row; None if it has no text, or belongs to another split."""
         found = self.rows[number]
         if found is None or not isinstance(found, str):

@@ -18,7 +18,7 @@ from t5x_like.batches.sharded_batches import (
 from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline.corpus import Corpus, Split, splits_of
 from t5x_like.grain_pipeline.document_stream import DocumentReader
-from t5x_like.grain_pipeline.tokenized_documents import Pieces, pieces
+from t5x_like.grain_pipeline.tokenized_documents import TokenPieces, pieces
 from t5x_like.grain_pipeline.units import Reads, reads_texts, units_of
 from t5x_like.names import choose
 from t5x_like.objectives import ExampleSpec, Feature
@@ -80,7 +80,7 @@ class CorpusTasks:
         any_process: Callable[[bool], bool] | None = None,
         phase: str = "",
     ) -> ShardedBatches:
-        """Return the batches of a task; for the settings see `preprocessing.pipeline.Batches`.
+        """Return the batches of a task; for the settings see `preprocessing.pipeline.SeqioBatches`.
 
         All documents are shuffled at once: `shuffle_buffer` has no effect here.
 
@@ -134,10 +134,10 @@ class CorpusTasks:
                 return []
             return clean(text) if corpus.cleaned else [text]
 
-        def tokens(number: int) -> Pieces:
+        def tokens(number: int) -> TokenPieces:
             return [self._vocabulary.encode(text) for text in texts(number)]
 
-        read: Callable[[int], Pieces] = tokens
+        read: Callable[[int], TokenPieces] = tokens
         if self._tokenized is not None:
             key = f"{task}/{reading.split}"
             read = pieces(self._tokenized, key, documents, self._vocabulary)

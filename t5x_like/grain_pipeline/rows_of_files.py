@@ -61,7 +61,7 @@ _BLOCK = 1 << 24  # bytes that are searched for line breaks at once
 _MARK = 4  # the most bytes of a byte-order mark
 
 
-class Rows(Protocol):
+class FileRows(Protocol):
     """The texts of a file by index."""
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class Files:
         return self._ends[-1]
 
     def __getitem__(self, number: int) -> str | None:
-        """Return the text of a row, see `Rows`."""
+        """Return the text of a row, see `FileRows`."""
         index = bisect.bisect_right(self._ends, number)
         return self._files[index][number - self._ends[index] + len(self._files[index])]
 
@@ -188,7 +188,7 @@ class ArrayRecord:
         return _text_of(line, self._text, where=where)
 
 
-_FORMATS: dict[str, Callable[[str, str], Rows]] = {
+_FORMATS: dict[str, Callable[[str, str], FileRows]] = {
     ".jsonl": JsonLines,
     ".json": JsonLines,
     ".parquet": Parquet,
@@ -252,7 +252,7 @@ def _suffix(path: str) -> str:
     return suffix if suffix in _FORMATS else ""
 
 
-def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], Rows]:
+def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], FileRows]:
     formats = {}
     for path in paths:
         if not _suffix(path):
@@ -267,7 +267,7 @@ def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], Rows]:
     return next(iter(formats))
 
 
-def _opened(setting: str, reader: Callable[[str, str], Rows], path: str, text: str) -> Rows:
+def _opened(setting: str, reader: Callable[[str, str], FileRows], path: str, text: str) -> FileRows:
     try:
         return reader(paths.local_copy(path) if paths.in_bucket(path) else path, text)
     except OSError as error:

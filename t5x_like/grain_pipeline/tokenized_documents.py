@@ -21,21 +21,21 @@ from t5x_like.vocabularies import Vocabulary
 
 FORMAT = 1  # version of the records and of the rules of cleaning: raise it if either changes
 
-Pieces = Sequence[Sequence[int]]
+TokenPieces = Sequence[Sequence[int]]
 
 
-def tokenize(text: str | None, vocabulary: Vocabulary) -> Pieces:
+def tokenize(text: str | None, vocabulary: Vocabulary) -> TokenPieces:
     """Return the tokens of the pieces of a document; no pieces for a row without text."""
     return [] if text is None else [vocabulary.encode(piece) for piece in clean(text)]
 
 
-def pack(pieces: Pieces) -> bytes:
+def pack(pieces: TokenPieces) -> bytes:
     """Pack a record: the number of pieces, their lengths, their tokens, int32 little-endian."""
     numbers = [len(pieces), *map(len, pieces), *itertools.chain.from_iterable(pieces)]
     return np.array(numbers, "<i4").tobytes()
 
 
-def unpack(record: bytes) -> Pieces:
+def unpack(record: bytes) -> TokenPieces:
     """Return the tokens of the pieces of a record."""
     numbers = np.frombuffer(record, "<i4").tolist()
     first = numbers[0] + 1  # the index of the first token
@@ -62,7 +62,7 @@ def identity(vocabulary: Vocabulary, splits: Mapping[str, Split]) -> dict[str, A
 
 def pieces(
     folder: TokenizedFolder, key: str, split: Split, vocabulary: Vocabulary
-) -> Callable[[int], Pieces]:
+) -> Callable[[int], TokenPieces]:
     """Return a function from the index of a row to the tokens of its pieces.
 
     Args:
@@ -84,7 +84,7 @@ class _Records:
         self._files = [Records(file) for file in files]
         self._ends = [*itertools.accumulate(map(len, self._files))]
 
-    def pieces(self, number: int) -> Pieces:
+    def pieces(self, number: int) -> TokenPieces:
         """Return the tokens of the pieces of a row."""
         index = bisect.bisect_right(self._ends, number)
         return unpack(self._files[index][number - self._ends[index] + len(self._files[index])])

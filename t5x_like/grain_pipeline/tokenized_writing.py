@@ -8,7 +8,7 @@ from typing import Any
 
 from t5x_like import vocabularies
 from t5x_like.batches import data_modules
-from t5x_like.batches.tokenized_folder import Part
+from t5x_like.batches.tokenized_folder import FilePart
 from t5x_like.grain_pipeline.corpus import Split, splits_of
 from t5x_like.grain_pipeline.corpus_tasks import corpora_of
 from t5x_like.grain_pipeline.tokenized_documents import identity, pack, tokenize
@@ -17,7 +17,7 @@ _MOST_FILES = 1024  # per split
 
 
 @dataclasses.dataclass(frozen=True)
-class Documents:
+class CorpusText:
     """The documents to tokenize, a `tokenized_folder.Text`.
 
     Attributes:
@@ -46,7 +46,7 @@ class Documents:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows(Part):
+class _Rows(FilePart):
     """A range of rows of a split that becomes one file."""
 
     rows: range
@@ -81,7 +81,7 @@ class OpenedDocuments:
         """The splits, including splits without rows."""
         return tuple(self.splits)
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[FilePart]:
         """Return the files; a split without rows has no files."""
         return [part for key, own in self.splits.items() for part in self._parts(key, own)]
 

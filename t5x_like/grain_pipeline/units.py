@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from t5x_like.grain_pipeline.corpus import Row
-from t5x_like.grain_pipeline.tokenized_documents import Pieces
+from t5x_like.grain_pipeline.corpus import CorpusRow
+from t5x_like.grain_pipeline.tokenized_documents import TokenPieces
 from t5x_like.objectives import (
     AnyObjective,
     Example,
@@ -56,9 +56,9 @@ class Reads:
 
     vocabulary: Vocabulary
     fields: tuple[str, ...]
-    row: Callable[[int], Row | None]
+    row: Callable[[int], CorpusRow | None]
     texts: Callable[[int], Sequence[str]]
-    tokens: Callable[[int], Pieces]
+    tokens: Callable[[int], TokenPieces]
 
 
 def reads_texts(objective: AnyObjective) -> bool:
@@ -157,5 +157,5 @@ def _rows(objective: Rows, given: ExampleSpec, reads: Reads) -> UnitReader:
     return UnitReader(size=1, items=lambda number: _listed(reads.row(number)), examples=examples)
 
 
-def _listed(row: Row | None) -> list[Row]:
+def _listed(row: CorpusRow | None) -> list[CorpusRow]:
     return [] if row is None else [row]

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from t5x_like.batches.labelled_rows import ARRANGE, Rows, write_row
+from t5x_like.batches.labelled_rows import ARRANGE, TokenRows, write_row
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.encoder_predictions import best_choice, choices_in, string_in
-from t5x_like.inference.predictor import Batch, Item, Prediction, Results
+from t5x_like.inference.predictor import Batch, Item, OutputArrays, Prediction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class DecoderPrediction(Prediction):
         rows = text.examples.converter_settings["rows"]
         return {"objective": text.data.objective, "max_rows": rows}
 
-    def rows(self, item: Item) -> list[Rows]:
+    def rows(self, item: Item) -> list[TokenRows]:
         """Return one example, with one row, or a row for each order of two texts.
 
         Raises:
@@ -41,7 +41,7 @@ class DecoderPrediction(Prediction):
         """
         return self._arrange(*self._texts(item))
 
-    def collate(self, rows: Sequence[Rows], *, batch_size: int) -> Batch:
+    def collate(self, rows: Sequence[TokenRows], *, batch_size: int) -> Batch:
         """Pad examples into the fields of a batch [B, C, L]."""
         tokens, segments = np.zeros([2, batch_size, self.max_rows, self.length], np.int32)
         for number, example in enumerate(rows):
@@ -58,7 +58,7 @@ class DecoderPrediction(Prediction):
         both = self.objective in ("gpt_similarity", "gpt_regression") or "text_b" in item
         return [string_in(item, name) for name in ("text_a", *(["text_b"] if both else []))]
 
-    def _arrange(self, *fields: Any) -> list[Rows]:
+    def _arrange(self, *fields: Any) -> list[TokenRows]:
         write = functools.partial(write_row, vocabulary=self.vocabulary, length=self.length)
         return [ARRANGE[self.objective](write, *fields)]
 
@@ -75,7 +75,7 @@ class DecoderClasses(DecoderPrediction):
         return self.label(label)
 
     def predict(
-        self, item: Item, rows: Sequence[Rows], results: Sequence[Results]
+        self, item: Item, rows: Sequence[TokenRows], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         probabilities = [float(p) for p in results[0]["probabilities"]]
@@ -94,7 +94,7 @@ class DecoderNumber(DecoderPrediction):
         return {"value": outputs["label_logits"][:, 0]}
 
     def predict(
-        self, item: Item, rows: Sequence[Rows], results: Sequence[Results]
+        self, item: Item, rows: Sequence[TokenRows], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         return {"prediction": float(results[0]["value"])}
@@ -113,7 +113,7 @@ class Choices(DecoderPrediction):
         """Return the index of the choice."""
         return predicted["answer"]
 
-    def rows(self, item: Item) -> list[Rows]:
+    def rows(self, item: Item) -> list[TokenRows]:
         """Return one example, with a row for each choice.
 
         Raises:
@@ -122,7 +122,7 @@ class Choices(DecoderPrediction):
         return self._arrange(choices_in(item, most=self.max_rows), *self._texts(item))
 
     def predict(
-        self, item: Item, rows: Sequence[Rows], results: Sequence[Results]
+        self, item: Item, rows: Sequence[TokenRows], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         return best_choice(item, results[0]["probabilities"])

@@ -19,7 +19,7 @@ from t5x_like.batches.dialog_rows import ATTRIBUTES, Call
 from t5x_like.decoding.decoder_contract import Extend, is_one_of
 from t5x_like.decoding.generation import Generated
 from t5x_like.inference import toolset
-from t5x_like.inference.likelihood import Pair
+from t5x_like.inference.likelihood import TokenPair
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import check_settings, choose
 from t5x_like.partitioning import fetch
@@ -293,7 +293,7 @@ class Rater:
                 text = dialog_rows.rating_prompt(dialog.context, dialog.response, name)
                 prompt = self._model.prompt(text)
                 pairs += [
-                    Pair(prompt[max(0, len(prompt) - room) :], [one]) for one in self._ratings
+                    TokenPair(prompt[max(0, len(prompt) - room) :], [one]) for one in self._ratings
                 ]
         scores = [one.total for one in self._model.score_tokens(pairs)]
         both = np.reshape(scores, (len(dialogs), len(names), len(self._ratings)))
@@ -302,7 +302,7 @@ class Rater:
 
 
 # From prompts to the text that the model generates after each.
-Write = Callable[[Sequence[str]], Sequence[str]]
+WriteReply = Callable[[Sequence[str]], Sequence[str]]
 
 
 @dataclasses.dataclass
@@ -348,7 +348,7 @@ def research(
     contexts: Sequence[Sequence[str]],
     bases: Sequence[str],
     *,
-    write: Write,
+    write: WriteReply,
     tools: Callable[[str], list[str]],
     calls: int,
 ) -> list[Research]:

@@ -17,7 +17,7 @@ from t5x_like.batches.knowledge_graph import TreeWriter
 from t5x_like.batches.labelled_rows import (
     LONGEST_QUESTION,
     STRIDE,
-    Row,
+    EncoderRow,
     RowWriter,
     Window,
     WordRow,
@@ -25,7 +25,7 @@ from t5x_like.batches.labelled_rows import (
 )
 from t5x_like.decoding.spans import best_spans, join
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.predictor import Batch, Item, Prediction, Results
+from t5x_like.inference.predictor import Batch, Item, OutputArrays, Prediction
 from t5x_like.vocabularies.words import LONGEST
 
 
@@ -74,7 +74,7 @@ class EncoderPrediction(Prediction):
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskedTokens(EncoderPrediction):
+class MaskFilling(EncoderPrediction):
     """Fill in the mask tokens "[MASK]" (or "<mask>") of `text_a` and, if present, `text_b`.
 
     `prediction` is the text with each mask token replaced by the most likely token; `masks` has the
@@ -100,7 +100,7 @@ class MaskedTokens(EncoderPrediction):
         """Return whether a row of a batch has a mask token."""
         return bool(np.any(row["encoder_input_tokens"] == self.vocabulary.mask_id))
 
-    def rows(self, item: Item) -> list[Row]:
+    def rows(self, item: Item) -> list[EncoderRow]:
         """Return one row, with "[MASK]" or "<mask>" replaced by the vocabulary's mask token."""
         mask = self.vocabulary.piece(self.vocabulary.required_id("mask_id"))
         texts = [t.replace("[MASK]", mask).replace("<mask>", mask) for t in _texts(item)]
@@ -117,7 +117,7 @@ class MaskedTokens(EncoderPrediction):
         return {"probabilities": probabilities, "tokens": tokens}
 
     def predict(
-        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+        self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         [row], [found] = rows, results
@@ -155,7 +155,7 @@ class Classes(EncoderPrediction):
         return {"probabilities": jax.nn.softmax(outputs["logits"])}
 
     def predict(
-        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+        self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         [found] = results
@@ -182,7 +182,7 @@ class SeveralClasses(EncoderPrediction):
         return {"probabilities": jax.nn.sigmoid(outputs["logits"])}
 
     def predict(
-        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+        self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         [found] = results
@@ -202,7 +202,7 @@ class Numbers(EncoderPrediction):
         return {"values": outputs["logits"]}
 
     def predict(
-        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+        self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         values = results[0]["values"]
@@ -234,7 +234,7 @@ class Number(EncoderPrediction):
         return {"value": outputs["logits"][:, 0]}
 
     def predict(
-        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+        self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         return {"prediction": float(results[0]["value"])}
@@ -251,7 +251,7 @@ class Tags(EncoderPrediction):
         """Return the name of each tag."""
         return [self.label(one) for one in label]
 
-    def rows(self, item: Item) -> list[Row]:
+    def rows(self, item: Item) -> list[EncoderRow]:
         """Return one row, in which the first token of each word predicts its tag."""
         return [self.writer.of_words(self._words(item))[0]]
 
@@ -260,7 +260,7 @@ class Tags(EncoderPrediction):
         return {"tags": jnp.argmax(outputs["logits"], axis=-1)}
 
     def predict(
-        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+        self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         _, places = self.writer.of_words(self._words(item))
@@ -322,7 +322,7 @@ class Answers(EncoderPrediction):
         return found._asdict()
 
     def predict(
-        self, item: Item, rows: Sequence[Window], results: Sequence[Results]
+        self, item: Item, rows: Sequence[Window], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class; `answer` is the best span even if the prediction is no answer."""
         parts = []
@@ -392,7 +392,7 @@ class EncoderChoices(EncoderPrediction):
         texts = [string_in(item, name) for name in ("text_a", "text_b") if name in item]
         return [self.writer.of_choices(choices_in(item, most=self.max_rows), *texts)]
 
-    def collate(self, rows: Sequence[Sequence[Row]], *, batch_size: int) -> Batch:
+    def collate(self, rows: Sequence[Sequence[EncoderRow]], *, batch_size: int) -> Batch:
         """Pad examples into the fields of a batch [B, C, L]."""
         tokens, types, segments = np.zeros([3, batch_size, self.max_rows, self.length], np.int32)
         for number, example in enumerate(rows):
@@ -410,7 +410,7 @@ class EncoderChoices(EncoderPrediction):
         return {"probabilities": jax.nn.softmax(outputs["logits"])}
 
     def predict(
-        self, item: Item, rows: Sequence[Any], results: Sequence[Results]
+        self, item: Item, rows: Sequence[Any], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
         return best_choice(item, results[0]["probabilities"])

@@ -19,7 +19,7 @@ Batch = dict[str, np.ndarray]
 _SHORTEST = 16  # minimum length of rows in tokens; longer rows have a power of two
 
 
-class Pair(NamedTuple):
+class TokenPair(NamedTuple):
     """The tokens of a prompt, and the tokens of a continuation to score."""
 
     prompt: Sequence[int]
@@ -80,19 +80,19 @@ class PromptFormat:
     input_begin: tuple[int, ...] = ()
     input_end: tuple[int, ...] = ()
 
-    def excess(self, pair: Pair) -> int:
+    def excess(self, pair: TokenPair) -> int:
         """Return by how many tokens the prompt or the continuation is too long; 0 if both fit."""
         own, after = len(pair.prompt), len(pair.continuation)
         if self.inputs:
             return max(own - self.inputs, after - self.length, 0)
         return max(sum(self.sizes(pair)) - self.length, 0)
 
-    def sizes(self, pair: Pair) -> tuple[int, int]:
+    def sizes(self, pair: TokenPair) -> tuple[int, int]:
         """Return the number of tokens in the decoder's row and in the encoder's row."""
         own, after = len(pair.prompt), len(pair.continuation)
         return (after, own) if self.inputs else (own + after - (self.start is None), 0)
 
-    def check(self, pairs: Sequence[Pair]) -> None:
+    def check(self, pairs: Sequence[TokenPair]) -> None:
         """Check that all pairs fit into rows.
 
         Raises:
@@ -105,7 +105,7 @@ class PromptFormat:
                     f"are more than the {self.inputs or self.length} that the model reads"
                 )
 
-    def lay_out(self, pairs: Sequence[Pair], *, rows: int) -> Batch:
+    def lay_out(self, pairs: Sequence[TokenPair], *, rows: int) -> Batch:
         """Pad pairs on the right to one of a few lengths: a batch of [rows, L] int32.
 
         Raises:
@@ -175,7 +175,7 @@ class Scorer:
 
         self._score = jax.jit(score)
 
-    def __call__(self, params: PyTree, pairs: Sequence[Pair]) -> list[Score]:
+    def __call__(self, params: PyTree, pairs: Sequence[TokenPair]) -> list[Score]:
         """Return the score of each pair. Call it on all processes with the same pairs.
 
         Args:
@@ -197,7 +197,7 @@ class Scorer:
             stop_signal.between_batches()
         return [scores[n] for n in range(len(pairs))]
 
-    def _of_batch(self, params: PyTree, pairs: Sequence[Pair]) -> list[Score]:
+    def _of_batch(self, params: PyTree, pairs: Sequence[TokenPair]) -> list[Score]:
         batch = self._put(self._prompt_format.lay_out(pairs, rows=self._rows))
         log_probs, likeliest = fetch(self._score(params, batch))
         scores = []

@@ -14,7 +14,7 @@ from t5x_like.inference.encoder_predictions import (
     KnowledgeAnswers,
     KnowledgeClasses,
     KnowledgeTags,
-    MaskedTokens,
+    MaskFilling,
     Number,
     Numbers,
     PairClasses,
@@ -30,7 +30,7 @@ from t5x_like.vocabularies import Vocabulary
 
 TEXT = "text"  # of a task that generates text, see `inference.text_model`
 PREDICTIONS: dict[str, type[Prediction]] = {
-    "masked_tokens": MaskedTokens,
+    "masked_tokens": MaskFilling,
     "classes": Classes,
     "pair_classes": PairClasses,
     "number": Number,

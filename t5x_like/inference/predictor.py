@@ -19,7 +19,7 @@ from t5x_like.vocabularies import Vocabulary
 
 Item = Mapping[str, Any]  # the fields of an example without its label: `text_a`, `words`, ...
 Batch = dict[str, np.ndarray]
-Results = Mapping[str, np.ndarray]  # of one row
+OutputArrays = Mapping[str, np.ndarray]  # of one row
 
 _FIELDS = ("text_a", "text_b", "choices", "words", "question", "context")
 _LABELS = ("label", "value", "tags", "answers", "answer")
@@ -66,7 +66,7 @@ class Prediction(abc.ABC):
 
     @abc.abstractmethod
     def predict(
-        self, item: Item, rows: Sequence[Any], results: Sequence[Results]
+        self, item: Item, rows: Sequence[Any], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """Return the `prediction` for an item, and further results, as JSON values."""
 
@@ -135,7 +135,7 @@ class Predictor:
         """
         rows = [self._rows(item) for item in items]
         flat = [row for own in rows for row in own]
-        results: list[Results] = []
+        results: list[OutputArrays] = []
         for start in range(0, len(flat), self.batch_size):
             results += self._run(flat[start : start + self.batch_size])
             stop_signal.between_batches()
@@ -151,7 +151,7 @@ class Predictor:
         except ValueError as error:
             raise ValueError(f"{error}: {json.dumps(item, default=str):.200}") from error
 
-    def _run(self, rows: Sequence[Any]) -> list[Results]:
+    def _run(self, rows: Sequence[Any]) -> list[OutputArrays]:
         # All batches have one shape, so that the program is compiled only once.
         batch = self.prediction.collate(rows, batch_size=self.batch_size)
         with self._pretrained.layout():

@@ -28,7 +28,7 @@ from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.experiment.run import Part
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.likelihood import Pair, PromptFormat, Score, Scorer
+from t5x_like.inference.likelihood import PromptFormat, Score, Scorer, TokenPair
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
@@ -124,7 +124,7 @@ class TextModel:
         """The special tokens after an input."""
         return self.prompt_format.input_end or (self.vocabulary.required_id("eos_id"),)
 
-    def pair(self, prompt: str, continuation: str) -> Pair:
+    def pair(self, prompt: str, continuation: str) -> TokenPair:
         """Tokenize a prompt and its continuation.
 
         Both are tokenized together, so that the continuation starts with a token that the model
@@ -143,7 +143,7 @@ class TextModel:
             joined = whole[: len(own)] == own
             after = whole[len(own) :] if joined else self.tokens(continuation, end=False)
         end = [self.vocabulary.required_id("eos_id")] if continuation_ends else []
-        return Pair(own, [*after, *end])
+        return TokenPair(own, [*after, *end])
 
     def prompt(self, text: str) -> list[int]:
         """Tokenize a prompt, without the start token."""
@@ -153,7 +153,7 @@ class TextModel:
     def excess(self, prompt: str, continuation: str | None) -> int:
         """Return the number of tokens too many; a continuation of None has `new_tokens` tokens."""
         if continuation is None:
-            return self.prompt_format.excess(Pair(self.prompt(prompt), [0] * self.new_tokens))
+            return self.prompt_format.excess(TokenPair(self.prompt(prompt), [0] * self.new_tokens))
         return self.prompt_format.excess(self.pair(prompt, continuation))
 
     def cut(self, prompt: Sequence[int]) -> int:
@@ -168,7 +168,7 @@ class TextModel:
         """
         return self.score_tokens([self._without_excess(self.pair(*pair)) for pair in pairs])
 
-    def score_tokens(self, pairs: Sequence[Pair]) -> list[Score]:
+    def score_tokens(self, pairs: Sequence[TokenPair]) -> list[Score]:
         """Like `score`, for tokenized pairs, without truncation."""
         with self.pretrained.layout():
             return self._scorer(self.pretrained.params, pairs)
@@ -206,7 +206,7 @@ class TextModel:
     ) -> list[Score]:
         """Score generated tokens after their prompts, truncated as by `generate_tokens`."""
         pairs = zip(self._read(prompts), written, strict=True)
-        return self.score_tokens([Pair(prompt, tokens) for prompt, tokens in pairs])
+        return self.score_tokens([TokenPair(prompt, tokens) for prompt, tokens in pairs])
 
     def stream(
         self, prompt: Sequence[int], callback: Callable[[StreamStep], bool | None], *, seed: int = 0
@@ -287,11 +287,11 @@ class TextModel:
             return f"<{self.piece(token) or token}>"
         return json.dumps(text, ensure_ascii=False)
 
-    def _without_excess(self, pair: Pair) -> Pair:
+    def _without_excess(self, pair: TokenPair) -> TokenPair:
         room = self.prompt_format.inputs or max(
             0, self.prompt_format.length - len(pair.continuation)
         )
-        return Pair(pair.prompt[max(0, len(pair.prompt) - room) :], pair.continuation)
+        return TokenPair(pair.prompt[max(0, len(pair.prompt) - room) :], pair.continuation)
 
 
 def build(pretrained: Pretrained, part: Part) -> TextModel:

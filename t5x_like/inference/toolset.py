@@ -114,7 +114,7 @@ class Toolset:
         return [text for tool in self._tools for text in tool(query)]
 
 
-class Translator:
+class TableTranslator:
     """Translates words and phrases with a table: "hello in French" gives ["bonjour"].
 
     Args:
@@ -181,7 +181,7 @@ def build(*, calculator: bool, translator: str, retrieval: str) -> Toolset | Non
         ValueError: a file is missing or invalid.
     """
     tools: list[Tool] = [calculate] if calculator else []
-    tools += [Translator(translator)] if translator else []
+    tools += [TableTranslator(translator)] if translator else []
     tools += [Retrieval(retrieval)] if retrieval else []
     return Toolset(tools) if tools else None
 

@@ -24,11 +24,11 @@ class Caches:
     members: tuple[Any, ...]
 
     def repeat(self, times: int) -> "Caches":
-        """Repeat each row, see `decoding.decoder_contract.Cache`."""
+        """Repeat each row, see `decoding.decoder_contract.DecodingCache`."""
         return Caches(tuple(one.repeat(times) for one in self.members))
 
     def reorder(self, rows: Int[Array, " B"]) -> "Caches":
-        """Select rows, see `decoding.decoder_contract.Cache`."""
+        """Select rows, see `decoding.decoder_contract.DecodingCache`."""
         return Caches(tuple(one.reorder(rows) for one in self.members))
 
 

@@ -30,7 +30,7 @@ from t5x_like.objectives.objective import RunningText
 from t5x_like.vocabularies import Vocabulary
 
 # (tokens, noise mask, vocabulary, random numbers) -> inputs and targets of each chunk, without EOS.
-Write = Callable[[Tokens, Mask, Vocabulary, np.random.Generator], tuple[Ragged, Ragged]]
+WriteChunks = Callable[[Tokens, Mask, Vocabulary, np.random.Generator], tuple[Ragged, Ragged]]
 
 
 def random_spans_lengths(
@@ -273,7 +273,7 @@ def _token_noise(
     *,
     settings: dict[str, float],
     sizes: Callable[[int], Sizes],
-    write: Write,
+    write: WriteChunks,
     converters: tuple[str, ...] = ("encoder_decoder", "prefix_lm"),
 ) -> RunningText:
     """Make an objective whose noise is single tokens at random positions, of a fixed number."""

@@ -30,7 +30,7 @@ from t5x_like.batches.encoder_rows import SpecialTokens, TextRows
 from t5x_like.names import choose
 from t5x_like.objectives import formats, masking
 from t5x_like.objectives.formats import Format, Pairing
-from t5x_like.objectives.grouping import Corrupt, objective_over_groups
+from t5x_like.objectives.grouping import CorruptRows, objective_over_groups
 from t5x_like.objectives.masking import Choose, Writing
 from t5x_like.objectives.noise import check_rate, check_shares
 from t5x_like.objectives.objective import Groups, of_encoder, of_masked
@@ -362,7 +362,7 @@ def _pairs(pairing: Pairing, *, short_rate: float, separators: int = 1) -> Forma
     return Format(plan, separators=separators)
 
 
-def _masked(noise: Choose, write: Writing) -> Corrupt:
+def _masked(noise: Choose, write: Writing) -> CorruptRows:
     """Return a function that applies noise and marks it in the loss weights."""
 
     def corrupt(

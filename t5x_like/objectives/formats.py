@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.encoder_rows import Piece, Planned
+from t5x_like.batches.encoder_rows import Planned, TextPiece
 
 
 @dataclasses.dataclass(frozen=True)
-class Documents:
+class DocumentGroup:
     """A group of documents that are not empty.
 
     Attributes:
@@ -37,7 +37,7 @@ class Documents:
         sentences: Int[np.ndarray, " D"],
         *,
         longest: int,
-    ) -> "Documents":
+    ) -> "DocumentGroup":
         """Make it from sentence lengths and sentences per document; cut those over `longest`."""
         parts = -(-sentence_lengths // longest)
         first = np.cumsum(parts) - parts
@@ -67,15 +67,15 @@ class Documents:
         """Return the sentence that begins at or next after a token, between `first` and `last`."""
         return bisect.bisect_left(self.ends, token, first + 1, last - 1)
 
-    def piece(self, first: int, after_last: int) -> Piece:
+    def piece(self, first: int, after_last: int) -> TextPiece:
         """Return the token range of some sentences."""
         return self.ends[first], self.ends[after_last]
 
 
 # (documents, the index of one, its first sentence, the end of its sentences, the tokens wanted,
 # random numbers) -> (a row, the sentence with which the next row begins).
-Pairing = Callable[[Documents, int, int, int, int, random.Random], tuple[Planned, int]]
-RowPlan = Callable[[Documents, int, Sequence[random.Random]], list[Planned]]
+Pairing = Callable[[DocumentGroup, int, int, int, int, random.Random], tuple[Planned, int]]
+RowPlan = Callable[[DocumentGroup, int, Sequence[random.Random]], list[Planned]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Format:
 
 
 def next_or_random(
-    documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
+    documents: DocumentGroup, number: int, first: int, last: int, wanted: int, draw: random.Random
 ) -> tuple[Planned, int]:
     """Plan a pair where B follows A (label 0), or is from another document (1): BERT, task 2.
 
@@ -115,7 +115,7 @@ def next_or_random(
 
 
 def next_or_previous(
-    documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
+    documents: DocumentGroup, number: int, first: int, last: int, wanted: int, draw: random.Random
 ) -> tuple[Planned, int]:
     """Plan a pair where B follows A (label 0), or precedes it (1): ALBERT's order, section 3.1.
 
@@ -128,7 +128,7 @@ def next_or_previous(
 
 
 def next_previous_or_random(
-    documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
+    documents: DocumentGroup, number: int, first: int, last: int, wanted: int, draw: random.Random
 ) -> tuple[Planned, int]:
     """Plan a pair where B follows A (0), precedes it (1), or is random (2): StructBERT, 2.2.2.
 
@@ -146,7 +146,7 @@ def next_previous_or_random(
 
 
 def one_or_two(
-    documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
+    documents: DocumentGroup, number: int, first: int, last: int, wanted: int, draw: random.Random
 ) -> tuple[Planned, int]:
     """Plan two consecutive segments of similar length, or one segment in a tenth of the rows.
 
@@ -169,7 +169,7 @@ SEGMENTS = {
 
 
 def unified(
-    documents: Documents,
+    documents: DocumentGroup,
     number: int,
     first: int,
     last: int,
@@ -194,7 +194,7 @@ def unified(
 
 
 def segment_pairs(
-    documents: Documents,
+    documents: DocumentGroup,
     room: int,
     draws: Sequence[random.Random],
     *,
@@ -218,7 +218,7 @@ def segment_pairs(
 
 
 def sentence_pairs(
-    documents: Documents, room: int, draws: Sequence[random.Random]
+    documents: DocumentGroup, room: int, draws: Sequence[random.Random]
 ) -> list[Planned]:
     """Plan pairs of single sentences, adjacent or from two documents (RoBERTa, section 4.2)."""
     rows = []
@@ -232,20 +232,22 @@ def sentence_pairs(
 
 
 def full_sentences(
-    documents: Documents, room: int, draws: Sequence[random.Random]
+    documents: DocumentGroup, room: int, draws: Sequence[random.Random]
 ) -> list[Planned]:
     """Plan rows full of sentences, across the ends of documents (RoBERTa, section 4.2)."""
     del draws
     return _filled(documents, room, range(len(documents)))
 
 
-def doc_sentences(documents: Documents, room: int, draws: Sequence[random.Random]) -> list[Planned]:
+def doc_sentences(
+    documents: DocumentGroup, room: int, draws: Sequence[random.Random]
+) -> list[Planned]:
     """Plan rows full of sentences of one document; its last row may be short (RoBERTa, 4.2)."""
     del draws
     return [row for number in range(len(documents)) for row in _filled(documents, room, [number])]
 
 
-def cut_to_fit(pieces: list[Piece], *, most: int, draw: random.Random) -> list[Piece]:
+def cut_to_fit(pieces: list[TextPiece], *, most: int, draw: random.Random) -> list[TextPiece]:
     """Cut one or two pieces to at most `most` tokens, the longer piece first (BERT's code).
 
     Each removed token is taken from the front or from the end, with equal probability.
@@ -259,7 +261,7 @@ def cut_to_fit(pieces: list[Piece], *, most: int, draw: random.Random) -> list[P
     return [_cut(pieces[0], kept, draw), _cut(pieces[1], most - kept, draw)]
 
 
-def _cut(piece: Piece, kept: int, draw: random.Random) -> Piece:
+def _cut(piece: TextPiece, kept: int, draw: random.Random) -> TextPiece:
     start, end = piece
     surplus = end - start - kept
     front = draw.getrandbits(surplus).bit_count() if surplus else 0  # a coin toss for each token
@@ -271,7 +273,7 @@ def _part(first: int, last: int, draw: random.Random) -> int:
     return first + 1 + int(draw.random() * (last - first - 1))
 
 
-def _in_two(documents: Documents, first: int, end: int, last: int) -> list[Piece]:
+def _in_two(documents: DocumentGroup, first: int, end: int, last: int) -> list[TextPiece]:
     """Divide sentences at `end`; if none is left after it, cut all text into two halves."""
     if end < last:
         return [documents.piece(first, end), documents.piece(end, last)]
@@ -280,7 +282,9 @@ def _in_two(documents: Documents, first: int, end: int, last: int) -> list[Piece
     return [(start, middle), (middle, stop)]
 
 
-def _elsewhere(documents: Documents, number: int, wanted: int, draw: random.Random) -> Piece:
+def _elsewhere(
+    documents: DocumentGroup, number: int, wanted: int, draw: random.Random
+) -> TextPiece:
     """Return `wanted` tokens, in whole sentences, from a random position in another document."""
     other = int(draw.random() * (len(documents) - 1))
     other += other >= number
@@ -289,10 +293,10 @@ def _elsewhere(documents: Documents, number: int, wanted: int, draw: random.Rand
     return documents.piece(first, documents.reach(first, tokens=max(wanted, 1), last=last))
 
 
-def _filled(documents: Documents, room: int, numbers: Sequence[int]) -> list[Planned]:
+def _filled(documents: DocumentGroup, room: int, numbers: Sequence[int]) -> list[Planned]:
     """Plan rows of whole sentences in order, with a separator between two documents."""
     rows: list[Planned] = []
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     left = room
     for number in numbers:
         first, last = documents.bounds[number], documents.bounds[number + 1]

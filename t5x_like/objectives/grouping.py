@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int, Int32
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
-from t5x_like.objectives.formats import Documents, Format
+from t5x_like.objectives.formats import DocumentGroup, Format
 from t5x_like.objectives.objective import Example, ExampleSpec, Groups, OfGroup, of_masked
 from t5x_like.vocabularies import Vocabulary
 
@@ -51,7 +51,7 @@ def encode(
 
 # (random generator, rows, special tokens) -> the features that masking changes or adds, [B, L]:
 # "inputs", "loss_weights" and others. Targets are the original text.
-Corrupt = Callable[[np.random.Generator, TextRows, SpecialTokens], dict[str, np.ndarray]]
+CorruptRows = Callable[[np.random.Generator, TextRows, SpecialTokens], dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Grouping:
     """
 
     format: Format
-    corrupt: Corrupt
+    corrupt: CorruptRows
     special: SpecialTokens
     length: int
     features: tuple[str, ...]
@@ -85,7 +85,7 @@ class Grouping:
     ) -> list[Example]:
         """Return the rows of a group."""
         room = self.length - self.format.special_count
-        documents = Documents.of(tokens, lengths, counts, longest=room)
+        documents = DocumentGroup.of(tokens, lengths, counts, longest=room)
         copies, draws = self._draws(documents, generator)
         planned = self.format.plan(documents, room, draws)
         if not planned:
@@ -107,7 +107,7 @@ class Grouping:
         return apart(aligned, rows.sizes, labels)
 
     def _draws(
-        self, documents: Documents, generator: np.random.Generator
+        self, documents: DocumentGroup, generator: np.random.Generator
     ) -> tuple[Int[np.ndarray, " D"], list[random.Random]]:
         """Return the copy number of each document in this epoch, and its random generator."""
         if not self.copies:
@@ -161,7 +161,7 @@ def objective_over_groups(
     name: str,
     *,
     row_format: Format,
-    corrupt: Corrupt,
+    corrupt: CorruptRows,
     settings: Mapping[str, Any],
     of: Mapping[str, Any] | None = None,
 ) -> Groups:

@@ -19,7 +19,7 @@ from t5x_like.batches.labelled_rows import (
 from t5x_like.objectives.objective import Example, ExampleSpec, OfRow, Rows, of_encoder, text_of
 
 # (a raw row) -> its examples.
-Write = Callable[[Mapping[str, Any]], list[Example]]
+WriteExamples = Callable[[Mapping[str, Any]], list[Example]]
 
 # The fields of raw rows.
 OF_CLASSES = ("label", "text_a", "text_b")
@@ -47,7 +47,7 @@ def pair_classification() -> Rows:
 def regression() -> Rows:
     """Predict a number for a text or a pair, with inputs as in `classification`."""
 
-    def write_for(writer: RowWriter) -> Write:
+    def write_for(writer: RowWriter) -> WriteExamples:
         return lambda row: [_of_texts(writer, row) | {"value": np.array([row["value"]])}]
 
     of = of_encoder("token_types", "value")
@@ -106,7 +106,7 @@ def multiple_choice(*, choices: int = 4) -> Rows:
     if choices < 2:
         raise ValueError(f"choices={choices} of multiple_choice must be 2 or more")
 
-    def write_for(writer: RowWriter) -> Write:
+    def write_for(writer: RowWriter) -> WriteExamples:
         def write(row: Mapping[str, Any]) -> list[Example]:
             rows = writer.of_choices([text_of(one) for one in row["choices"]], *texts_of(row))
             sizes = [len(one.tokens) for one in rows]
@@ -140,12 +140,12 @@ def _of_texts(writer: RowWriter, row: Mapping[str, Any]) -> Example:
     return writer.of_text(*texts_of(row)).features
 
 
-def write_classes(writer: RowWriter) -> Write:
+def write_classes(writer: RowWriter) -> WriteExamples:
     """Return the function that writes the example of a row with the fields `OF_CLASSES`."""
     return lambda row: [_of_texts(writer, row) | {"label": np.array([row["label"]])}]
 
 
-def write_tags(writer: RowWriter) -> Write:
+def write_tags(writer: RowWriter) -> WriteExamples:
     """Return the function that writes the example of a row with the fields `OF_TAGS`."""
 
     def write(raw: Mapping[str, Any]) -> list[Example]:
@@ -158,7 +158,7 @@ def write_tags(writer: RowWriter) -> Write:
     return write
 
 
-def write_answers(writer: RowWriter, *, stride: int, longest_question: int) -> Write:
+def write_answers(writer: RowWriter, *, stride: int, longest_question: int) -> WriteExamples:
     """Return the function that writes the examples of `OF_ANSWERS`, one for each window.
 
     Raises:
@@ -183,7 +183,7 @@ def write_answers(writer: RowWriter, *, stride: int, longest_question: int) -> W
 def objective_of_rows(
     name: str,
     fields: tuple[str, ...],
-    write_for: Callable[[Any], Write],
+    write_for: Callable[[Any], WriteExamples],
     *,
     of: Mapping[str, Any],
     settings: Mapping[str, Any] | None = None,
@@ -228,7 +228,7 @@ def word_classification() -> Rows:
     inputs: <S> he did not come </S>     characters: of each word     label: the class
     """
 
-    def write_for(writer: WordRowWriter) -> Write:
+    def write_for(writer: WordRowWriter) -> WriteExamples:
         def write(row: Mapping[str, Any]) -> list[Example]:
             features = _features(writer.of_text(*texts_of(row)))
             return [features | {"label": np.array([row["label"]])}]
@@ -252,7 +252,7 @@ def word_tagging() -> Rows:
     loss_weights: 0   1   1      1   0
     """
 
-    def write_for(writer: WordRowWriter) -> Write:
+    def write_for(writer: WordRowWriter) -> WriteExamples:
         def write(raw: Mapping[str, Any]) -> list[Example]:
             row, first = writer.of_words([text_of(word) for word in raw["words"]])
             targets, weights = np.zeros([2, len(row.tokens)], np.int32)

@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
 from t5x_like.objectives import formats, masking
-from t5x_like.objectives.formats import Documents
+from t5x_like.objectives.formats import DocumentGroup
 from t5x_like.objectives.grouping import apart, objective_of_rows
 from t5x_like.objectives.noise import check_rate, check_shares
 from t5x_like.objectives.objective import Example, Groups, OfGroup, of_masked
@@ -85,7 +85,7 @@ class NumberedRows:
     ) -> list[Example]:
         """Return the rows of a group."""
         room = self.length - 2
-        documents = Documents.of(tokens, lengths, counts, longest=room)
+        documents = DocumentGroup.of(tokens, lengths, counts, longest=room)
         planned = formats.doc_sentences(documents, room, [random.Random(0)] * len(documents))
         if not planned:
             return []
@@ -113,7 +113,7 @@ class NumberedRows:
         return apart(fields, rows.sizes)
 
 
-def _numbers(rows: TextRows, documents: Documents) -> Int[np.ndarray, "B L"]:
+def _numbers(rows: TextRows, documents: DocumentGroup) -> Int[np.ndarray, "B L"]:
     """Return the number of each token's sentence in its row, from 1; 0 on special tokens."""
     offsets = np.arange(rows.tokens.shape[1]) - 1  # the row begins with [CLS]
     places = rows.firsts[:, None] + np.maximum(offsets, 0)

@@ -25,7 +25,7 @@ from t5x_like.vocabularies import Vocabulary
 AT_ONCE = 32  # chunks
 
 Example = dict[str, np.ndarray]  # {feature: [L]}
-Features = tuple[str, ...]
+FeatureNames = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Objective(abc.ABC):
 
     name: str
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    features: Features
-    converters: Features
+    features: FeatureNames
+    converters: FeatureNames
     converter_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     ends_inputs: bool = True
     special_tokens: bool = False
@@ -193,7 +193,7 @@ class Pairs(Objective):
 
     plan: Callable[[ExampleSpec], OfPair]
 
-    def check_fields(self, fields: Mapping[str, Any] | Features) -> None:
+    def check_fields(self, fields: Mapping[str, Any] | FeatureNames) -> None:
         """Raise ValueError unless raw rows have both sides."""
         if missing := [side for side in PAIR if side not in fields]:
             raise ValueError(f"{self.name} needs pairs; the task's rows lack {', '.join(missing)}")
@@ -211,11 +211,11 @@ class Rows(Objective):
     """
 
     plan: Callable[[ExampleSpec], OfRow]
-    fields: Features
-    optional: Features = ()
+    fields: FeatureNames
+    optional: FeatureNames = ()
     has_rows: str = ""
 
-    def present(self, fields: Mapping[str, Any] | Features) -> list[str]:
+    def present(self, fields: Mapping[str, Any] | FeatureNames) -> list[str]:
         """Return the fields of the objective that raw rows have, in order.
 
         Raises:
@@ -232,7 +232,7 @@ class Rows(Objective):
         return found
 
 
-PAIR: Features = ("inputs", "targets")
+PAIR: FeatureNames = ("inputs", "targets")
 
 
 def of_encoder(*features: str) -> dict[str, Any]:

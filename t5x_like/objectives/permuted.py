@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.encoder_rows import Piece, SpecialTokens
+from t5x_like.batches.encoder_rows import SpecialTokens, TextPiece
 from t5x_like.names import choose
 from t5x_like.objectives import masking
 from t5x_like.objectives.grouping import objective_of_rows
@@ -108,7 +108,7 @@ class Spans:
     longest: int
     context: int
 
-    def sample(self, draw: random.Random, starts: Sequence[bool], *, goal: int) -> list[Piece]:
+    def sample(self, draw: random.Random, starts: Sequence[bool], *, goal: int) -> list[TextPiece]:
         """Return spans of at most `goal` tokens together, in order.
 
         Args:
@@ -116,7 +116,7 @@ class Spans:
             starts: for each token whether it can begin a span.
         """
         chances = masking.harmonic(self.longest).tolist()
-        found: list[Piece] = []
+        found: list[TextPiece] = []
         place = 0
         while goal:
             [size] = draw.choices(range(1, self.longest + 1), chances)
@@ -135,7 +135,7 @@ class Spans:
 
 
 @dataclasses.dataclass(frozen=True)
-class Text:
+class PermutedText:
     """The text of a group, in the direction in which it is read.
 
     Attributes:
@@ -154,7 +154,7 @@ class Text:
         counts: Int[np.ndarray, " D"],
         *,
         end: int,
-    ) -> "Text":
+    ) -> "PermutedText":
         """Make it from sentence lengths and sentences per document; a document may be empty."""
         ends, last = np.cumsum(lengths), np.cumsum(counts)
         last = last[counts > 0]
@@ -163,10 +163,10 @@ class Text:
         ends = ends + np.searchsorted(last, np.arange(1, len(ends) + 1), side="right")
         return cls(tokens, [0, *ends.tolist()])
 
-    def reversed(self) -> "Text":
+    def reversed(self) -> "PermutedText":
         """Return the same text from its end to its beginning."""
         total = len(self.tokens)
-        return Text(self.tokens[::-1], [total - end for end in reversed(self.ends)])
+        return PermutedText(self.tokens[::-1], [total - end for end in reversed(self.ends)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +196,7 @@ class PermutedRows:
     ) -> list[Example]:
         """Return the rows of a group."""
         draw = random.Random(int(generator.integers(2**63)))
-        text = Text.of(tokens, lengths, counts, end=self.special.sep)
+        text = PermutedText.of(tokens, lengths, counts, end=self.special.sep)
         backward = draw.random() < self.backward
         text = text.reversed() if backward else text
         rows: list[Example] = []
@@ -219,7 +219,9 @@ class PermutedRows:
             rows.append({name: value.astype(np.int32) for name, value in row.items()})
         return rows
 
-    def plan(self, text: Text, draw: random.Random) -> Iterator[tuple[Piece, Piece, Piece | None]]:
+    def plan(
+        self, text: PermutedText, draw: random.Random
+    ) -> Iterator[tuple[TextPiece, TextPiece, TextPiece | None]]:
         """Yield the first part, A and B of each row; A may be empty, and B may be None.
 
         As in the released code, A ends with a sentence. B follows it or is, in half of the rows,
@@ -231,7 +233,7 @@ class PermutedRows:
             begin = min(first + self.first, total)
             last = min(bisect.bisect_left(ends, begin + room), len(ends) - 1)
             cuts = ends[bisect.bisect_right(ends, begin) : last]
-            b: Piece | None = None
+            b: TextPiece | None = None
             a = begin, (draw.choice(cuts) if cuts else ends[last])
             if begin < total:
                 if not cuts or draw.random() < 0.5:
@@ -241,7 +243,9 @@ class PermutedRows:
                     b = a[1], ends[last]
             yield (first, begin), *_cut(a, b, room=room if b else room + 1)
 
-    def _second(self, text: Text, a: Piece, b: Piece | None) -> Int[np.ndarray, " L"]:
+    def _second(
+        self, text: PermutedText, a: TextPiece, b: TextPiece | None
+    ) -> Int[np.ndarray, " L"]:
         sep, cls = [self.special.sep], [self.special.cls]
         tail = [] if b is None else [text.tokens[slice(*b)], sep]
         return np.concatenate([text.tokens[slice(*a)], sep, *tail, cls]).astype(np.int32)
@@ -294,7 +298,7 @@ class PermutedRows:
 
 def _elsewhere(
     ends: Sequence[int], first: int, last: int, wanted: int, draw: random.Random
-) -> Piece | None:
+) -> TextPiece | None:
     """Return `wanted` tokens, in whole sentences, before token `first` or from sentence `last` on.
 
     None if there is no sentence.
@@ -308,7 +312,7 @@ def _elsewhere(
     return ends[begin], ends[max(end, begin + 1)]
 
 
-def _cut(a: Piece, b: Piece | None, *, room: int) -> tuple[Piece, Piece | None]:
+def _cut(a: TextPiece, b: TextPiece | None, *, room: int) -> tuple[TextPiece, TextPiece | None]:
     """Cut A and B to at most `room` tokens together, the longer text first."""
     sizes = a[1] - a[0], b[1] - b[0] if b else 0
     if sum(sizes) <= room:

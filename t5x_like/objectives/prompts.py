@@ -13,7 +13,7 @@ from t5x_like.objectives.objective import (
     PAIR,
     Example,
     ExampleSpec,
-    Features,
+    FeatureNames,
     OfChunks,
     OfRow,
     Rows,
@@ -63,7 +63,9 @@ def prompts(
         "pretraining_objective": pretraining_objective,
     }
     text = pretraining_objective == "language_modeling"
-    beside: Features = ("pretraining",) if text else ("pretraining_inputs", "pretraining_targets")
+    beside: FeatureNames = (
+        ("pretraining",) if text else ("pretraining_inputs", "pretraining_targets")
+    )
     if not pretraining_rows:
         beside = ()
 

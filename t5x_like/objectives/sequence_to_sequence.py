@@ -13,7 +13,7 @@ from t5x_like.batches.encoder_rows import SpecialTokens
 from t5x_like.names import choose
 from t5x_like.objectives import document_noise, formats
 from t5x_like.objectives.document_noise import Text
-from t5x_like.objectives.formats import Documents
+from t5x_like.objectives.formats import DocumentGroup
 from t5x_like.objectives.masking import Writing
 from t5x_like.objectives.noise import check_shares
 from t5x_like.objectives.objective import PAIR, Example, ExampleSpec, Groups, OfGroup
@@ -87,7 +87,7 @@ def bart(
 
 def _rows(tokens: np.ndarray, sizes: np.ndarray, *, room: int) -> list[Text]:
     """Return runs of whole sentences, at most `room` tokens each; longer sentences are split."""
-    document = Documents.of(tokens, sizes, np.array([len(sizes)]), longest=room)
+    document = DocumentGroup.of(tokens, sizes, np.array([len(sizes)]), longest=room)
     rows = []
     for row in formats.doc_sentences(document, room, ()):
         [(start, end)] = row.pieces
@@ -142,7 +142,7 @@ def mass(
         def write(
             text: np.ndarray, sizes: np.ndarray, generator: np.random.Generator
         ) -> list[Example]:
-            document = Documents.of(text, sizes, np.array([len(sizes)]), longest=longest - 1)
+            document = DocumentGroup.of(text, sizes, np.array([len(sizes)]), longest=longest - 1)
             bounds = zip(document.ends, document.ends[1:], strict=False)
             rows = [np.append(text[a:b], special.sep) for a, b in bounds]
             return [

@@ -15,15 +15,15 @@ import tensorflow as tf
 from t5x_like import reading
 from t5x_like.names import choose, hint
 
-Raw = Mapping[str, Any]  # a row with the field names of its file
-Row = Mapping[str, Any]  # a row with our field names, and "where": its file and line
+RawRow = Mapping[str, Any]  # a row with the field names of its file
+LabelledRow = Mapping[str, Any]  # a row with our field names, and "where": its file and line
 
 _GROUP = "group"
 
-Parse = Callable[[Raw, Mapping[str, str]], dict[str, Any]]
+Parse = Callable[[RawRow, Mapping[str, str]], dict[str, Any]]
 
 
-def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
+def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[LabelledRow, ...]:
     """Read and check the rows of a file.
 
     Args:
@@ -47,13 +47,13 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
 @functools.lru_cache(maxsize=8)
 def _rows_as_of(
     path: str, changed: tuple[int, int], parse: Parse, names: tuple[tuple[str, str], ...]
-) -> tuple[Row, ...]:
+) -> tuple[LabelledRow, ...]:
     """Return the rows of a file, cached until its time of modification or its size changes."""
     del changed
     ending = os.path.splitext(reading.uncompressed(path))[1]
     if ending not in _READERS:
         raise ValueError(f"{path} must end in one of {', '.join(_READERS)}.")
-    rows: list[Row] = []
+    rows: list[LabelledRow] = []
     fields: dict[str, str] = {}
     for where, raw in _READERS[ending](path):
         if not rows:
@@ -75,7 +75,7 @@ def fail(where: str, problem: str) -> NoReturn:
     raise ValueError(f"{where}: {problem}")
 
 
-def _squad(path: str) -> Iterator[tuple[str, Raw]]:
+def _squad(path: str) -> Iterator[tuple[str, RawRow]]:
     content = reading.text(path)
     try:
         articles = reading.json_object(content).get("data")
@@ -96,7 +96,7 @@ def _squad(path: str) -> Iterator[tuple[str, Raw]]:
         fail(path, f"it is not SQuAD's JSON: data, paragraphs, qas: {error!r}")
 
 
-_READERS: dict[str, Callable[[str], Iterator[tuple[str, Raw]]]] = {
+_READERS: dict[str, Callable[[str], Iterator[tuple[str, RawRow]]]] = {
     ".jsonl": reading.json_lines,
     ".tsv": reading.tsv_rows,
     ".csv": reading.csv_rows,
@@ -104,7 +104,7 @@ _READERS: dict[str, Callable[[str], Iterator[tuple[str, Raw]]]] = {
 }
 
 
-def _string(raw: Raw, name: str) -> str:
+def _string(raw: RawRow, name: str) -> str:
     if not isinstance(raw[name], str):
         raise ValueError(f"{name}={raw[name]!r} must be a string.")
     return raw[name]
@@ -116,15 +116,15 @@ def _label(name: str, label: Any) -> str:
     return str(label)
 
 
-def _texts(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+def _texts(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     return {name: _string(raw, fields[name]) for name in ("text_a", "text_b") if name in fields}
 
 
-def _classification(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+def _classification(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     return _texts(raw, fields) | {"label": _label(fields["label"], raw[fields["label"]])}
 
 
-def _regression(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+def _regression(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     value = raw[fields["value"]]
     try:
         number = float("nan" if isinstance(value, bool) else value)
@@ -135,7 +135,7 @@ def _regression(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
     return _texts(raw, fields) | {"value": number}
 
 
-def _tagging(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+def _tagging(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     words, tags = (
         raw[name].split() if isinstance(raw[name], str) else raw[name]
         for name in (fields["words"], fields["tags"])
@@ -147,7 +147,7 @@ def _tagging(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
     return {"words": words, "tags": [_label(fields["tags"], tag) for tag in tags]}
 
 
-def _question_answering(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+def _question_answering(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     question, context = _string(raw, fields["question"]), _string(raw, fields["context"])
     found = [_placed(text, start, context) for text, start in _answers(raw[fields["answers"]])]
     text, start = found[0] if found else ("", -1)
@@ -188,7 +188,7 @@ def _placed(text: Any, start: Any, context: str) -> tuple[str, int]:
     return text.strip(), start + len(text) - len(text.lstrip())
 
 
-def _multiple_choice(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+def _multiple_choice(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     choices, answer = raw[fields["choices"]], raw[fields["answer"]]
     if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
         raise ValueError(f"{fields['choices']}={choices!r} must be a list of strings.")

@@ -27,7 +27,9 @@ from t5x_like.vocabularies import Vocabulary
 
 FORMAT = "seqio 1"  # version of the rules of cleaning and of the order: raise it if they change
 
-Features = Mapping[str, Mapping[str, Any]]  # {name: {"shape", "dtype"}}, as in info.SPLIT.json
+CachedFeatures = Mapping[
+    str, Mapping[str, Any]
+]  # {name: {"shape", "dtype"}}, as in info.SPLIT.json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +156,7 @@ def before_cache(task: seqio.Task, objective: str) -> Sequence[Any]:
     )
 
 
-def features_of(dataset: tf.data.Dataset, *, task: str) -> Features:
+def features_of(dataset: tf.data.Dataset, *, task: str) -> CachedFeatures:
     """Return the features of examples, as info.SPLIT.json has them.
 
     Raises:
@@ -171,7 +173,7 @@ def features_of(dataset: tf.data.Dataset, *, task: str) -> Features:
     return found
 
 
-def read_features(info: str) -> Features:
+def read_features(info: str) -> CachedFeatures:
     """Read the features in a file info.SPLIT.json; raise ValueError if it cannot be read."""
     try:
         return json.loads(pathlib.Path(info).read_text())["features"]
@@ -183,7 +185,7 @@ def read_features(info: str) -> Features:
         ) from error
 
 
-def parse(record: tf.Tensor, *, features: Features) -> dict[str, tf.Tensor]:
+def parse(record: tf.Tensor, *, features: CachedFeatures) -> dict[str, tf.Tensor]:
     """Parse the features of an example from a serialized `tf.train.Example`."""
     types = {name: tf.as_dtype(one["dtype"]) for name, one in features.items()}
     kept: dict[str, Any] = {}
@@ -200,10 +202,10 @@ def parse(record: tf.Tensor, *, features: Features) -> dict[str, tf.Tensor]:
     return {name: tf.cast(value, types[name]) for name, value in found.items()}
 
 
-Parse = Callable[[tf.Tensor], dict[str, tf.Tensor]]
+ParseExample = Callable[[tf.Tensor], dict[str, tf.Tensor]]
 
 
-def _from_files(files: Sequence[str], parse: Parse, split: str) -> seqio.DataSource:
+def _from_files(files: Sequence[str], parse: ParseExample, split: str) -> seqio.DataSource:
     return sources.FileSource(
         list_units=lambda split: files,
         read=tf.data.TFRecordDataset,
@@ -212,7 +214,7 @@ def _from_files(files: Sequence[str], parse: Parse, split: str) -> seqio.DataSou
     )
 
 
-def _in_memory(files: Sequence[str], parse: Parse, split: str) -> seqio.DataSource:
+def _in_memory(files: Sequence[str], parse: ParseExample, split: str) -> seqio.DataSource:
     def columns(split: str) -> Columns:
         del split
         rows = tf.data.TFRecordDataset(files).map(parse, num_parallel_calls=tf.data.AUTOTUNE)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from t5x_like import paths, vocabularies
 from t5x_like.batches import data_modules
-from t5x_like.batches.tokenized_folder import UNFINISHED_ENDING, Part
+from t5x_like.batches.tokenized_folder import UNFINISHED_ENDING, FilePart
 from t5x_like.preprocessing import line_datasets, pipeline
 from t5x_like.preprocessing.offline_cache import Origin, features_of
 from t5x_like.preprocessing.pipeline import RegisteredTasks
@@ -65,7 +65,7 @@ class TextOfTasks:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shard(Part):
+class _Shard(FilePart):
     """A shard of a split that becomes one file."""
 
     task: str

@@ -30,7 +30,7 @@ from t5x_like.vocabularies import Vocabulary
 _LEAST_BUFFER = 1000
 
 
-class Batches(ShardedBatches):
+class SeqioBatches(ShardedBatches):
     """An iterator over this process's rows of each global batch of a task or mixture.
 
     A global batch has `batch_size / shards` rows of each shard, in order. A process reads the
@@ -234,14 +234,14 @@ class RegisteredTasks:
         self._cache = OfflineCache(tokenized, origin) if tokenized else None
 
     def batches(self, task: str, *, split: str, **settings: Any) -> ShardedBatches:
-        """Return the batches of a task; see `pipeline.Batches`.
+        """Return the batches of a task; see `pipeline.SeqioBatches`.
 
         Raises:
-            ValueError: see `pipeline.Batches`; or the task has another vocabulary.
+            ValueError: see `pipeline.SeqioBatches`; or the task has another vocabulary.
         """
         for one in tasks_of(task):
             check_same_tokens(one, self._vocabulary)
-        return Batches(task, split=split, cache=self._cache, **settings)
+        return SeqioBatches(task, split=split, cache=self._cache, **settings)
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the rows of a task's source; see `pipeline.source_rows`."""

@@ -66,14 +66,14 @@ class PretrainedEncoder(Pretrained):
             loss = None if labels is None else _loss(outputs, np.asarray(labels), problem=problem)
         return ModelOutput(**outputs, loss=loss)
 
-    def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> model.Tokens:
+    def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> model.TokenArray:
         """Check rows of tokens [B, L]; for multiple choice [B, C, L]."""
         tasks, head = systems.find(self.system).tasks, self.config.get("head")
         choices = head in list(tasks) and tasks[head].prediction == "encoder_choices"
         shape = ("rows", "choices", "length") if choices else ("rows", "length")
         return model.check_tokens(name, tokens, vocab_size=size, shape=shape)
 
-    def _token_types(self, types: ArrayLike, tokens: model.Tokens) -> model.Tokens:
+    def _token_types(self, types: ArrayLike, tokens: model.TokenArray) -> model.TokenArray:
         number = self.config.get("token_types", 0)
         if not number:
             raise ValueError(f"this {self.system} has no segments: omit token_type_ids")

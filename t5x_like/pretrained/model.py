@@ -31,7 +31,7 @@ from t5x_like.pretrained.assembled import copy_part
 
 IGNORED_LABEL = -100
 
-Tokens = np.ndarray  # [B, L] int32
+TokenArray = np.ndarray  # [B, L] int32
 
 
 def check_tokens(
@@ -41,7 +41,7 @@ def check_tokens(
     vocab_size: int,
     ignored: bool = False,
     shape: Sequence[str] = ("rows", "length"),
-) -> Tokens:
+) -> TokenArray:
     """Check token ids, and return them as int32.
 
     Args:
@@ -71,7 +71,7 @@ def check_tokens(
     return array.astype(np.int32)
 
 
-def check_mask(name: str, mask: ArrayLike | None, tokens: Tokens) -> np.ndarray:
+def check_mask(name: str, mask: ArrayLike | None, tokens: TokenArray) -> np.ndarray:
     """Check a mask, and return it as int32 ones and zeros [B, L]; None stands for all ones.
 
     Raises:
@@ -87,7 +87,7 @@ def check_mask(name: str, mask: ArrayLike | None, tokens: Tokens) -> np.ndarray:
     return (array != 0).astype(np.int32)
 
 
-def infer_mask(tokens: Tokens, settings: GenerationSettings) -> np.ndarray:
+def infer_mask(tokens: TokenArray, settings: GenerationSettings) -> np.ndarray:
     """Return the default attention mask of `generate`: 0 at each pad_token_id, 1 elsewhere.
 
     It is all ones if there is no pad_token_id, or if it is also an end token, which may belong to
@@ -98,25 +98,25 @@ def infer_mask(tokens: Tokens, settings: GenerationSettings) -> np.ndarray:
     return (tokens != settings.pad_token_id).astype(np.int32)
 
 
-def shift_right(labels: Tokens, settings: GenerationSettings) -> Tokens:
+def shift_right(labels: TokenArray, settings: GenerationSettings) -> TokenArray:
     """Return the decoder's inputs: the start token, then the labels; -100 becomes padding."""
     start = np.full((len(labels), 1), settings.decoder_start_token_id, np.int32)
     shifted = np.concatenate([start, labels[:, :-1]], axis=1)
     return np.where(shifted == IGNORED_LABEL, settings.padding, shifted).astype(np.int32)
 
 
-def shift_left(labels: Tokens) -> Tokens:
+def shift_left(labels: TokenArray) -> TokenArray:
     """Return the targets of a language model: at each position the label of the next position."""
     nothing = np.full((len(labels), 1), IGNORED_LABEL, np.int32)
     return np.concatenate([labels[:, 1:], nothing], axis=1)
 
 
-def side(name: str, tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
+def side(name: str, tokens: TokenArray, mask: np.ndarray) -> dict[str, Any]:
     """Return the batch features of one side, `encoder` or `decoder`, with one document per row."""
     return {f"{name}_input_tokens": tokens, f"{name}_segment_ids": mask}
 
 
-def encoder_side(tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
+def encoder_side(tokens: TokenArray, mask: np.ndarray) -> dict[str, Any]:
     """Return the batch features of the encoder, whose rows may be padded anywhere."""
     batch = side("encoder", tokens, mask)
     # With padding before text, attention must not reduce the mask to a length for each row.
@@ -301,7 +301,7 @@ class Pretrained:
 
     def _prompts(
         self, input_ids: ArrayLike, attention_mask: ArrayLike | None, settings: Mapping[str, Any]
-    ) -> tuple[GenerationSettings, Tokens, np.ndarray]:
+    ) -> tuple[GenerationSettings, TokenArray, np.ndarray]:
         """Check the arguments of a call, and return its settings, tokens and mask."""
         if not self.module.generates:
             raise ValueError(
@@ -436,7 +436,7 @@ class Pretrained:
     def _encodes(self) -> bool:
         return self.module.sides == ("encoder", "decoder")
 
-    def _tokens(self, name: str, tokens: ArrayLike, *, ignored: bool = False) -> Tokens:
+    def _tokens(self, name: str, tokens: ArrayLike, *, ignored: bool = False) -> TokenArray:
         size = self.config["vocab_size"]
         return check_tokens(name, tokens, vocab_size=size, ignored=ignored)
 
@@ -450,7 +450,7 @@ class Pretrained:
             raise ValueError(f"this {self.system} takes no argument {name!r}.{hint(name, allowed)}")
 
     def _decoder_side(
-        self, tokens: ArrayLike | None, mask: ArrayLike | None, labels: Tokens | None
+        self, tokens: ArrayLike | None, mask: ArrayLike | None, labels: TokenArray | None
     ) -> dict[str, Any]:
         if tokens is not None:
             read = self._tokens("decoder_input_ids", tokens)

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from t5x_like.scaling_laws import bootstrap, cautions, envelope, isoflop, kaplan, parametric
-from t5x_like.scaling_laws.bootstrap import Statistics
+from t5x_like.scaling_laws.bootstrap import FittedNumbers
 from t5x_like.scaling_laws.frontier import Frontier
-from t5x_like.scaling_laws.law import Compute, Law, fit_compute
-from t5x_like.scaling_laws.runs import Run, columns
+from t5x_like.scaling_laws.law import Law, TrainingCompute, fit_compute
+from t5x_like.scaling_laws.runs import TrainedRun, columns
 
 Analysis = dict[str, Any]
 APPROACHES = ("approach_1", "approach_2", "approach_3")
 
 
-def analyse(runs: Sequence[Run], *, times: int = 200, seed: int = 0) -> Analysis:
+def analyse(runs: Sequence[TrainedRun], *, times: int = 200, seed: int = 0) -> Analysis:
     """Fit the three approaches, variable projection and Kaplan's form, with and without embeddings.
 
     Args:
@@ -46,7 +46,7 @@ def analyse(runs: Sequence[Run], *, times: int = 200, seed: int = 0) -> Analysis
     return found
 
 
-def held_out(runs: Sequence[Run], found: Analysis) -> list[dict[str, Any]]:
+def held_out(runs: Sequence[TrainedRun], found: Analysis) -> list[dict[str, Any]]:
     """Predict the loss of held-out runs with approach 3 and variable projection."""
     laws = {name: law_of(found[name]) for name in ("approach_3", "variable_projection")}
     return [
@@ -65,24 +65,24 @@ def law_of(found: Mapping[str, Any]) -> Law:
     return Law(**{one.name: float(found[one.name]) for one in dataclasses.fields(Law)})
 
 
-def _fits(runs: Sequence[Run], *, times: int, seed: int) -> Analysis:
+def _fits(runs: Sequence[TrainedRun], *, times: int, seed: int) -> Analysis:
     n, d, c, loss = columns(runs)
     compute = fit_compute(n, d, c)
     law = parametric.fit(n, d, loss)
     projected = parametric.fit_by_projection(n, d, loss)
 
     # The intervals reflect noise in the loss; `compute`, which has no noise, is not refitted.
-    def refit(rng: np.random.Generator) -> Statistics:
+    def refit(rng: np.random.Generator) -> FittedNumbers:
         drawn = _draw(rng, len(runs))
         start = parametric.start_at(law)
         return _of_law(parametric.fit(n[drawn], d[drawn], loss[drawn], starts=start), compute)
 
-    def reproject(rng: np.random.Generator) -> Statistics:
+    def reproject(rng: np.random.Generator) -> FittedNumbers:
         drawn = _draw(rng, len(runs))
         again = parametric.fit_by_projection(n[drawn], d[drawn], loss[drawn], start=projected)
         return _of_law(again, compute)
 
-    def intervals(statistics: Callable[..., Statistics | None]) -> dict[str, list[float]] | None:
+    def intervals(statistics: Callable[..., FittedNumbers | None]) -> dict[str, list[float]] | None:
         return bootstrap.intervals(statistics, times=times, seed=seed)
 
     found: Analysis = {
@@ -99,7 +99,7 @@ def _draw(rng: np.random.Generator, number: int) -> np.ndarray:
     return rng.integers(number, size=number)
 
 
-def _of_law(law: Law, compute: Compute) -> dict[str, float]:
+def _of_law(law: Law, compute: TrainingCompute) -> dict[str, float]:
     a, b = law.exponents(compute)
     own = {"a": law.a, "b": law.b, "a_of_runs": a, "b_of_runs": b}
     return dataclasses.asdict(law) | own
@@ -111,14 +111,14 @@ def _of_frontier(frontier: Frontier) -> dict[str, float]:
 
 
 def _approach_1(
-    runs: Sequence[Run], intervals: Callable[..., dict[str, list[float]] | None]
+    runs: Sequence[TrainedRun], intervals: Callable[..., dict[str, list[float]] | None]
 ) -> Analysis | None:
     runs = envelope.smoothed(runs)
     frontier = envelope.fit(runs)
     if frontier is None:
         return None
 
-    def refit(rng: np.random.Generator) -> Statistics | None:
+    def refit(rng: np.random.Generator) -> FittedNumbers | None:
         again = envelope.fit([runs[number] for number in _draw(rng, len(runs))])
         return None if again is None else _of_frontier(again)
 
@@ -129,9 +129,9 @@ def _approach_1(
 
 
 def _approach_2(
-    runs: Sequence[Run],
+    runs: Sequence[TrainedRun],
     law: Law,
-    compute: Compute,
+    compute: TrainingCompute,
     intervals: Callable[..., dict[str, list[float]] | None],
 ) -> Analysis | None:
     profiles = isoflop.profiles(runs)
@@ -139,7 +139,7 @@ def _approach_2(
     if frontier is None:
         return None
 
-    def refit(rng: np.random.Generator) -> Statistics | None:
+    def refit(rng: np.random.Generator) -> FittedNumbers | None:
         loss = isoflop.resample(runs, profiles, rng)
         again = None if loss is None else isoflop.fit(isoflop.profiles(runs, loss))
         return None if again is None else _of_frontier(again)
@@ -161,7 +161,7 @@ def _approach_2(
     return _of_frontier(frontier) | {"minima": minima, "intervals": intervals(refit)}
 
 
-def _kaplan(runs: Sequence[Run], found: Analysis, compute: Compute) -> Analysis:
+def _kaplan(runs: Sequence[TrainedRun], found: Analysis, compute: TrainingCompute) -> Analysis:
     """Fit Kaplan's form of the loss, and test whether the intervals exclude its published exponent.
 
     Approach 3 has two exponents, for C = 6 N D and for the runs' C, and an answer for each.

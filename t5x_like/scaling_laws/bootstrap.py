@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-Statistics = Mapping[str, float]
+FittedNumbers = Mapping[str, float]
 LEVEL = 0.95
 _LEAST_SHARE = 0.5  # the share of resamples that must have a fit
 
 
 def intervals(
-    statistics: Callable[[np.random.Generator], Statistics | None], *, times: int, seed: int
+    statistics: Callable[[np.random.Generator], FittedNumbers | None], *, times: int, seed: int
 ) -> dict[str, list[float]] | None:
     """Return the central 95% interval of each statistic over resamples (percentile bootstrap).
 
@@ -23,7 +23,7 @@ def intervals(
     Returns:
         {name: [low, high]}; None if more than half of the resamples had no fit.
     """
-    found: list[Statistics] = []
+    found: list[FittedNumbers] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a resample may be degenerate
         for rng in np.random.default_rng(seed).spawn(times):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from t5x_like.scaling_laws import envelope, isoflop
-from t5x_like.scaling_laws.runs import Run, columns
+from t5x_like.scaling_laws.runs import TrainedRun, columns
 
 _FEW_STEPS = 300  # a shorter run is mostly warmup and decay
 _FEW = 20  # runs; Hoffmann et al. had over 400
@@ -42,7 +42,7 @@ def of_few_sizes(budgets: Sequence[float]) -> list[str]:
     ]
 
 
-def of_runs(runs: Sequence[Run]) -> list[str]:
+def of_runs(runs: Sequence[TrainedRun]) -> list[str]:
     """Return warnings about the runs, for any fit."""
     n, d, c, _ = columns(runs)
     found = []
@@ -66,7 +66,7 @@ def of_runs(runs: Sequence[Run]) -> list[str]:
     return found + _schedules(runs) + of_few_steps(steps)
 
 
-def _schedules(runs: Sequence[Run]) -> list[str]:
+def _schedules(runs: Sequence[TrainedRun]) -> list[str]:
     known = [run for run in runs if run.decay_tokens is not None]
     ratios = np.array([run.decay_tokens / run.d for run in known if run.decay_tokens is not None])
     off = (ratios >= _LONGER) | (ratios <= 1 / _LONGER)
@@ -82,7 +82,7 @@ def _schedules(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def of_fits(runs: Sequence[Run], fits: Mapping[str, Any]) -> list[str]:
+def of_fits(runs: Sequence[TrainedRun], fits: Mapping[str, Any]) -> list[str]:
     """Return warnings about the fits `approach_1` to `variable_projection` of an analysis."""
     found = []
     if not envelope.has_curves(runs):
@@ -120,14 +120,16 @@ def of_compute(fits: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _without_parabola(runs: Sequence[Run], profiles: Sequence[isoflop.Profile]) -> list[float]:
+def _without_parabola(
+    runs: Sequence[TrainedRun], profiles: Sequence[isoflop.IsoFlopProfile]
+) -> list[float]:
     """Return the FLOPs of the budgets that have no profile."""
     kept = {number for one in profiles for number in one.numbers}
     groups = isoflop.budgets(runs)
     return [runs[group[0]].c for group in groups if not kept.intersection(group)]
 
 
-def _edges(profiles: Sequence[isoflop.Profile]) -> list[str]:
+def _edges(profiles: Sequence[isoflop.IsoFlopProfile]) -> list[str]:
     off = [one for one in profiles if one.best_at_edge or not one.inside]
     if not off:
         return []
@@ -138,7 +140,9 @@ def _edges(profiles: Sequence[isoflop.Profile]) -> list[str]:
     ]
 
 
-def _biases(minima: Sequence[Mapping[str, Any]], profiles: Sequence[isoflop.Profile]) -> list[str]:
+def _biases(
+    minima: Sequence[Mapping[str, Any]], profiles: Sequence[isoflop.IsoFlopProfile]
+) -> list[str]:
     """Warn of the budget with the largest bias, if it is 1% or more."""
     sizes = {one.flops: one.sizes for one in profiles}
     used = [one for one in minima if one["used"] and np.isfinite(one["bias_of_N"])]

@@ -9,14 +9,14 @@ import numpy as np
 from t5x_like.scaling_laws.frontier import Frontier, regress
 from t5x_like.scaling_laws.isoflop import budgets
 from t5x_like.scaling_laws.law import Vector
-from t5x_like.scaling_laws.runs import Run, columns
+from t5x_like.scaling_laws.runs import TrainedRun, columns
 
 _POINTS = 1500
 _WINDOW = 0.2  # standard deviation of the smoothing, in log FLOPs
 _KEPT = 1000  # maximum points of a smoothed curve
 
 
-def fit(runs: Sequence[Run]) -> Frontier | None:
+def fit(runs: Sequence[TrainedRun]) -> Frontier | None:
     """Regress the sizes and tokens of the least loss on FLOPs (Hoffmann et al. 2022, section 3.1).
 
     At 1500 logarithmically spaced numbers of FLOPs, between the ends of the shortest and of the
@@ -40,12 +40,12 @@ def fit(runs: Sequence[Run]) -> Frontier | None:
     return regress(c[kept], n[kept], d[kept])
 
 
-def has_curves(runs: Sequence[Run]) -> bool:
+def has_curves(runs: Sequence[TrainedRun]) -> bool:
     """Return whether all runs have a training curve."""
     return all(run.curve is not None for run in runs)
 
 
-def _lowest_curves(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
+def _lowest_curves(runs: Sequence[TrainedRun]) -> tuple[np.ndarray, np.ndarray]:
     ends = [run.c for run in runs]
     flops = np.geomspace(min(ends), max(ends), _POINTS)
     losses = np.full((len(runs), _POINTS), np.inf)
@@ -60,7 +60,7 @@ def _lowest_curves(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     return flops[found], losses[:, found].argmin(0)
 
 
-def smoothed(runs: Sequence[Run]) -> list[Run]:
+def smoothed(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
     """Return the runs with smoothed training curves.
 
     At each point a line is fitted to the neighbours, with Gaussian weights in log C: an average
@@ -89,7 +89,7 @@ def _line_at(at: float, x: Vector, loss: Vector) -> float:
     return float(level + slope * (at - middle))
 
 
-def _unbeaten(runs: Sequence[Run]) -> list[int]:
+def _unbeaten(runs: Sequence[TrainedRun]) -> list[int]:
     """Return the best run of each budget, unless a run with a smaller budget beats it."""
     _, _, _, loss = columns(runs)
     kept: list[int] = []

@@ -8,14 +8,14 @@ import numpy as np
 
 from t5x_like.scaling_laws import envelope, isoflop
 from t5x_like.scaling_laws.analysis import law_of
-from t5x_like.scaling_laws.law import Compute
-from t5x_like.scaling_laws.runs import Run, columns
+from t5x_like.scaling_laws.law import TrainingCompute
+from t5x_like.scaling_laws.runs import TrainedRun, columns
 
 FILES = ("approach_1.png", "approach_2.png", "approach_3.png")
 
 
 def draw(
-    runs: Sequence[Run], analysis: Mapping[str, Any], folder: pathlib.Path
+    runs: Sequence[TrainedRun], analysis: Mapping[str, Any], folder: pathlib.Path
 ) -> list[pathlib.Path]:
     """Draw the three figures into a folder, which is made if it does not exist.
 
@@ -36,7 +36,7 @@ def draw(
     return paths
 
 
-def _curves(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
+def _curves(runs: Sequence[TrainedRun], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
     """Plot loss against FLOPs, and the sizes of the lowest runs."""
     runs = envelope.smoothed(runs)
     n, _, c, loss = columns(runs)
@@ -60,7 +60,9 @@ def _line(axes: Any, approach: Mapping[str, Any], flops: np.ndarray) -> None:
     axes.legend()
 
 
-def _profiles(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
+def _profiles(
+    runs: Sequence[TrainedRun], analysis: Mapping[str, Any], left: Any, right: Any
+) -> None:
     """Plot loss against size for each budget with its parabola, and the minima."""
     n, _, _, loss = columns(runs)
     profiles = isoflop.profiles(runs)
@@ -82,12 +84,14 @@ def _profiles(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right
         _line(right, analysis["approach_2"], np.array([one.flops for one in profiles]))
 
 
-def _contours(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
+def _contours(
+    runs: Sequence[TrainedRun], analysis: Mapping[str, Any], left: Any, right: Any
+) -> None:
     """Plot the fitted loss over FLOPs and sizes with its optimum, and fitted against measured."""
     n, d, c, loss = columns(runs)
     law = law_of(analysis["approach_3"])
     flops, sizes = np.geomspace(c.min(), c.max(), 80), np.geomspace(n.min(), n.max(), 80)
-    compute = Compute(**analysis["compute"])
+    compute = TrainingCompute(**analysis["compute"])
     x, y = np.meshgrid(flops, sizes)
     shades = left.contour(x, y, law.loss(y, compute.tokens(x, y)), levels=15, linewidths=0.8)
     left.figure.colorbar(shades, ax=left, label="loss (nats)")

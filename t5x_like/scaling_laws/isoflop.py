@@ -7,15 +7,15 @@ import numpy as np
 from jaxtyping import Float
 
 from t5x_like.scaling_laws.frontier import Frontier, regress
-from t5x_like.scaling_laws.law import SIX_N_D, Compute, Law, Vector
-from t5x_like.scaling_laws.runs import Run, columns
+from t5x_like.scaling_laws.law import SIX_N_D, Law, TrainingCompute, Vector
+from t5x_like.scaling_laws.runs import TrainedRun, columns
 
 _SAME = 1.1  # runs whose FLOPs differ by a smaller factor share a budget
 LEAST_SIZES = 3  # minimum sizes of a budget for a parabola
 
 
 @dataclasses.dataclass(frozen=True)
-class Profile:
+class IsoFlopProfile:
     """The runs of one budget, and the parabola of their loss in log N.
 
     Attributes:
@@ -41,7 +41,7 @@ class Profile:
         return self.n is not None and self.sizes[0] <= self.n <= self.sizes[1]
 
 
-def budgets(runs: Sequence[Run]) -> list[list[int]]:
+def budgets(runs: Sequence[TrainedRun]) -> list[list[int]]:
     """Group the indices of runs by budget, the smallest first; a group may have a single run."""
     _, _, c, _ = columns(runs)
     groups: list[list[int]] = []
@@ -53,7 +53,7 @@ def budgets(runs: Sequence[Run]) -> list[list[int]]:
     return groups
 
 
-def profiles(runs: Sequence[Run], loss: Vector | None = None) -> list[Profile]:
+def profiles(runs: Sequence[TrainedRun], loss: Vector | None = None) -> list[IsoFlopProfile]:
     """Fit the parabolas of all budgets with 3 sizes or more (Hoffmann et al. 2022, section 3.2).
 
     Args:
@@ -66,11 +66,13 @@ def profiles(runs: Sequence[Run], loss: Vector | None = None) -> list[Profile]:
     return [_profile(tuple(group), n[group], d[group], c[group], loss[group]) for group in groups]
 
 
-def _profile(numbers: tuple[int, ...], n: Vector, d: Vector, c: Vector, loss: Vector) -> Profile:
+def _profile(
+    numbers: tuple[int, ...], n: Vector, d: Vector, c: Vector, loss: Vector
+) -> IsoFlopProfile:
     at_n, least = _minimum(np.log(n), loss)
     at_d, _ = _minimum(np.log(d), loss)
     both = at_n is not None and at_d is not None
-    return Profile(
+    return IsoFlopProfile(
         numbers=numbers,
         flops=float(np.exp(np.log(c).mean())),
         n=at_n if both else None,
@@ -90,7 +92,7 @@ def _minimum(x: Vector, loss: Vector) -> tuple[float | None, float | None]:
     return float(np.exp(middle - slope / (2 * square))), float(level - slope**2 / (4 * square))
 
 
-def fit(found: Sequence[Profile]) -> Frontier | None:
+def fit(found: Sequence[IsoFlopProfile]) -> Frontier | None:
     """Fit the frontier to the minima within the sizes of their budget; None for one budget."""
     kept = [one for one in found if one.inside]
     values = np.array([(one.flops, one.n, one.d) for one in kept], float).reshape(-1, 3)
@@ -98,7 +100,7 @@ def fit(found: Sequence[Profile]) -> Frontier | None:
 
 
 def resample(
-    runs: Sequence[Run], found: Sequence[Profile], rng: np.random.Generator
+    runs: Sequence[TrainedRun], found: Sequence[IsoFlopProfile], rng: np.random.Generator
 ) -> Vector | None:
     """Resample the losses of the runs: the parabolas plus drawn residuals.
 
@@ -122,7 +124,7 @@ def resample(
     return fitted + rng.choice(np.concatenate(pool), size=len(loss))
 
 
-def bias(law: Law, n: Vector, d: Vector, compute: Compute = SIX_N_D) -> float:
+def bias(law: Law, n: Vector, d: Vector, compute: TrainingCompute = SIX_N_D) -> float:
     """Return the relative error of a parabola's minimum for noiseless runs that follow a law.
 
     A parabola is a Taylor series to second order, so that it is off if the grid is wide or not

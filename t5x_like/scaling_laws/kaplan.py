@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from scipy import optimize
 
-from t5x_like.scaling_laws.law import SIX_N_D, Compute, Vector
+from t5x_like.scaling_laws.law import SIX_N_D, TrainingCompute, Vector
 
 PUBLISHED_A = 0.73  # N_opt ~ C^0.73: Kaplan et al. 2020, quoted in table 2 of Hoffmann et al. 2022
 
@@ -31,7 +31,7 @@ class KaplanLaw:
         """The exponent of N_opt ~ C^a by this law, for C = 6 N D."""
         return self.exponent(SIX_N_D)
 
-    def exponent(self, compute: Compute) -> float:
+    def exponent(self, compute: TrainingCompute) -> float:
         """Return the exponent of N_opt ~ C^a by this law, for C = k N^s D."""
         return self.alpha_d / (self.alpha_n + compute.s * self.alpha_d)
 

@@ -12,7 +12,7 @@ Vector = Float[np.ndarray, " R"]  # one value per run
 
 
 @dataclasses.dataclass(frozen=True)
-class Compute:
+class TrainingCompute:
     """The FLOPs of training, C = k N^s D. The usual C = 6 N D has k = 6 and s = 1.
 
     Counted FLOPs grow more slowly than N D if N excludes embeddings, since the share of the output
@@ -32,10 +32,10 @@ class Compute:
         return np.asarray(flops, float) / self.flops(parameters, 1.0)
 
 
-SIX_N_D = Compute()
+SIX_N_D = TrainingCompute()
 
 
-def fit_compute(n: Vector, d: Vector, c: Vector) -> Compute:
+def fit_compute(n: Vector, d: Vector, c: Vector) -> TrainingCompute:
     """Fit C = k N^s D by least squares of log C.
 
     Args:
@@ -52,7 +52,7 @@ def fit_compute(n: Vector, d: Vector, c: Vector) -> Compute:
         raise ValueError(
             f"the FLOPs of the runs grow as N^{s:.2f} D, and not with N: check their N, D and C"
         )
-    return Compute(k=float(np.exp(level - s * middle)), s=float(s))
+    return TrainingCompute(k=float(np.exp(level - s * middle)), s=float(s))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Law:
         """The exponent of D_opt ~ C^b for C = 6 N D."""
         return self.exponents(SIX_N_D)[1]
 
-    def exponents(self, compute: Compute) -> tuple[float, float]:
+    def exponents(self, compute: TrainingCompute) -> tuple[float, float]:
         """Return the exponents a and b of N_opt ~ C^a and D_opt ~ C^b for C = k N^s D.
 
         With D = C / (k N^s), the loss is E + A N^-alpha + B (k / C)^beta N^(s beta). Its derivative
@@ -93,7 +93,7 @@ class Law:
         total = self.alpha + compute.s * self.beta
         return self.beta / total, self.alpha / total
 
-    def optimum(self, flops: float, compute: Compute = SIX_N_D) -> tuple[float, float]:
+    def optimum(self, flops: float, compute: TrainingCompute = SIX_N_D) -> tuple[float, float]:
         """Return the parameters and tokens with the least loss for a budget (equation 4)."""
         ratio = self.alpha * self.A / (compute.s * self.beta * self.B)
         scale = ratio ** (1 / (self.alpha + compute.s * self.beta))

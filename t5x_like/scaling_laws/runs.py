@@ -25,7 +25,7 @@ LEAST = 6  # minimum runs for the five constants of the parametric law
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class TrainedRun:
     """One training run.
 
     Attributes:
@@ -52,13 +52,13 @@ class Run:
     curve: tuple[Vector, Vector] | None = None
 
 
-def columns(runs: Sequence[Run]) -> tuple[Vector, Vector, Vector, Vector]:
+def columns(runs: Sequence[TrainedRun]) -> tuple[Vector, Vector, Vector, Vector]:
     """Return the parameters, tokens, FLOPs and losses of the runs."""
     n, d, c, loss = np.array([(run.n, run.d, run.c, run.loss) for run in runs], float).T
     return n, d, c, loss
 
 
-def check(runs: Sequence[Run], *, source: str) -> None:
+def check(runs: Sequence[TrainedRun], *, source: str) -> None:
     """Check that a law can be fitted to the runs.
 
     Raises:
@@ -75,11 +75,11 @@ def check(runs: Sequence[Run], *, source: str) -> None:
             )
 
 
-def _d(runs: Sequence[Run]) -> list[float]:
+def _d(runs: Sequence[TrainedRun]) -> list[float]:
     return [run.d for run in runs]
 
 
-def read_csv(path: pathlib.Path) -> list[Run]:
+def read_csv(path: pathlib.Path) -> list[TrainedRun]:
     """Read runs from a CSV file with a header.
 
     Columns: N parameters, D tokens, C FLOPs and loss in nats. Optional are N_without_embeddings,
@@ -106,13 +106,13 @@ def read_csv(path: pathlib.Path) -> list[Run]:
     return _joined(runs) if "run" in present else runs
 
 
-def _of_row(row: dict[str, str], *, where: str) -> Run:
+def _of_row(row: dict[str, str], *, where: str) -> TrainedRun:
     values = {name: _number(row, name, where) for name in COLUMNS}
     body, decay, steps = (
         _number(row, name, where) if (row.get(name) or "").strip() else None
         for name in OPTIONAL[:3]
     )
-    return Run(
+    return TrainedRun(
         name=row.get("run") or where,
         n=values["N"],
         d=values["D"],
@@ -136,9 +136,9 @@ def _number(row: dict[str, str], name: str, where: str) -> float:
     return value
 
 
-def _joined(points: Sequence[Run]) -> list[Run]:
+def _joined(points: Sequence[TrainedRun]) -> list[TrainedRun]:
     """Join the points of each curve into a run."""
-    curves: dict[str, list[Run]] = {}
+    curves: dict[str, list[TrainedRun]] = {}
     for point in points:
         curves.setdefault(point.name, []).append(point)
     runs = []
@@ -171,7 +171,9 @@ def find_runs(source: str) -> pathlib.Path:
 _DECAYING = ("cosine", "linear")
 
 
-def read_folder(folder: pathlib.Path, *, count: str = "counted") -> tuple[list[Run], list[str]]:
+def read_folder(
+    folder: pathlib.Path, *, count: str = "counted"
+) -> tuple[list[TrainedRun], list[str]]:
     """Return the finished runs in a folder's subfolders, and a sentence about each run left out.
 
     The loss of a run is its held-out loss at the last step, its curve the training loss.
@@ -208,7 +210,7 @@ def final_loss(settings: RunSettings, folder: pathlib.Path) -> float | None:
     return held_out.get(settings.train.steps)
 
 
-def _run(settings: RunSettings, folder: pathlib.Path, loss: float, *, count: str) -> Run:
+def _run(settings: RunSettings, folder: pathlib.Path, loss: float, *, count: str) -> TrainedRun:
     found = cost.of_settings(settings, count=count)
     log = reporting.read_log(folder)
     curve = log.get("train/cross_entropy", log.get("train/loss", {}))
@@ -218,7 +220,7 @@ def _run(settings: RunSettings, folder: pathlib.Path, loss: float, *, count: str
     optimizer = settings.optimizer
     decay_steps = optimizer.get("decay_steps") or math.inf
     decays = optimizer.get("schedule") in _DECAYING
-    return Run(
+    return TrainedRun(
         name=folder.name,
         n=found.parameters,
         d=tokens,

@@ -67,7 +67,7 @@ SIZES: dict[str, ElectraConfig] = {
     "large": _size(24, 1024, 16, generator=1 / 4),
 }
 
-OBJECTIVES: dict[str, str] = {  # sections 2 and 3.5: what the discriminator predicts
+DISCRIMINATOR_OBJECTIVES: dict[str, str] = {  # sections 2 and 3.5: what the discriminator predicts
     "electra": "whether each token was replaced",
     "electra_15": "whether each masked token was replaced",
     "replace_mlm": "masked tokens, as BERT does, with the generator's samples in place of [MASK]",
@@ -97,7 +97,7 @@ def build(config: ElectraConfig) -> nn.Module:
             its width; the sizes of the networks differ in the second stage or with all weights
             tied; or weights are tied in the second stage, in which the generator is frozen.
     """
-    choose("model.objective", config.objective, OBJECTIVES)
+    choose("model.objective", config.objective, DISCRIMINATOR_OBJECTIVES)
     tied = choose("model.tied", config.tied, TIED)
     second = config.head == "second_stage"
     if config.generator != 1 and (second or config.tied == "all"):

@@ -25,7 +25,7 @@ from t5x_like.systems.system import AttentionConfig, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class UnquantizedConfig(AttentionConfig):
+class UnquantizedLlamaConfig(AttentionConfig):
     """The settings that a LLaMA and a Mixtral have in common."""
 
     vocab_size: int = 32000
@@ -46,7 +46,7 @@ class UnquantizedConfig(AttentionConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class LlamaConfig(UnquantizedConfig):
+class LlamaConfig(UnquantizedLlamaConfig):
     """The settings of a LLaMA."""
 
     quantization: str = "none"

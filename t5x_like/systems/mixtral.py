@@ -16,7 +16,7 @@ from t5x_like.systems.system import System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class MixtralConfig(llama.UnquantizedConfig):
+class MixtralConfig(llama.UnquantizedLlamaConfig):
     """The settings of a Mixtral, without `quantization`, which experts do not have."""
 
     positions: int = 32_768  # the longest text in training; longer texts are possible

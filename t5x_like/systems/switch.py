@@ -23,7 +23,7 @@ from t5x_like.systems.system import System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SwitchConfig(t5.UnquantizedConfig):
+class SwitchConfig(t5.UnquantizedT5Config):
     """The settings of a Switch Transformer, without `quantization`, which experts do not have."""
 
     dropout: float = 0.0

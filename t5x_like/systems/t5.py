@@ -32,7 +32,7 @@ from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class UnquantizedConfig(DropoutConfig, AttentionConfig):
+class UnquantizedT5Config(DropoutConfig, AttentionConfig):
     """The settings that a T5 and a Switch Transformer have in common, see `build`."""
 
     architecture: str = "encoder_decoder"
@@ -53,7 +53,7 @@ class UnquantizedConfig(DropoutConfig, AttentionConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class T5Config(UnquantizedConfig):
+class T5Config(UnquantizedT5Config):
     """The settings of a T5."""
 
     quantization: str = "none"

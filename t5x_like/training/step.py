@@ -15,13 +15,13 @@ from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
 
-Batch = Mapping[str, Array]
+DeviceBatch = Mapping[str, Array]
 Sums = dict[str, tuple[Array, Array]]
 # (params, batch, key or None for evaluation) -> (loss sum, weight, {metric: (sum, weight)}). With a
 # memory it is also called with `carry=`, and returns ((loss sum, weight, metrics), next memory).
-Loss = Callable[..., Any]
+StepLoss = Callable[..., Any]
 # (state, batch, key) -> the batch that the loss reads.
-Prepare = Callable[[TrainState, Batch, Array], Batch]
+Prepare = Callable[[TrainState, DeviceBatch, Array], DeviceBatch]
 
 SKIPPED = "steps_skipped"
 
@@ -35,7 +35,7 @@ _PREPARING, _SHUFFLING = 2**32 - 1, 2**32 - 2
 
 
 def make_train_step(
-    loss: Loss,
+    loss: StepLoss,
     optimizer: optax.GradientTransformation,
     *,
     schedule: optax.Schedule,
@@ -46,7 +46,7 @@ def make_train_step(
     task: str = "",
     skip_nonfinite: bool = False,
     random_bits: str = "threefry",
-) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+) -> Callable[[TrainState, DeviceBatch], tuple[TrainState, Metrics]]:
     """Make `step(state, batch) -> (state, metrics)`.
 
     It follows the gradient of (sum of the losses of the whole batch) / (sum of its weights), for
@@ -68,7 +68,7 @@ def make_train_step(
     one step. The metrics are then summed over all updates.
 
     Args:
-        loss: the loss function, see `Loss`.
+        loss: the loss function, see `StepLoss`.
         optimizer: the optimizer.
         schedule: the learning-rate schedule, for the metric `learning_rate`.
         microbatches: the number of parts of a batch (or minibatch) for gradient accumulation.
@@ -107,7 +107,7 @@ def make_train_step(
         new, metrics = update(state, *rest)
         return _unless_nonfinite(state, new, metrics) if skip_nonfinite else (new, metrics)
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, batch: DeviceBatch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
         if random_bits == "unsafe_rbg":
             key = _hardware_key(key)
@@ -122,10 +122,10 @@ def make_train_step(
 
 
 def _update(
-    loss: Loss,
+    loss: StepLoss,
     optimize: Callable[..., tuple[Any, Any]],
     state: TrainState,
-    batch: Batch,
+    batch: DeviceBatch,
     key: Array,
     number: Int[Array, ""] | int,
     *,
@@ -171,7 +171,7 @@ def _norm(tree: PyTree) -> Float[Array, ""]:
 
 
 def _order(
-    state: TrainState, batch: Batch, *, minibatches: int, inner_epochs: int
+    state: TrainState, batch: DeviceBatch, *, minibatches: int, inner_epochs: int
 ) -> Int[Array, "U R"]:
     """Return the rows of each update's minibatch: each epoch has all rows once, in random order."""
     rows = len(next(iter(batch.values())))
@@ -189,7 +189,7 @@ def _order(
 def _over_minibatches(
     update: Callable[..., tuple[TrainState, Metrics]],
     state: TrainState,
-    batch: Batch,
+    batch: DeviceBatch,
     key: Array,
     *,
     order: Int[Array, "U R"],
@@ -211,7 +211,7 @@ def _spread(rows: Array) -> Any:
     return nn.with_logical_constraint(rows, ("activation_batch", *[None] * (rows.ndim - 1)))
 
 
-def _filled(batch: Batch) -> Sums:
+def _filled(batch: DeviceBatch) -> Sums:
     """Return the metric `filled`, the share of positions that are not padding, or {}."""
     rows = [x for name, x in batch.items() if name.endswith("_segment_ids")]
     if not rows:
@@ -237,7 +237,7 @@ def _unless_nonfinite(
     return new, metrics | {SKIPPED: metrics_lib.from_value(~finite)}
 
 
-def make_prepare_step(prepare: Prepare) -> Callable[[TrainState, Batch], Batch]:
+def make_prepare_step(prepare: Prepare) -> Callable[[TrainState, DeviceBatch], DeviceBatch]:
     """Make `step(state, batch) -> batch`, which completes a batch before the training step.
 
     It is a separate program, so that sampling and scoring hold no memory during the update, and the
@@ -247,7 +247,7 @@ def make_prepare_step(prepare: Prepare) -> Callable[[TrainState, Batch], Batch]:
 
 
 def make_eval_step(
-    loss: Loss, *, prepare: Prepare | None = None
+    loss: StepLoss, *, prepare: Prepare | None = None
 ) -> Callable[..., tuple[Metrics, PyTree]]:
     """Make `step(params, batch, carry=None, number=0) -> (metrics, carry)`, without dropout.
 
@@ -257,7 +257,7 @@ def make_eval_step(
     """
 
     def step(
-        params: Any, batch: Batch, carry: PyTree = None, number: Int[Array, ""] | int = 0
+        params: Any, batch: DeviceBatch, carry: PyTree = None, number: Int[Array, ""] | int = 0
     ) -> tuple[Metrics, PyTree]:
         rng = jax.random.key_data(jax.random.key(0))
         state = TrainState(step=jnp.int32(number), params=params, opt_state=None, rng=rng)
@@ -268,7 +268,7 @@ def make_eval_step(
     return step
 
 
-def _prepared(prepare: Prepare | None, state: TrainState, batch: Batch) -> Batch:
+def _prepared(prepare: Prepare | None, state: TrainState, batch: DeviceBatch) -> DeviceBatch:
     if prepare is None:
         return batch
     key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), _PREPARING)
@@ -288,7 +288,7 @@ def _with_memory(carry: PyTree, task: str, memory: PyTree) -> PyTree:
 
 
 def _apply(
-    loss: Loss, params: Any, batch: Batch, key: Array | None, memory: PyTree
+    loss: StepLoss, params: Any, batch: DeviceBatch, key: Array | None, memory: PyTree
 ) -> tuple[Any, PyTree]:
     """Return the loss sums and the next memory."""
     if memory is None:
@@ -306,10 +306,10 @@ class _Total(NamedTuple):
 
 
 def _sums(
-    loss: Loss,
+    loss: StepLoss,
     params: Any,
     shardings: PyTree,
-    rows: tuple[Batch, PyTree],
+    rows: tuple[DeviceBatch, PyTree],
     key: Array,
     *,
     mean: bool,

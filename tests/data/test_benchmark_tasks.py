@@ -14,7 +14,7 @@ from t5x_like.evaluation.metrics import METRICS
 from t5x_like.inference.decoder_predictions import Choices
 from t5x_like.inference.encoder_predictions import Answers, Classes, Number
 from t5x_like.preprocessing import mixtures, seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from tests.programs import benchmark_rows
 from tests.programs.benchmark_tasks import CHANGED, DATA, MODULES, SUITE_OF, TASKS, benchmark, rows
 from tests.programs.tiny_encoder import SPECIAL_TOKENS
@@ -109,7 +109,7 @@ def test_the_labelled_form_makes_batches_for_an_encoder(suite, task, feature, fo
     MODULES[suite].register(vocabularies.load(path), objective, folder=folders[suite])
     rows_converter = "encoder_rows" if suite == "commonsense" else "encoder"
     batch = next(
-        Batches(
+        SeqioBatches(
             task,
             split="validation",
             batch_size=5,

@@ -10,7 +10,7 @@ import pytest
 
 from t5x_like.batches import converters
 from t5x_like.preprocessing import seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from tests.programs.dialog_models import WORDS, Words
 
 
@@ -71,7 +71,7 @@ def test_a_loss_is_on_responses_ratings_and_queries_alone_also_in_packed_rows(wr
     vocabulary = Words(("|", *WORDS))
     register(write(RATED, "", RESEARCHED), vocabulary)
     expected = {pair for rows in ROWS.values() for pair in rows}
-    batches = Batches(
+    batches = SeqioBatches(
         "dialog_files",
         split="train",
         batch_size=2,

@@ -10,7 +10,7 @@ import pytest
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches, source_rows
+from t5x_like.preprocessing.pipeline import SeqioBatches, source_rows
 
 labelled = sources.load_module(str(Path(__file__).parents[2] / "data" / "labelled_files.py"))
 
@@ -36,7 +36,7 @@ def batch(vocabulary, kind, train, *, size, settings=None, converter="encoder", 
     objective = seqio_objectives.build(kind, **(settings or {}))
     labelled.register(vocabulary, objective, train=train, validation=train, **data)
     return next(
-        Batches(
+        SeqioBatches(
             "labelled_files",
             split="validation",
             batch_size=size,
@@ -321,7 +321,7 @@ def test_an_objective_of_labelled_text_refuses_documents(vocabulary, tmp_path):
     objective = seqio_objectives.build("classification")
     text_files.register(vocabulary, objective, files=path, held_out=0.5)
     with pytest.raises(ValueError, match=r"lack label, text_a: data/labelled_files.py"):
-        Batches(
+        SeqioBatches(
             "text_files",
             split="train",
             batch_size=1,

@@ -8,7 +8,7 @@ import pytest
 
 from t5x_like.batches import converters
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.vocabularies import word_bpe
 
 labelled = sources.load_module(str(Path(__file__).parents[2] / "data" / "labelled_files.py"))
@@ -26,7 +26,7 @@ def batch(tmp_path, kind, raw, *, length=8, size=2, **settings):
     objective = seqio_objectives.build(kind, **settings)
     labelled.register(VOCABULARY, objective, train=str(path), validation=str(path))
     return next(
-        Batches(
+        SeqioBatches(
             "labelled_files",
             split="validation",
             batch_size=size,

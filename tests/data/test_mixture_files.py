@@ -8,7 +8,7 @@ import pytest
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 
 mixture_files = sources.load_module(str(Path(__file__).parents[2] / "data" / "mixture_files.py"))
 
@@ -31,7 +31,7 @@ def corpora(tmp_path):
 def batches(corpora, **settings):
     objective = seqio_objectives.build("language_modeling")
     mixture_files.register(VOCABULARY, objective, corpora=corpora, held_out=0)
-    return Batches(
+    return SeqioBatches(
         "mixture_files",
         split="train",
         batch_size=ROWS,

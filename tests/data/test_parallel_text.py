@@ -10,7 +10,7 @@ import seqio
 
 from t5x_like import reading, vocabularies
 from t5x_like.preprocessing import line_datasets, seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 
 parallel = sources.load_module(str(Path(__file__).parents[2] / "data" / "parallel_text.py"))
 
@@ -141,7 +141,7 @@ def test_lines_that_are_no_pairs_are_errors(name, rows, problem, tmp_path):
 
 def batches(path, **changes):
     settings = {"split": "train", "batch_size": 4, "lengths": {"inputs": 16, "targets": 16}}
-    return Batches("parallel_text", **(settings | {"pack": True, "shards": 2} | changes))
+    return SeqioBatches("parallel_text", **(settings | {"pack": True, "shards": 2} | changes))
 
 
 def test_batches_hold_whole_pairs_and_go_on_where_they_stopped(tmp_path):

@@ -10,7 +10,7 @@ from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.batches.packing import to_batch
 from t5x_like.preprocessing import seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 
 START, END = 9, 1
 
@@ -89,7 +89,7 @@ def batches(converter, lengths, **settings):
     """The batches of 3 prompts of up to 4 tokens, in the order of the file."""
     read = {"shuffle": False, "repeat": False, "seed": 0, "shards": 1} | settings
     lengths = {"inputs": 4, "targets": 2} | lengths
-    return Batches(
+    return SeqioBatches(
         "prompt_files", split="train", batch_size=3, lengths=lengths, converter=converter, **read
     )
 

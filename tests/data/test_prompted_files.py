@@ -9,7 +9,7 @@ import pytest
 
 from t5x_like import vocabularies
 from t5x_like.preprocessing import seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches, source_rows
+from t5x_like.preprocessing.pipeline import SeqioBatches, source_rows
 
 SPEC = importlib.util.spec_from_file_location(
     "prompted_files", pathlib.Path(__file__).parents[2] / "data" / "prompted_files.py"
@@ -75,7 +75,7 @@ def test_fields_may_have_other_names(write):
 def test_pairs_can_be_trained_on(write):
     register(train=write("train.jsonl", ROWS))
     lengths = {"inputs": 24, "targets": 8}
-    batches = Batches("prompted_files", split="train", batch_size=2, lengths=lengths)
+    batches = SeqioBatches("prompted_files", split="train", batch_size=2, lengths=lengths)
     vocabulary = vocabularies.load("bytes:0")
     texts = {vocabulary.decode(row.tolist()) for row in next(batches)["decoder_target_tokens"]}
     assert texts <= {"yes", "no"}

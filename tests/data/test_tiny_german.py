@@ -6,7 +6,7 @@ import pytest
 
 from t5x_like import vocabularies
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches, source_rows
+from t5x_like.preprocessing.pipeline import SeqioBatches, source_rows
 
 german = sources.load_module(str(Path(__file__).parents[2] / "data" / "tiny_german.py"))
 
@@ -70,7 +70,7 @@ def test_a_batch_is_translated_and_held_out_sentences_are_others():
     assert len(held_out) + len(trained) == 600
     assert not held_out & trained
     lengths = {"inputs": 160, "targets": 160}
-    batch = next(Batches("tiny_german", split="train", batch_size=2, lengths=lengths))
+    batch = next(SeqioBatches("tiny_german", split="train", batch_size=2, lengths=lengths))
     read = vocabulary.decode(batch["encoder_input_tokens"][0].tolist())
     written = vocabulary.decode(batch["decoder_target_tokens"][0].tolist())
     assert dict(german.pairs(sentences=600, seed=0))[read] == written

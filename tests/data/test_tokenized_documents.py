@@ -27,7 +27,7 @@ def settings(folder):
 
 def documents(folder, *, vocabulary="bytes", **changes):
     own = settings(folder) | changes
-    return tokenized_writing.Documents(MODULE, own, vocabulary, ("c",), rows=20)
+    return tokenized_writing.CorpusText(MODULE, own, vocabulary, ("c",), rows=20)
 
 
 def write(source, output, **changes):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t5x_like.inference.likelihood import Pair, PromptFormat, Score
+from t5x_like.inference.likelihood import PromptFormat, Score, TokenPair
 
 
 class Characters:
@@ -24,11 +24,11 @@ class Characters:
 
     def excess(self, prompt, continuation):
         after = self.new_tokens if continuation is None else len(continuation)
-        return PromptFormat(self.length).excess(Pair(prompt, range(after)))
+        return PromptFormat(self.length).excess(TokenPair(prompt, range(after)))
 
     def score(self, pairs):
         return self.score_tokens(
-            [Pair(self.tokens(a, end=False), [*map(ord, b)]) for a, b in pairs]
+            [TokenPair(self.tokens(a, end=False), [*map(ord, b)]) for a, b in pairs]
         )
 
     def score_tokens(self, pairs):

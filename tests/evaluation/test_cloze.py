@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from t5x_like.evaluation.cloze import Choice, LastWord
+from t5x_like.evaluation.cloze import ClozeChoice, LastWord
 
 
 def test_the_last_word_is_asked_after_all_that_stands_before_it(characters):
@@ -50,7 +50,7 @@ def test_a_choice_is_as_likely_as_it_and_the_rest_of_the_sentence(characters):
         return -1.0 if before.endswith("The ") or "The water" in before else -2.0
 
     model = characters(think)
-    found, predictions = Choice().measure(model, [ROW])
+    found, predictions = ClozeChoice().measure(model, [ROW])
     assert model.requests[0] == ("It rained. The ", "cat fell off the roof.")
     assert found["accuracy"] == 1.0
     rest = " fell off the roof."
@@ -62,7 +62,7 @@ def test_a_choice_is_as_likely_as_it_and_the_rest_of_the_sentence(characters):
 def test_longer_answers_lose_by_log_p_and_not_per_token(characters):
     row = {"inputs": "Name:", "choices": ["a", "abcdef"], "targets": "abcdef"}
     model = characters(lambda before, character: -0.5 if "ab" in before else -1.0)
-    found, _ = Choice().measure(model, [row])
+    found, _ = ClozeChoice().measure(model, [row])
     assert model.requests[0] == ("Name: ", "a")
     assert (found["accuracy"], found["accuracy_per_token"]) == (0.0, 1.0)
     assert found["chance_accuracy"] == 1 / 2
@@ -71,6 +71,6 @@ def test_longer_answers_lose_by_log_p_and_not_per_token(characters):
 def test_rows_without_choices_are_refused(characters):
     model = characters(lambda before, character: 0.0)
     with pytest.raises(ValueError, match="needs a field `choices`"):
-        Choice().measure(model, [{"inputs": "a", "targets": "b"}])
+        ClozeChoice().measure(model, [{"inputs": "a", "targets": "b"}])
     with pytest.raises(ValueError, match="is not one of the choices"):
-        Choice().measure(model, [{**ROW, "targets": "waters"}])
+        ClozeChoice().measure(model, [{**ROW, "targets": "waters"}])

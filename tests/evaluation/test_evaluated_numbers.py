@@ -8,7 +8,7 @@ import pytest
 
 from t5x_like.evaluation import evaluated_numbers
 from t5x_like.evaluation.generated_text import Generation
-from t5x_like.evaluation.held_out import Loss
+from t5x_like.evaluation.held_out import HeldOutLoss
 from t5x_like.experiment import reporting
 from t5x_like.experiment.reporting import Estimate
 
@@ -52,7 +52,7 @@ def test_the_averages_of_the_t5_paper():
     assert found["super_glue"]["average"] == pytest.approx(71.36, abs=0.005)
 
 
-MEASURES = {"qa": {"loss": Loss(), "generation": Generation(metrics=("f1",))}}
+MEASURES = {"qa": {"loss": HeldOutLoss(), "generation": Generation(metrics=("f1",))}}
 
 
 @pytest.mark.parametrize(

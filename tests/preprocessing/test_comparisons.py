@@ -7,7 +7,7 @@ import tensorflow as tf
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.sources import ColumnSource, columns
 
 BYTES = vocabularies.load("bytes:0")
@@ -30,7 +30,7 @@ def first_batch(objective, *, lengths, converter):
     )
     made = converters.build(converter, **objective.converter_settings, start=0)
     return next(
-        Batches(
+        SeqioBatches(
             "compared",
             split="train",
             batch_size=2,
@@ -110,7 +110,7 @@ def test_text_to_text_without_an_end_of_the_prompt():
         features=objective.features,
     )
     found = next(
-        Batches(
+        SeqioBatches(
             "pairs",
             split="train",
             batch_size=2,

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from t5x_like.batches.converters import Decoder, EncoderDecoder
 from t5x_like.preprocessing import mixtures, seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.sources import add_document_task
 from tests.number_vocabulary import NumberVocabulary
 
@@ -40,7 +40,7 @@ def batches(task="numbers", **settings):
         "shards": ROWS,
         "shuffle": False,
     }
-    return Batches(task, **{**defaults, **settings})
+    return SeqioBatches(task, **{**defaults, **settings})
 
 
 def streams(found, name):

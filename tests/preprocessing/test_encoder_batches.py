@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from t5x_like.batches import converters
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -37,7 +37,7 @@ def batches(name, *, length=32, batch_size=8, shards=2, **settings):
         preprocessors=objective.preprocessors,
         features=objective.features,
     )
-    return Batches(
+    return SeqioBatches(
         "encoder_task",
         split="train",
         batch_size=batch_size,

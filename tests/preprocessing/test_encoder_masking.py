@@ -181,7 +181,7 @@ def test_pairs_are_cut_as_berts_code_cuts_them():
 
 def test_documents_lose_nothing_to_long_sentences_and_empty_ones():
     tokens = np.arange(25)
-    found = formats.Documents.of(
+    found = formats.DocumentGroup.of(
         tokens, np.array([3, 12, 0, 10, 0]), np.array([2, 0, 2, 1]), longest=5
     )
     assert found.ends == [0, 3, 8, 13, 15, 20, 25]

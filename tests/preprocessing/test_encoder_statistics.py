@@ -9,7 +9,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.objectives import formats
-from t5x_like.objectives.formats import Documents
+from t5x_like.objectives.formats import DocumentGroup
 from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
@@ -142,7 +142,7 @@ def test_half_of_alberts_pairs_are_swapped_and_a_third_of_structberts_are_of_eac
 
 def test_a_tenth_of_the_rows_are_short():
     lengths = np.full(20_000, SENTENCE)
-    one = Documents.of(np.arange(100_000), lengths, np.array([20_000]), longest=61)
+    one = DocumentGroup.of(np.arange(100_000), lengths, np.array([20_000]), longest=61)
     plan = functools.partial(formats.segment_pairs, pairing=formats.next_or_previous)
     planned = plan(one, 61, [random.Random(0)], short_rate=0.1)
     sizes = np.array([sum(end - start for start, end in row.pieces) for row in planned[:-1]])

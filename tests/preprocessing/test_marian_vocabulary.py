@@ -15,7 +15,7 @@ from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.inference.likelihood import PromptFormat
 from t5x_like.inference.text_model import TextModel
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.sources import ColumnSource, columns
 
 GOLDEN = json.loads(
@@ -70,7 +70,7 @@ def test_pairs_for_training_are_of_two_languages(folder):
     converter = converters.build("encoder_decoder", start=vocabulary.start_id)
     lengths = {"inputs": 40, "targets": 40}
     read = {"split": "train", "batch_size": 1, "lengths": lengths, "converter": converter}
-    batch = next(Batches("translated", shuffle=False, **read))
+    batch = next(SeqioBatches("translated", shuffle=False, **read))
     for name, own in (("encoder_input", vocabulary), ("decoder_target", vocabulary.targets)):
         expected = [*own.encode(TEXT), END]
         np.testing.assert_array_equal(batch[f"{name}_tokens"][0][: len(expected)], expected)

@@ -10,7 +10,7 @@ from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.objectives import masking
 from t5x_like.preprocessing import seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -109,7 +109,7 @@ def test_pairs_of_files_become_batches_with_new_noise_in_each_epoch(tmp_path):
     path.write_text('{"q": "how do you do ?", "a": "fine , thanks well fine , thanks"}\n' * 4)
     objective = seqio_objectives.build("masked_targets", target_length=8)
     text_files.register(VOCABULARY, objective, files=str(path), inputs="q", targets="a", held_out=0)
-    stream = Batches(
+    stream = SeqioBatches(
         "text_files",
         split="train",
         batch_size=4,

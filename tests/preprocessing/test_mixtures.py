@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing import mixtures
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 
 SIZES = {"mixture_small": 100, "mixture_medium": 1_000, "mixture_large": 4_000}
 FEATURES = {"targets": seqio.Feature(seqio.PassThroughVocabulary(9), add_eos=False)}
@@ -97,7 +97,7 @@ def test_tasks_without_the_split_are_left_out():
 @pytest.mark.parametrize("pack", [False, True])
 def test_sampled_frequencies(pack):
     mixtures.mixture("mixture_sampled", list(SIZES), rate=mixtures.temperature(2))
-    batches = Batches(
+    batches = SeqioBatches(
         "mixture_sampled",
         split="train",
         batch_size=500,

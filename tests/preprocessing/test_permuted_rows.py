@@ -12,9 +12,9 @@ import tensorflow as tf
 from t5x_like.batches import converters
 from t5x_like.objectives import examples_of
 from t5x_like.objectives.masking import harmonic
-from t5x_like.objectives.permuted import Spans, Text
+from t5x_like.objectives.permuted import PermutedText, Spans
 from t5x_like.preprocessing import seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.sources import add_document_task
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
@@ -248,12 +248,12 @@ def test_spans_of_backward_text_begin_with_a_word_read_forward():
 
 def test_documents_without_text_leave_no_trace():
     tokens = np.array([5, 6, 7, 8, 9, 10])
-    text = Text.of(tokens, np.array([2, 1, 3]), np.array([0, 2, 0, 1]), end=3)
+    text = PermutedText.of(tokens, np.array([2, 1, 3]), np.array([0, 2, 0, 1]), end=3)
     assert text.tokens.tolist() == [5, 6, 7, 3, 8, 9, 10, 3]
     assert text.ends == [0, 2, 4, 8]
     assert text.reversed().tokens.tolist() == [3, 10, 9, 8, 3, 7, 6, 5]
     assert text.reversed().ends == [0, 4, 6, 8]
-    nothing = Text.of(np.zeros(0, int), np.zeros(0, int), np.array([0, 0]), end=3)
+    nothing = PermutedText.of(np.zeros(0, int), np.zeros(0, int), np.array([0, 0]), end=3)
     assert (len(nothing.tokens), nothing.ends) == (0, [0])
 
 
@@ -294,7 +294,7 @@ def batches(*, rows=2, length=24):
         objective=seqio_objectives.build("xlnet", group=3, backward=0.0),
     )
     made = converters.build("encoder", **examples_of("xlnet", {}).converter_settings)
-    return Batches(
+    return SeqioBatches(
         "permuted",
         split="train",
         batch_size=rows,

@@ -11,7 +11,7 @@ import tensorflow as tf
 from flax import serialization
 
 from t5x_like.preprocessing import mixtures
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.streams import Reading, TaskReader
 
 EXAMPLES = 37
@@ -83,7 +83,7 @@ def tasks():
 
 
 def batches_of(task="pipeline_task", **settings):
-    return Batches(task, **{**SETTINGS, **settings})
+    return SeqioBatches(task, **{**SETTINGS, **settings})
 
 
 def take(batches, count):

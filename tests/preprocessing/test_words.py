@@ -11,7 +11,7 @@ from t5x_like.batches.labelled_rows import WordRowWriter
 from t5x_like.objectives import examples_of
 from t5x_like.objectives.bidirectional import streams
 from t5x_like.preprocessing import seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.sources import add_document_task
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.vocabularies import trainers
@@ -104,7 +104,7 @@ def batches(vocabulary=VOCABULARY, **settings):
         "shards": ROWS,
         "shuffle": False,
     }
-    return Batches("words", **{**defaults, **settings})
+    return SeqioBatches("words", **{**defaults, **settings})
 
 
 def test_both_streams_run_on_from_batch_to_batch():

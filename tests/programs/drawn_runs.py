@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from t5x_like.scaling_laws.law import SIX_N_D, Compute, Law
-from t5x_like.scaling_laws.runs import Run
+from t5x_like.scaling_laws.law import SIX_N_D, Law, TrainingCompute
+from t5x_like.scaling_laws.runs import TrainedRun
 
 
 def scattered(law: Law, number: int, *, noise: float, seed: int = 0):
@@ -24,8 +24,8 @@ def grid(
     shift: float = 1.0,
     noise: float = 0.0,
     seed: int = 0,
-    compute: Compute = SIX_N_D,
-) -> list[Run]:
+    compute: TrainingCompute = SIX_N_D,
+) -> list[TrainedRun]:
     """Runs of equal FLOPs, of sizes around the optimum times `shift`, up to `reach` away."""
     rng = np.random.default_rng(seed)
     runs = []
@@ -33,11 +33,11 @@ def grid(
         for n in law.optimum(c, compute)[0] * shift * np.geomspace(1 / reach, reach, sizes):
             d = float(compute.tokens(c, n))
             loss = float(law.loss(n, d) * np.exp(noise * rng.standard_normal()))
-            runs.append(Run(f"{c:g} {n:g}", float(n), float(d), float(c), loss))
+            runs.append(TrainedRun(f"{c:g} {n:g}", float(n), float(d), float(c), loss))
     return runs
 
 
-def with_curves(law: Law, sizes, ends, *, noise: float = 0.0, seed: int = 0) -> list[Run]:
+def with_curves(law: Law, sizes, ends, *, noise: float = 0.0, seed: int = 0) -> list[TrainedRun]:
     """Runs of each size to several numbers of tokens, whose curves are the law's on the way.
 
     Args:
@@ -49,5 +49,5 @@ def with_curves(law: Law, sizes, ends, *, noise: float = 0.0, seed: int = 0) -> 
         for d in ends:
             tokens = np.linspace(d / 100, d, 100) if noise else np.geomspace(d / 1000, d, 200)
             curve = (tokens, law.loss(n, tokens) + noise * rng.standard_normal(len(tokens)))
-            runs.append(Run(f"{n} {d}", n, d, 6 * n * d, float(law.loss(n, d)), curve=curve))
+            runs.append(TrainedRun(f"{n} {d}", n, d, 6 * n * d, float(law.loss(n, d)), curve=curve))
     return runs

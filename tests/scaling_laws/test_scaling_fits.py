@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize
 
 from t5x_like.scaling_laws import analysis, bootstrap, envelope, isoflop, kaplan, parametric
-from t5x_like.scaling_laws.law import PUBLISHED, SIX_N_D, Compute, Law, fit_compute
-from t5x_like.scaling_laws.runs import Run
+from t5x_like.scaling_laws.law import PUBLISHED, SIX_N_D, Law, TrainingCompute, fit_compute
+from t5x_like.scaling_laws.runs import TrainedRun
 from tests.programs import drawn_runs
 
 HOFFMANN, BESIROGLU = PUBLISHED["hoffmann"], PUBLISHED["besiroglu"]
@@ -166,7 +166,7 @@ def test_kaplans_form_is_recovered():
 @both
 def test_the_optimum_where_flops_grow_as_a_power_of_the_size(law):
     """The minimum along k N^s D = C, and its path, are those of the derivation."""
-    compute = Compute(k=40.0, s=0.8)
+    compute = TrainingCompute(k=40.0, s=0.8)
     n, d = law.optimum(1e21, compute)
     assert compute.flops(n, d) == pytest.approx(1e21)
     sizes = n * np.geomspace(0.5, 2, 1001)
@@ -187,7 +187,7 @@ def test_the_flops_of_runs_are_fitted():
 
 def test_all_approaches_agree_on_the_exponent_of_counted_flops():
     """Runs of a law whose C grows as N^0.8 D: only a under 6 N D is another one."""
-    compute = Compute(k=400.0, s=0.8)
+    compute = TrainingCompute(k=400.0, s=0.8)
     drawn = drawn_runs.grid(BESIROGLU, sizes=7, reach=2, compute=compute)
     found = analysis.analyse(drawn, times=0)
     a, _ = BESIROGLU.exponents(compute)
@@ -225,7 +225,7 @@ def test_noise_of_curves_biases_approach_1_less_once_they_are_smoothed(noise):
 
 def test_smoothing_keeps_lines_lone_points_and_the_end():
     def smooth(tokens, loss):
-        run = Run("a", 1e6, tokens[-1], 1.0, loss[-1], curve=(tokens, loss))
+        run = TrainedRun("a", 1e6, tokens[-1], 1.0, loss[-1], curve=(tokens, loss))
         [found] = envelope.smoothed([run])
         return found.curve
 

@@ -16,7 +16,7 @@ from t5x_like.batches import converters
 from t5x_like.config import parse
 from t5x_like.inference import predictions
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.systems import k_bert
 from tests.programs import command_flags, tiny_encoder
 
@@ -104,7 +104,7 @@ def test_prediction_reads_the_rows_of_training(kind, prediction, folder, tmp_pat
     path = str(tmp_path / "rows.jsonl")
     labelled.register(vocabulary, objective, train=path, validation=path)
     trained = next(
-        Batches(
+        SeqioBatches(
             "labelled_files",
             split="validation",
             batch_size=8,

@@ -17,7 +17,7 @@ from t5x_like.batches import converters
 from t5x_like.hf.folder import read_json, write_json
 from t5x_like.losses import sums
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import bert, roberta
@@ -159,7 +159,7 @@ def batch_of(rows_format):
         vocabulary=VOCABULARY,
         objective=objective,
     )
-    batches = Batches(
+    batches = SeqioBatches(
         "roberta_task",
         split="train",
         batch_size=4,

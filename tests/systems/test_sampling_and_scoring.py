@@ -13,7 +13,7 @@ from t5x_like.decoding.generator import Generator
 from t5x_like.evaluation.while_training import Evaluator, Schedule
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer
+from t5x_like.inference.likelihood import PromptFormat, Scorer, TokenPair
 from t5x_like.losses import preferences
 from t5x_like.nn.compound_networks import Ensemble
 from t5x_like.nn.moe import undropped
@@ -115,7 +115,7 @@ def log_probs_in_steps(module, params, prompt, continuation):
 def test_log_likelihoods_are_those_of_generation_whatever_is_beside_them(name):
     module, params = policy_of(name)
     tokens = np.random.default_rng(2).integers(3, VOCABULARY, (4, 12)).tolist()
-    pairs = [Pair(row[:4], row[4:]) for row in tokens]
+    pairs = [TokenPair(row[:4], row[4:]) for row in tokens]
     form = PromptFormat(length=32, sees_prompt=name == "prefix")
     scores = Scorer(module, form, batch_size=4)(params, pairs)
     for (prompt, continuation), score in zip(pairs, scores, strict=True):
@@ -164,7 +164,7 @@ def test_comparisons_do_not_depend_on_the_rows_beside_them():
 
 def test_experts_spread_over_devices_have_slots_for_all():
     module, params = policy_of("experts")
-    pairs = [Pair([3, 4], [5, 6, 7, 8])] * 4
+    pairs = [TokenPair([3, 4], [5, 6, 7, 8])] * 4
     scorer = Scorer(module, PromptFormat(length=16), batch_size=4)
     alone = scorer(params, pairs)[0].log_probs
     with partitioning.layout(partitioning.make_mesh({"data": 2, "expert": 4})):

@@ -13,7 +13,7 @@ from t5x_like import systems
 from t5x_like.batches import converters
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.preprocessing import seqio_objectives
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.systems import unilm
 from tests.word_vocabulary import WordVocabulary
@@ -47,7 +47,7 @@ def batches(path):
     path.write_text("\n".join(lines) + "\n")
     objective = seqio_objectives.build("masked_targets", target_length=6)
     text_files.register(VOCABULARY, objective, files=str(path), inputs="q", targets="a", held_out=0)
-    return Batches(
+    return SeqioBatches(
         "text_files",
         split="train",
         batch_size=64,

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from t5x_like.evaluation.metrics.metric import Statistics, means
 
-Rows = Float[np.ndarray, "N K"]
+ExampleRows = Float[np.ndarray, "N K"]
 
 
 def accuracy(targets: Sequence[Any], predictions: Sequence[Any]) -> Statistics:
@@ -40,7 +40,7 @@ def matthews(targets: Sequence[Hashable], predictions: Sequence[Hashable]) -> St
     """
     rows, names = _numbered(targets, predictions)
 
-    def reduce(rows: Rows) -> dict[str, float]:
+    def reduce(rows: ExampleRows) -> dict[str, float]:
         table = _table(rows, size=len(names) + 1)
         total, right, found = table.sum(), table.sum(axis=1), table.sum(axis=0)
         spread = (total**2 - right @ right) * (total**2 - found @ found)
@@ -59,7 +59,7 @@ def f1(targets: Sequence[Hashable], predictions: Sequence[Hashable], *, average:
     """
     rows, names = _numbered(targets, predictions)
 
-    def reduce(rows: Rows) -> dict[str, float]:
+    def reduce(rows: ExampleRows) -> dict[str, float]:
         common, sums = _counts(_table(rows, size=len(names) + 1), of=len(names))
         if average == "micro":
             return {"f1_micro": float(_f1(common.sum(), sums.sum()))}
@@ -82,7 +82,7 @@ def f1_binary(
         for right, prediction in zip(is_positive, predictions, strict=True)
     ]
 
-    def reduce(rows: Rows) -> dict[str, float]:
+    def reduce(rows: ExampleRows) -> dict[str, float]:
         common, sums = _counts(_table(rows, size=2), of=2)
         return {"f1_binary": float(_f1(common[1], sums[1]))}
 
@@ -125,7 +125,7 @@ def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statis
     if any(len(own) != 2 for own in scores):
         raise ValueError(f"roc_auc needs the scores of two classes, not {len(scores[0])}")
 
-    def reduce(rows: Rows) -> dict[str, float]:
+    def reduce(rows: ExampleRows) -> dict[str, float]:
         positive = rows[:, 0] == 1
         number, others = positive.sum(), (~positive).sum()
         ranks = stats.rankdata(rows[:, 1])[positive].sum()
@@ -138,7 +138,7 @@ def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statis
 
 def _numbered(
     targets: Sequence[Hashable], predictions: Sequence[Hashable]
-) -> tuple[Rows, list[Hashable]]:
+) -> tuple[ExampleRows, list[Hashable]]:
     """Return the class ids of targets and predictions [N, 2], and the classes; None comes last."""
     names: list[Any] = sorted({*targets, *predictions} - {None}, key=lambda one: (str(one), one))
     numbers = {name: number for number, name in enumerate(names)}
@@ -147,7 +147,7 @@ def _numbered(
     return np.array(rows, float), names
 
 
-def _table(rows: Rows, *, size: int) -> np.ndarray:
+def _table(rows: ExampleRows, *, size: int) -> np.ndarray:
     """Return the confusion matrix [size, size], with rows for targets, columns for predictions."""
     cells = (rows[:, 0] * size + rows[:, 1]).astype(int)
     return np.bincount(cells, minlength=size * size).reshape(size, size).astype(float)

@@ -20,10 +20,12 @@ import numpy as np
 
 from t5x_like.evaluation.metrics.metric import Statistics
 
-Labels = Mapping[str, Any]
+ResponseLabels = Mapping[str, Any]
 
 
-def rated(targets: Sequence[Labels], predictions: Sequence[Any], *, name: str) -> Statistics:
+def rated(
+    targets: Sequence[ResponseLabels], predictions: Sequence[Any], *, name: str
+) -> Statistics:
     """The share of responses with a property, among all or some of the responses.
 
     | name | share | among |
@@ -51,23 +53,23 @@ def rated(targets: Sequence[Labels], predictions: Sequence[Any], *, name: str) -
     return Statistics(rows, reduce)
 
 
-def _is(target: Labels, name: str) -> bool:
+def _is(target: ResponseLabels, name: str) -> bool:
     if name not in target:
         raise ValueError(f"a response has no label {name!r}, but {', '.join(target) or 'none'}")
     votes = np.atleast_1d(target[name])
     return bool(votes.mean() > 0.5)
 
 
-def _claims_beyond_common_knowledge(target: Labels) -> bool:
+def _claims_beyond_common_knowledge(target: ResponseLabels) -> bool:
     return _is(target, "claims") and not ("well_known" in target and _is(target, "well_known"))
 
 
-def _every(target: Labels) -> bool:
+def _every(target: ResponseLabels) -> bool:
     del target
     return True
 
 
-_Property = Callable[[Labels], bool]
+_Property = Callable[[ResponseLabels], bool]
 _METRICS: dict[str, tuple[_Property, _Property]] = {
     "sensibleness": (lambda one: _is(one, "sensible"), _every),
     "specificity": (lambda one: _is(one, "sensible") and _is(one, "specific"), _every),

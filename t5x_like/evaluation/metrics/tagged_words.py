@@ -16,10 +16,10 @@ import numpy as np
 
 from t5x_like.evaluation.metrics.metric import Statistics
 
-Tags = Sequence[str | None]  # one per word; None without a prediction
+TagSequence = Sequence[str | None]  # one per word; None without a prediction
 
 
-def tag_accuracy(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statistics:
+def tag_accuracy(targets: Sequence[TagSequence], predictions: Sequence[TagSequence]) -> Statistics:
     """The share of words with the right tag, over all sentences."""
     rows = [
         [sum(map(operator.eq, target, found)), len(target)]
@@ -33,13 +33,13 @@ def tag_accuracy(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statis
     return Statistics(np.array(rows, float), reduce)
 
 
-def constants(targets: Sequence[Tags]) -> list[list[Tags]]:
+def constants(targets: Sequence[TagSequence]) -> list[list[TagSequence]]:
     """Return predictions of the most frequent tag for every word."""
     counted = collections.Counter(tag for target in targets for tag in target)
     return [[[tag] * len(target) for target in targets] for tag, _ in counted.most_common(1)]
 
 
-def entity_f1(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statistics:
+def entity_f1(targets: Sequence[TagSequence], predictions: Sequence[TagSequence]) -> Statistics:
     """Precision, recall and F1 of entities over all sentences, and F1 of each type.
 
     An entity is right if an entity of the target has the same first word, last word and type. F1 is
@@ -72,7 +72,7 @@ def entity_f1(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statistic
     return Statistics(rows.reshape(len(pairs), -1), reduce)
 
 
-def entities(tags: Tags) -> list[tuple[int, int, str]]:
+def entities(tags: TagSequence) -> list[tuple[int, int, str]]:
     """Return the entities of a sentence: (first word, last word, type)."""
     found, first = [], 0
     before, kind_before = "O", ""
@@ -87,7 +87,7 @@ def entities(tags: Tags) -> list[tuple[int, int, str]]:
     return found
 
 
-def _without_none(tags: Tags) -> list[str]:
+def _without_none(tags: TagSequence) -> list[str]:
     return ["O" if tag is None else tag for tag in tags]
 
 

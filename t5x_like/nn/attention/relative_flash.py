@@ -28,7 +28,7 @@ LANES = 128  # keys and queries per tile; T and S are padded to multiples of it
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class KernelSettings:
     """The static settings of the kernels.
 
     Attributes:
@@ -63,7 +63,7 @@ class Settings:
         return [before[-1] if before else self.steps[0], *within]
 
 
-def write_tiles(settings: Settings, tiles: Any, *table: Any, head: Any) -> None:
+def write_tiles(settings: KernelSettings, tiles: Any, *table: Any, head: Any) -> None:
     """Write the biases of a head, one tile for each diagonal."""
     if not table:
         return
@@ -85,7 +85,7 @@ def positions(start: Any, shape: tuple[int, ...]) -> Array:
     )
 
 
-def bucket_sums(settings: Settings, tile_sums: Any, *, lanes: int) -> Float[Array, "1 lanes"]:
+def bucket_sums(settings: KernelSettings, tile_sums: Any, *, lanes: int) -> Float[Array, "1 lanes"]:
     """Return the gradient of a head's row of the table, from the summed gradients of its tiles."""
     lane = jax.lax.broadcasted_iota(jnp.int32, (1, lanes), 1)
     out = jnp.zeros((1, lanes), jnp.float32)
@@ -115,7 +115,7 @@ HIDDEN = -1e30  # the score of a masked pair
 class Grid:
     """The blocks of a call: H heads, B rows, n blocks of queries, m blocks of keys."""
 
-    settings: Settings
+    settings: KernelSettings
     batch: int
     heads: int
     width: int
@@ -123,7 +123,7 @@ class Grid:
     keys: int
 
     @classmethod
-    def of(cls, settings: Settings, query: Array, key: Array) -> "Grid":
+    def of(cls, settings: KernelSettings, query: Array, key: Array) -> "Grid":
         batch, heads, width, queries = query.shape
         return cls(settings, batch, heads, width, queries, key.shape[3])
 
@@ -188,7 +188,7 @@ class Grid:
         )
 
 
-def table_operand(settings: Settings, table: Array) -> tuple[list[Array], list[Any]]:
+def table_operand(settings: KernelSettings, table: Array) -> tuple[list[Array], list[Any]]:
     """Return the table as a list of kernel operands, with its specs; empty without a bias."""
     if not settings.steps:
         return [], []
@@ -259,7 +259,7 @@ def dot(left: Array, right: Array, *, contract: tuple[int, int]) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attend(
-    settings: Settings,
+    settings: KernelSettings,
     query: Float[Array, "B H K T"],
     key: Float[Array, "B H K S"],
     value: Float[Array, "B H K S"],
@@ -284,7 +284,7 @@ def attend(
 
 
 def _forward(
-    settings: Settings,
+    settings: KernelSettings,
     query: Array,
     key: Array,
     value: Array,
@@ -363,7 +363,7 @@ def _forward_kernel(grid: Grid, *refs: Any) -> None:
         log_sums[0, 0] = largest[...] + jnp.log(whole)
 
 
-def _backward(settings: Settings, kept: Any, gradient: Array) -> tuple[Any, ...]:
+def _backward(settings: KernelSettings, kept: Any, gradient: Array) -> tuple[Any, ...]:
     query, key, value, table, own, read, out, log_sums = kept
     grid = Grid.of(settings, query, key)
     # For each query, the sum over keys of weight times its gradient (Dao et al. 2022, B.2).
@@ -601,21 +601,21 @@ def _positions_last(x: Float[Array, "B H T K"]) -> Float[Array, "B H K t"]:
 
 def _settings(
     bias: RelativeBias | None, *, heads: int, causal: bool
-) -> tuple[Settings, Float[Array, "H b"]]:
+) -> tuple[KernelSettings, Float[Array, "H b"]]:
     """Return the kernel's static settings, and the table transposed to [H, b]."""
     interpret = partitioning.platform() != "tpu"
     if bias is None:
-        return Settings(causal, (), interpret), jnp.zeros((heads, 0))
+        return KernelSettings(causal, (), interpret), jnp.zeros((heads, 0))
     # Beyond `max_distance` on either side the bucket no longer changes.
     positions = np.arange(-bias.max_distance - 1, bias.max_distance + 2)
     buckets = bias.buckets(positions)
     changes = [0, *(np.flatnonzero(np.diff(buckets)) + 1)]
     steps = tuple((int(positions[n]), int(buckets[n])) for n in changes)
-    settings = Settings(causal, steps, interpret)
+    settings = KernelSettings(causal, steps, interpret)
     return settings, bias.table.T
 
 
-def _check_fits(settings: Settings, query: Float[Array, "B T H K"]) -> None:
+def _check_fits(settings: KernelSettings, query: Float[Array, "B T H K"]) -> None:
     _, length, _, width = query.shape
     needed = 4 * (length * width + 2 * len(settings.tiles) * LANES**2)
     if needed > _MOST_ON_CHIP:
@@ -627,7 +627,7 @@ def _check_fits(settings: Settings, query: Float[Array, "B T H K"]) -> None:
 
 
 def _on_shards(
-    settings: Settings,
+    settings: KernelSettings,
     query: Float[Array, "B H K T"],
     key: Float[Array, "B H K S"],
     value: Float[Array, "B H K S"],

@@ -6,11 +6,11 @@ section 2.4 and appendix D), and labelled, for models with a head.
 """
 
 from t5x_like.preprocessing.benchmark_tasks.benchmark import (
-    OBJECTIVES,
+    LABELLED_OBJECTIVES,
     TEXT_TO_TEXT,
     Benchmark,
     Submission,
 )
 from t5x_like.preprocessing.benchmark_tasks.suite import Suite
 
-__all__ = ["OBJECTIVES", "TEXT_TO_TEXT", "Benchmark", "Submission", "Suite"]
+__all__ = ["LABELLED_OBJECTIVES", "TEXT_TO_TEXT", "Benchmark", "Submission", "Suite"]

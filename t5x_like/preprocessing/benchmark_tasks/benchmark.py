@@ -12,7 +12,7 @@ from t5x_like.names import hint
 from t5x_like.preprocessing import labelled_text
 
 Raw = Mapping[str, Any]  # a row in the schema of its file
-Change = Callable[[Raw], Raw]  # a raw row with changed or added fields
+ChangeRow = Callable[[Raw], Raw]  # a raw row with changed or added fields
 
 _FIELD = re.compile(r"\{([\w.]+)\}")
 
@@ -114,10 +114,10 @@ def label(raw: Raw, path: str, labels: Sequence[str]) -> str:
     raise ValueError(f"{path}={found!r:.80} is not a label.{hint(str(found), labels)}")
 
 
-Row = dict[str, Any]
+BenchmarkRow = dict[str, Any]
 
 # The objectives that read each labelled form.
-OBJECTIVES = {
+LABELLED_OBJECTIVES = {
     "classification": (
         "classification",
         "pair_classification",
@@ -177,7 +177,7 @@ class Benchmark:
     labels: tuple[str, ...] = ()
     choices: tuple[str, ...] | str = ()
     candidates: str = ""
-    prepare: Change | None = None
+    prepare: ChangeRow | None = None
     for_text: Callable[[Raw], Iterable[Raw]] | None = None
     trained_on: Callable[[Raw], bool] | None = None
     metrics: tuple[str, ...] = ("accuracy",)
@@ -198,7 +198,7 @@ class Benchmark:
         Raises:
             ValueError: it does not; the message names the objectives that fit.
         """
-        own = (*TEXT_TO_TEXT, *OBJECTIVES.get(self.kind, ()))
+        own = (*TEXT_TO_TEXT, *LABELLED_OBJECTIVES.get(self.kind, ()))
         if objective not in own:
             raise ValueError(
                 f"data.objective={objective!r} is no form of {task}.{hint(objective, own)}"
@@ -216,7 +216,7 @@ class Benchmark:
         named = {"labels": self.labels} if self.targets == _LABEL and self.labels else {}
         return {"kind": "generation", "metrics": metrics, **named, **of_groups}
 
-    def text_rows(self, raw: Raw, *, split: str) -> list[Row]:
+    def text_rows(self, raw: Raw, *, split: str) -> list[BenchmarkRow]:
         """Return rows of the text-to-text form: inputs, targets, maybe answers, choices, a group.
 
         Raises:
@@ -230,8 +230,8 @@ class Benchmark:
     def _for_text(self, raw: Raw) -> Iterable[Raw]:
         return self.for_text(raw) if self.for_text else [raw]
 
-    def _text_row(self, raw: Raw) -> Row:
-        row: Row = {
+    def _text_row(self, raw: Raw) -> BenchmarkRow:
+        row: BenchmarkRow = {
             "inputs": fill(self.inputs, raw),
             "targets": fill(self.targets, raw),
         }
@@ -245,7 +245,7 @@ class Benchmark:
             row["choices"] = raw["all_choices"]
         return row | self._group(raw)
 
-    def labelled_row(self, raw: Raw, *, most: int) -> Row:
+    def labelled_row(self, raw: Raw, *, most: int) -> BenchmarkRow:
         """Return the row of the labelled form, with the fields of `preprocessing.labelled_text`.
 
         Args:
@@ -261,7 +261,7 @@ class Benchmark:
             raise ValueError(f"it has {number} choices, and data.objective_settings.choices={most}")
         names = ("question", "context") if self.kind == "question_answering" else _TEXTS
         templates = zip(names, (self.text_a, self.text_b), strict=True)
-        row: Row = {name: fill(own, found) for name, own in templates if own}
+        row: BenchmarkRow = {name: fill(own, found) for name, own in templates if own}
         if self.kind == "question_answering":
             row |= {"answers": value(found, self.answers), "id": found.get("id", "")}
         elif self.kind == "multiple_choice":
@@ -275,7 +275,7 @@ class Benchmark:
             row["label"] = self.labels.index(row["label"])
         return row | self._group(found)
 
-    def _group(self, raw: Raw) -> Row:
+    def _group(self, raw: Raw) -> BenchmarkRow:
         return {"group": key(self.group, raw)} if self.group else {}
 
     def _prepared(self, raw: Raw) -> Raw:
@@ -334,7 +334,7 @@ def hidden_rows(
     *,
     as_text: bool,
     most: int,
-) -> Iterator[Row]:
+) -> Iterator[BenchmarkRow]:
     """Yield the rows of a test set without labels, with `index`, in one of the task's forms.
 
     Rows get the label 0 if their form has a label: only the fields that a model reads are used.

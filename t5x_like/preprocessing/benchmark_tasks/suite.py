@@ -14,7 +14,7 @@ from t5x_like.preprocessing.benchmark_tasks import raw_rows
 from t5x_like.preprocessing.benchmark_tasks.benchmark import (
     TEXT_TO_TEXT,
     Benchmark,
-    Row,
+    BenchmarkRow,
     Submission,
     hidden_rows,
 )
@@ -187,7 +187,7 @@ class Suite:
         folder: str = "",
         data_dir: str | None = None,
         **settings: Any,
-    ) -> tuple[Submission, Sequence[str], list[Row]]:
+    ) -> tuple[Submission, Sequence[str], list[BenchmarkRow]]:
         """Return the `Submission` of a task, its labels, and the rows of its hidden test set.
 
         Args:
@@ -232,7 +232,7 @@ class Suite:
         folder: str,
         data_dir: str | None,
         splits: Mapping[str, str],
-    ) -> Sequence[Row]:
+    ) -> Sequence[BenchmarkRow]:
         benchmark = self._find(task)
         benchmark.check_objective(task, objective)
         name = self._tasks[task][0]
@@ -253,7 +253,7 @@ def _of_file(
     part: str,
     form: tuple[str, bool, int],
     changed: tuple[int, int],
-) -> Sequence[Row]:
+) -> Sequence[BenchmarkRow]:
     del changed
     rows = raw_rows.part_of(reading.json_lines(path), part)
     return _made(benchmark, rows, *form, where=f"{path} as {part!r}")
@@ -262,7 +262,7 @@ def _of_file(
 @functools.lru_cache(maxsize=64)
 def _of_prepared(
     benchmark: Benchmark, name: str, part: str, form: tuple[str, bool, int], data_dir: str | None
-) -> Sequence[Row]:
+) -> Sequence[BenchmarkRow]:
     rows = raw_rows.of_prepared(benchmark, task=name, part=part, data_dir=data_dir)
     chosen = raw_rows.part_of(rows, part)
     return _made(benchmark, chosen, *form, where=f"{benchmark.prepared} as {part!r}")
@@ -276,8 +276,8 @@ def _made(
     most: int,
     *,
     where: str,
-) -> Sequence[Row]:
-    rows: list[Row] = []
+) -> Sequence[BenchmarkRow]:
+    rows: list[BenchmarkRow] = []
     for place, raw in raws:
         try:
             if as_text:
