@@ -63,7 +63,8 @@ from absl import flags
 
 from t5x_like import partitioning, paths, processes, vocabularies
 from t5x_like.config import RunSettings, one_line_errors
-from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
+from t5x_like.evaluation import ensembles, evaluated_numbers, measures, submissions
+from t5x_like.evaluation import harness
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, fingerprints, model_side, reporting
@@ -150,7 +151,7 @@ def _run_harness(settings: RunSettings) -> None:
         pretrained, trained = _model(run.settings)
         model = text_model.build(pretrained.policy(), run.parts[0])
         results = harness.run(
-            harness.HarnessModel(model, hugging_face=not trained),
+            harness.Answers(model, hugging_face=not trained),
             tasks,
             manager=manager,
             shots=given.harness_shots if given.harness_shots >= 0 else None,

@@ -1,6 +1,6 @@
 """Run tasks of lm-eval, EleutherAI's Language Model Evaluation Harness, on a text model.
 
-`HarnessModel` computes the harness's requests to a model; `run` runs tasks of the package, which
+`Answers` computes the harness's requests to a model; `run` runs tasks of the package, which
 the extra `harness` installs, without PyTorch.
 """
 
@@ -23,7 +23,7 @@ _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_toke
 _IGNORED = ("until", "max_length", *_LENGTHS)
 
 
-class HarnessModel:
+class Answers:
     """Answers the harness's requests: log-likelihoods of continuations and texts, generated texts.
 
     Texts are tokenized, truncated and cut as by the harness's class for Hugging Face models
@@ -174,8 +174,8 @@ def _until(text: str, stops: str | Sequence[str] | None) -> str:
     return text
 
 
-def language_model(answers: HarnessModel) -> Any:
-    """Wrap `HarnessModel` as an `lm_eval.api.model.LM`; the package must be installed."""
+def language_model(answers: Answers) -> Any:
+    """Wrap `Answers` as an `lm_eval.api.model.LM`; the package must be installed."""
     from lm_eval.api.model import LM
 
     class Model(LM):
@@ -227,7 +227,7 @@ def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
 
 
 def run(
-    answers: HarnessModel,
+    answers: Answers,
     tasks: Sequence[str],
     *,
     manager: Any,

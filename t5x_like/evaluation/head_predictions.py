@@ -11,7 +11,7 @@ from t5x_like.evaluation.measure import Measured, Row, RowMeasure, check_group, 
 from t5x_like.evaluation.metrics import METRICS, Metric, directions
 from t5x_like.evaluation.metrics.metric import Statistics, means
 from t5x_like.evaluation.metrics.texts import exact_match, f1
-from t5x_like.inference.encoder_predictions import Answers
+from t5x_like.inference.encoder_predictions import AnswerPrediction
 from t5x_like.inference.predictions import PREDICTIONS
 from t5x_like.inference.predictor import Prediction, Predictor
 from t5x_like.names import choose
@@ -134,20 +134,20 @@ class Squad(RowMeasure):
 
     def check(self, prediction: str) -> None:
         """See `Measure`."""
-        if not issubclass(PREDICTIONS.get(prediction, object), Answers):
+        if not issubclass(PREDICTIONS.get(prediction, object), AnswerPrediction):
             raise ValueError(
                 "the measure squad needs a model with the head question_answering; this one "
                 f"predicts {prediction or 'nothing by itself'}"
             )
 
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
-        """Return the numbers of `rates`, and the predictions of `encoder_predictions.Answers`.
+        """Return the numbers of `rates`, and the predictions of `encoder_predictions.AnswerPrediction`.
 
         Raises:
             ValueError: there are no rows, or they lack a field.
         """
         prediction = predictor.prediction
-        assert isinstance(prediction, Answers)  # see `check`
+        assert isinstance(prediction, AnswerPrediction)  # see `check`
         predicted = predictor(
             [{name: row[name] for name in ("question", "context")} for row in rows]
         )

@@ -276,7 +276,7 @@ class Tags(EncoderPrediction):
 
 
 @dataclasses.dataclass(frozen=True)
-class Answers(EncoderPrediction):
+class AnswerPrediction(EncoderPrediction):
     """The span of `context` that answers `question`, and the `null_margin` of no answer.
 
     Attributes:
@@ -482,8 +482,8 @@ class KnowledgeTags(_OfTrees, Tags):
 
 
 @dataclasses.dataclass(frozen=True)
-class KnowledgeAnswers(_OfTrees, Answers):
-    """The span of `context` that answers `question`, never part of a branch; see `Answers`."""
+class KnowledgeAnswers(_OfTrees, AnswerPrediction):
+    """The span of `context` that answers `question`, never part of a branch; see `AnswerPrediction`."""
 
     reserved: int = 64
 

@@ -8,7 +8,7 @@ from t5x_like.experiment.run import Part
 from t5x_like.hf.architectures import MULTI, REGRESSION
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import (
-    Answers,
+    AnswerPrediction,
     Classes,
     EncoderChoices,
     KnowledgeAnswers,
@@ -37,7 +37,7 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "several_classes": SeveralClasses,
     "numbers": Numbers,
     "tags": Tags,
-    "answers": Answers,
+    "answers": AnswerPrediction,
     "encoder_choices": EncoderChoices,
     "decoder_classes": DecoderClasses,
     "decoder_number": DecoderNumber,

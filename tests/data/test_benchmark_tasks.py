@@ -12,7 +12,7 @@ from t5x_like.evaluation.generated_text import Generation
 from t5x_like.evaluation.head_predictions import HeadPredictions, Squad
 from t5x_like.evaluation.metrics import METRICS
 from t5x_like.inference.decoder_predictions import Choices
-from t5x_like.inference.encoder_predictions import Answers, Classes, Number
+from t5x_like.inference.encoder_predictions import AnswerPrediction, Classes, Number
 from t5x_like.preprocessing import mixtures, seqio_objectives
 from t5x_like.preprocessing.pipeline import SeqioBatches
 from tests.programs import benchmark_rows
@@ -163,7 +163,7 @@ class Reader:
     """A predictor that gives the answers of a list, or none where the list has none and it may."""
 
     def __init__(self, answers, *, no_answer=True):
-        self.prediction = object.__new__(Answers)
+        self.prediction = object.__new__(AnswerPrediction)
         object.__setattr__(self.prediction, "no_answer", no_answer)
         self.predicted = [
             {"answer": text or "zzz", "null_margin": -1.0 if text else 1.0} for text in answers
