@@ -86,7 +86,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def pieces(text: str, contaminated: Mapping[str, Any] | set[str]) -> list[str] | None:
-    """Return the pieces of a text that remain without its matches; None if there are no matches.
+    """Return the pieces of a text that remain without its matches; None for a text without matches.
 
     Args:
         contaminated: the 13-grams that are matches.

@@ -180,7 +180,7 @@ def read(split: str, path: str) -> list[Dialog]:
         path: path of the file.
 
     Raises:
-        ValueError: there is no such file, or a line is bad; the message has file and line.
+        ValueError: the file does not exist, or a line is bad; the message has file and line.
     """
     path = os.path.expanduser(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):

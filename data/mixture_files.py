@@ -61,7 +61,7 @@ def register(
         held_out: the share of each corpus for validation, from 0 to 1.
 
     Raises:
-        ValueError: there is no corpus, a corpus has an unknown setting or a weight of 0 or less, or
+        ValueError: `corpora` is empty, a corpus has an unknown setting or a weight of 0 or less, or
             see `text_files.source`.
     """
     rates = {}

@@ -120,13 +120,13 @@ def read(
 
     Args:
         most: if above 1, a line needs two to `most` responses; if 1, exactly one; if 0, one
-            response (a demonstration) is enough and there is no upper limit.
+            response (a demonstration) is enough, and any number is allowed.
         train, validation: paths; "" for a split without lines.
         held_out: the share of the prompts of `train` for validation, if `validation` is not set.
         template: how the turns of a conversation are written, see `vocabularies.chat`.
 
     Raises:
-        ValueError: neither file is set, there is no such file, or a line is bad.
+        ValueError: neither file is set, a file does not exist, or a line is bad.
     """
     if not train and not validation:
         raise ValueError(

@@ -32,7 +32,7 @@ def register(
         modules: names of Python modules.
 
     Raises:
-        ValueError: there are no names, or a module does not exist.
+        ValueError: `modules` is empty, or a module does not exist.
     """
     del vocabulary, objective
     names = [modules] if isinstance(modules, str) else [*modules]

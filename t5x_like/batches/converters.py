@@ -336,7 +336,7 @@ CONVERTERS: dict[str, type[Converter]] = {
 
 
 def find(name: str) -> type[Converter]:
-    """Return the class of the converter `name`; raise ValueError if there is no such converter."""
+    """Return the class of the converter `name`; raise ValueError if the name is unknown."""
     return choose("data.converter", name, CONVERTERS)
 
 

@@ -139,7 +139,7 @@ def check_room(longest: int | None, *, prompt: int, new: int) -> None:
     The last new token is not read, so it needs no position.
 
     Args:
-        longest: a value of `longest_rows`; None if there is no limit.
+        longest: a value of `longest_rows`; None for no limit.
         prompt: tokens of the longest prompt, without padding.
         new: tokens to generate.
 

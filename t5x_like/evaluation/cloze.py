@@ -39,7 +39,7 @@ class LastWord(RowMeasure):
         """Return `accuracy`, and `perplexity` of last words, exp of their mean -log p.
 
         Raises:
-            ValueError: there is no row, or a text has only one word.
+            ValueError: `rows` is empty, or a text has only one word.
         """
         pairs = [_last_word(text_of(row, "text")) for row in rows]
         scores = model.score(pairs)

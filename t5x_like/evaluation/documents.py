@@ -49,7 +49,8 @@ class Documents(RowMeasure):
         their difference `excess_nats`.
 
         Raises:
-            ValueError: the stride is out of range, there is no text, or the model has an encoder.
+            ValueError: the stride is out of range, all texts are empty, or the model has an
+                encoder.
         """
         if model.encodes:
             raise ValueError(

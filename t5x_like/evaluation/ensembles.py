@@ -67,7 +67,7 @@ def measurable(measures: Mapping[str, Measure], *, chosen: Mapping[str, Any]) ->
         chosen: the setting `evaluate.measures` of the task.
 
     Raises:
-        ValueError: the config names the loss, or there is no other measure.
+        ValueError: the config names the loss, or the task has no other measure.
     """
     found = {name: one for name, one in measures.items() if not isinstance(one, Loss)}
     if not chosen and found:

@@ -68,7 +68,7 @@ class HeadPredictions(RowMeasure):
         """Return the numbers of all metrics, as `Estimate`s.
 
         Raises:
-            ValueError: a metric does not fit the head, there are no rows, or they lack a field.
+            ValueError: a metric does not fit the head, `rows` is empty, or a row lacks a field.
         """
         prediction = predictor.prediction
         if prediction.kind not in _DEFAULTS:
@@ -144,7 +144,7 @@ class Squad(RowMeasure):
         """Return the numbers of `rates`, and the predictions of `encoder_predictions.Answers`.
 
         Raises:
-            ValueError: there are no rows, or they lack a field.
+            ValueError: `rows` is empty, or a row lacks a field.
         """
         prediction = predictor.prediction
         assert isinstance(prediction, Answers)  # see `check`

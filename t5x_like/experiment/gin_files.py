@@ -110,7 +110,7 @@ class Bindings:
         Args:
             name: full name of the function or class.
             argument: name of the argument.
-            default: returned if there is no binding.
+            default: returned if the argument is not bound.
             scope: the scope of the call; its bindings take precedence over unscoped bindings.
 
         Raises:

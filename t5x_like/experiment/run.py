@@ -57,7 +57,7 @@ class Part:
         """Return the system's `Task` for the head.
 
         Raises:
-            ValueError: there is no such system, or it is not trained with this head.
+            ValueError: the system is unknown, or it is not trained with this head.
         """
         return systems.find(self.system).task(self.model)
 
@@ -144,7 +144,7 @@ class Run:
         """The system of the network.
 
         Raises:
-            ValueError: there is no such system.
+            ValueError: the system is unknown.
         """
         return systems.find(self.settings.system)
 

@@ -133,7 +133,7 @@ def splits_of(corpora: Mapping[str, Corpus], *tasks: str) -> dict[str, Split]:
     """Return the splits of corpora, {"TASK/SPLIT": split}.
 
     Raises:
-        ValueError: there is no corpus with a given name.
+        ValueError: a name is not in `corpora`.
     """
     return {
         f"{task}/{name}": split

@@ -43,8 +43,8 @@ class TensorFiles:
     """The tensors of a folder, read one at a time: `model.safetensors`, or shards and their index.
 
     Raises:
-        ValueError: there are no such files, or only other formats; a shard is missing, damaged or
-            outside the folder.
+        ValueError: the folder has no such files, or only other formats; a shard is missing,
+            damaged or outside the folder.
     """
 
     def __init__(self, folder: pathlib.Path):

@@ -39,7 +39,7 @@ class DialogSettings:
         refusal: the reply if all candidates are dropped.
         role: turns put before every dialog, by the user and the model in turn, so that the model
             plays a role (section 7).
-        calculator: whether to use the calculator. Without any tool there is no research.
+        calculator: whether to use the calculator. Without any tool the model does no research.
         translator: file with a table of words (`toolset.Translator`); "" for no translator.
         retrieval: file with a key-value store (`toolset.Retrieval`); "" for no retrieval.
         calls: maximum calls of the toolset per turn.
@@ -417,7 +417,7 @@ class DialogModel:
             seed: added to the seed of the settings.
 
         Raises:
-            ValueError: there is no dialog, or a dialog has no turn.
+            ValueError: `contexts` is empty, or a dialog has no turn.
         """
         if not contexts or not all(contexts):
             raise ValueError("a reply needs a dialog with at least one turn")

@@ -42,7 +42,7 @@ class TextModel:
         pretrained, vocabulary: the model and its vocabulary.
         prompt_format: the lengths and special tokens of the model's input rows.
         decode: settings of `generate`, with Hugging Face's names, including the end token.
-        ends: ids of the tokens that end a text; [] if there is no end token.
+        ends: ids of the tokens that end a text; [] without an end token.
     """
 
     def __init__(

@@ -136,7 +136,7 @@ def select_product(name: str) -> Product:
     rows. If an operand has a NaN or an infinity, its row or column of the result is not finite.
 
     Raises:
-        ValueError: there is no such quantization.
+        ValueError: the quantization is unknown.
     """
     table: dict[str, Product] = {
         "none": jnp.matmul,

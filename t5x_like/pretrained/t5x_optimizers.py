@@ -128,7 +128,7 @@ _SETTINGS = {
     "b1": ("b1", 0.9),
     "b2": ("b2", 0.999),
     "eps": ("epsilon", 1e-8),
-    "eps_root": ("", 0.0),  # there is no such setting here: always 0
+    "eps_root": ("", 0.0),  # not a setting here: always 0
     "weight_decay": ("weight_decay", 0.0),
 }
 

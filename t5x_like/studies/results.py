@@ -88,7 +88,7 @@ def lines(
 
 
 def best(study: Study, values: Values) -> str:
-    """Return the best finished arm by the center of `study.best_by`; "" if there is none."""
+    """Return the best finished arm by the center of `study.best_by`; "" if none is finished."""
     if not study.best_by:
         return ""
     found = {arm: own[study.best_by].values() for arm, own in values.items()}

@@ -157,7 +157,7 @@ def _only_file(folder: Path, *, spec: str) -> Path:
     """Return the vocabulary file of a folder that does not name a class.
 
     Raises:
-        ValueError: there are no such files, or several models.
+        ValueError: the folder has no such file, or several models.
     """
     models, named = _candidates(folder)
     if len(models) == 1:

@@ -60,8 +60,8 @@ def train(
         settings: the settings of that kind, arguments of its function.
 
     Raises:
-        ValueError: the kind or a setting does not exist, there is no text, or the text does not
-            allow this size (the message gives the limit).
+        ValueError: the kind or a setting does not exist, all documents are empty, or the text does
+            not allow this size (the message gives the limit).
     """
     make = choose("kind", kind, KINDS)
     allowed = [name for name in inspect.signature(make).parameters if name != "vocab_size"][1:]

@@ -113,7 +113,7 @@ class Metric:
         """Count the targets and predictions.
 
         Raises:
-            ValueError: there are no examples, or not as many predictions as targets.
+            ValueError: the targets are empty, or differ in number from the predictions.
         """
         if len(targets) != len(outputs):
             raise ValueError(f"there are {len(targets)} targets and {len(outputs)} predictions")

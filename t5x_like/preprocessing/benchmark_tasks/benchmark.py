@@ -21,7 +21,7 @@ def value(raw: Raw, path: str) -> Any:
     """Return a field of a raw row; "idx.question" is the field "question" of the field "idx".
 
     Raises:
-        ValueError: there is no such field; the message has the nearest name.
+        ValueError: the row has no such field; the message has the nearest name.
     """
     found: Any = raw
     for name in path.split("."):
@@ -36,7 +36,7 @@ def text(raw: Raw, path: str) -> str:
     """Return a field that is a string.
 
     Raises:
-        ValueError: it is not a string, or there is no such field.
+        ValueError: the field is missing, or it is not a string.
     """
     found = value(raw, path)
     if not isinstance(found, str):
@@ -48,7 +48,7 @@ def number(raw: Raw, path: str) -> int:
     """Return a field that is a whole number.
 
     Raises:
-        ValueError: it is not a whole number, or there is no such field.
+        ValueError: the field is missing, or it is not a whole number.
     """
     found = value(raw, path)
     if not isinstance(found, int) or isinstance(found, bool):
@@ -60,7 +60,7 @@ def texts(raw: Raw, path: str) -> list[str]:
     """Return a field that is a list of one or more strings.
 
     Raises:
-        ValueError: it is not such a list, it is empty, or there is no such field.
+        ValueError: the field is missing, it is not such a list, or it is empty.
     """
     found = value(raw, path)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
@@ -161,7 +161,7 @@ class Benchmark:
         group: a template of the key of a row's group, for metrics of groups.
         splits: {our split: file name}; "train[:90]" is the first 90 rows of "train", "train[90:]"
             the rest.
-        test: the split with labels on which the papers test; "" if there is no such split.
+        test: the split with labels on which the papers test; "" for a task without such a split.
         folder: the task's folder within the user's folder; "" for the task's name.
         prepared: the data set of TensorFlow Datasets, with its config and version.
         from_prepared: turns a prepared row into one or more rows in the schema of the files.

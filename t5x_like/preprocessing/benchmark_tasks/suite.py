@@ -82,8 +82,8 @@ class Suite:
             labels: ignored; a run passes its label names, which are always the table's.
 
         Raises:
-            ValueError: there is no such rate, it has no such setting, a task to leave out is not
-                in the mixture, or a split is not valid.
+            ValueError: the rate or one of its settings is unknown, a task to leave out is not in
+                the mixture, or a split is not valid.
                 Missing data and bad rows are errors when a task is read.
         """
         del labels
@@ -153,7 +153,7 @@ class Suite:
         """Return a task's class names in the order of their numbers; empty without classes.
 
         Raises:
-            ValueError: there is no such task, or it does not have this form.
+            ValueError: the task is unknown, or it does not have this form.
         """
         del settings
         if objective in TEXT_TO_TEXT:
@@ -166,7 +166,7 @@ class Suite:
         """Return the kind and settings of the measure of a task for `evaluate.measures`.
 
         Raises:
-            ValueError: there is no such task, it is the mixture, or it does not have this form.
+            ValueError: the task is unknown, it is the mixture, or it does not have this form.
         """
         del settings
         if task == self._mixture:
