@@ -16,7 +16,7 @@ r"""Annotated dialogs in JSON Lines, for LaMDA's fine-tuning (Thoppilan et al. 2
 A dialog becomes rows of three parts (t5x_like/batches/dialog_rows.py), each a task NAME_PART, and
 NAME is their mixture: `generation`, with a loss on the response; `ratings`, with a loss only on the
 rating; `research`, with a loss on queries and on the reply, but not on results. One model learns
-all of them. A response is a target of generation unless a rating excludes it (unsafe, not sensible,
+all parts. A response is a target of generation unless a rating excludes it (unsafe, not sensible,
 or not specific) or it is a base reply. The mixture samples each part in proportion to its number of
 rows, or at the `rates` of a config.
 """

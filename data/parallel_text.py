@@ -97,7 +97,7 @@ def source_of_pairs(
 
     Args:
         source, target: files of lines.
-        pairs: files with both sides, instead of these.
+        pairs: files with both sides, instead of `source` and `target`.
         columns: the columns of source and target in files of pairs, names or numbers from 0.
         validation_source, validation_target, validation_pairs: the same for validation.
         held_out: the share of the pairs for validation, from 0 to 1, without validation files.

@@ -59,7 +59,7 @@ def corpora(
 def document(
     draw: Draw, *, dialects: int, words: int, next_words: int, world: int, length: int
 ) -> Row:
-    """Return the name of a dialect and words of it."""
+    """Return the name of a dialect and some of its words."""
     names = invented(dialects + words)
     dialect = draw.one(range(dialects))
     word = draw.one(range(words))

@@ -3,10 +3,10 @@
     the bada gosi again . the bada zefu slowly . the bada tomi again .
 
 A topic has a script: events in a fixed order, each told in one of several ways. A document tells
-some of the events of its topic, from the first to the last of them. So the next sentence shares the
-topic with this one (next sentence prediction is a question of topic: 1 in `topics` random sentences
-shares it), and of two sentences of a document it is certain which comes first (sentence order). A
-model that joins sentences of several documents in a row sees where one ends by the topic.
+some of the events of its topic, in order. So the next sentence shares the topic with this one (next
+sentence prediction is a question of topic: 1 in `topics` random sentences shares it), and of two
+sentences of a document it is certain which comes first (sentence order). A model that joins
+sentences of several documents in a row sees where one ends by the topic.
 """
 
 import functools

@@ -57,7 +57,7 @@ def document(draw: Draw, *, examples: int) -> Row:
 
 
 def question(draw: Draw, *, shots: int) -> Row:
-    """Return examples and a question about one of them; without examples about any key."""
+    """Return examples and a question about a key in them; without examples about any key."""
     known: dict[str, str] = {}
     examples = [_example(draw, draw.one(KEYS), known) for _ in range(shots)]
     asked = draw.one(list(known) or KEYS)

@@ -92,7 +92,7 @@ class GenerationSettings:
         return next(iter(self.ends), 0) if self.pad_token_id is None else self.pad_token_id
 
     def override(self, settings: Mapping[str, Any]) -> "GenerationSettings":
-        """Copy the settings with some of them changed.
+        """Copy the settings with some values changed.
 
         Raises:
             ValueError: a setting does not exist, has no effect, or is out of range.

@@ -91,7 +91,7 @@ class Choice(RowMeasure):
         """Return `accuracy` by log p, and `accuracy_per_token` by log p per token.
 
         Raises:
-            ValueError: a row has no choices, or its target is not one of them.
+            ValueError: a row has no choices, or its target is not a choice.
         """
         choices_of_rows = [choices_of(row) for row in rows]
         pairs = []

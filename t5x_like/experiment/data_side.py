@@ -124,8 +124,8 @@ class Inputs:
         """Yield the batches of one pass over the held-out split.
 
         Unless the config sets the number of shards, it depends on the mesh in training, but not
-        here: other shards would have other first rows and other noise. A single shard is read by
-        all processes, each of which keeps its rows of the batches.
+        here: other shards would have other first rows and other noise. All processes read a single
+        shard, and each keeps its rows of the batches.
         """
         data = self.part.data
         continues = self.part.text.converter.continues

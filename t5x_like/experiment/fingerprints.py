@@ -36,7 +36,7 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
 
 
 def check_vocabulary(before: Mapping[str, Any], digest: str, *, vocabulary: str) -> None:
-    """Check that a vocabulary equals the checkpoint's; older checkpoints have no fingerprint of it.
+    """Check that a vocabulary equals the checkpoint's, if the checkpoint has its fingerprint.
 
     Args:
         before: the fingerprints in the checkpoint, {} if it has none.

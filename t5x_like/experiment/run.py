@@ -163,7 +163,7 @@ class Run:
         self.source  # noqa: B018 - a property that opens
 
     def close_source(self) -> None:
-        """Forget the open folder, of which some formats keep arrays; it can be opened again."""
+        """Forget the open folder, whose arrays some formats keep; it can be opened again."""
         vars(self).pop("source", None)
 
     def phase_at(self, step: int) -> Phase:

@@ -61,7 +61,7 @@ def or_null(allowed: Allowed) -> Allowed:
 
 
 def or_list(allowed: Allowed) -> Allowed:
-    """Allow the same values, or a list of them that is not empty."""
+    """Allow the same values, or a list of such values that is not empty."""
     return Allowed(
         f"{allowed.description}, or a list of such",
         lambda value: (

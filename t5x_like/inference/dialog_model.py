@@ -115,7 +115,7 @@ class Candidate:
 
 
 class CandidateSampler:
-    """Sample and rate responses; with several processes call it on all of them.
+    """Sample and rate responses; with several processes call it on all.
 
     Args:
         model: a decoder-only model with its vocabulary.
@@ -389,7 +389,7 @@ class Reply:
 class DialogModel:
     """Replies to dialogs with the best of several candidates.
 
-    With several processes call it on all of them, with the same dialogs.
+    With several processes call it on all, with the same dialogs.
 
     Args:
         model: a decoder-only model fine-tuned on dialogs (configs/lamda.py).

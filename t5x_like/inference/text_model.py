@@ -128,8 +128,8 @@ class TextModel:
         """Tokenize a prompt and its continuation.
 
         Both are tokenized together, so that the continuation starts with a token that the model
-        would generate; a space at the end of the prompt becomes part of it. If an end token
-        separates the two, they are tokenized separately.
+        would generate; a space at the end of the prompt becomes a part of this token. If an end
+        token separates the two, they are tokenized separately.
         """
         prompt_ends, continuation_ends = self.prompt_format.ends
         if prompt_ends:

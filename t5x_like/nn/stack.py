@@ -23,7 +23,7 @@ from t5x_like.nn.compute import Compute, Loop
 LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
 
 # Up to this many layers are unrolled on a CPU: they take a tenth to a fifth less time than a loop,
-# and compiling each of them still takes only seconds (docs/performance.md).
+# and compiling each layer still takes only seconds (docs/performance.md).
 _FEW = 24
 
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {

@@ -123,7 +123,7 @@ OfGroup = Callable[
 OfPair = Callable[
     [Int[np.ndarray, " S"], Int[np.ndarray, " T"], np.random.Generator], Example | None
 ]
-# ({field: a text, a number, or a sequence of them}, random numbers) -> examples.
+# ({field: a text, a number, or a sequence of either}, random numbers) -> examples.
 OfRow = Callable[[Mapping[str, Any], np.random.Generator], list[Example]]
 
 
@@ -145,7 +145,7 @@ class RunningText(Objective):
     encode: Callable[[str, Vocabulary], Int32[np.ndarray, " L"]] | None = None
 
     def units(self, given: ExampleSpec) -> tuple[int, Callable[..., list[Example]]]:
-        """Return the tokens of `AT_ONCE` chunks, and the function that makes examples of them.
+        """Return the tokens of `AT_ONCE` chunks, and the function from chunks to examples.
 
         A call from TensorFlow costs as much as the noise of several chunks, so many are made at
         once.

@@ -97,7 +97,7 @@ def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]
 
 
 def without(tasks: Sequence[str], left_out: Sequence[str]) -> list[str]:
-    """Return the tasks of a mixture without some of them, for leave-one-out (section 3.5.3).
+    """Return the tasks of a mixture that are not left out, for leave-one-out (section 3.5.3).
 
     Raises:
         ValueError: a task to leave out is not in the mixture; the message has the nearest name.

@@ -78,7 +78,7 @@ class SharedStack(nn.Module):
     is the sum over the layers that use it.
 
     The loop over layers closes over shared parameters and scans over the others. Linen's `scan` can
-    only do one of these for a whole collection, so the block is applied as a function.
+    only do either for a whole collection, so the block is applied as a function.
 
     Attributes:
         make_block: factory of the block, `block(carry, shared, per_layer) -> (carry, out)`.

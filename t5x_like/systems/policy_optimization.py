@@ -1,7 +1,7 @@
 """PPO on sampled responses (Ouyang et al. 2022, section 3.5), for any `ActorCritic`.
 
 A step is one iteration: `prepare` samples a response to each prompt of a batch and computes its
-advantages; `loss` is the loss of the updates on minibatches of these episodes.
+advantages; `loss` is the loss of the updates, on minibatches of the episodes.
 
 The state is a prompt with the tokens after it, the action is the next token a, and the policy p is
 the language model. Four steps lead from the policy gradient to the loss:

@@ -522,7 +522,7 @@ def build(config: XlnetConfig) -> nn.Module:
     Args:
         config: its `head` is "language_modeling" or a head of `select_head`; `memory` is the number
             of tokens before a row that it attends to, 0 for none; `token_types` is the number of
-            segments, of which [CLS] has the last; the network only compares segments.
+            segments ([CLS] has the last); the network only compares segments.
 
     Raises:
         ValueError: the head is unknown. (The network raises it when it is initialized if

@@ -90,8 +90,8 @@ class Metric:
         numbers: the names of its numbers, with "/*" for one per class or type; empty if its only
             number has the metric's name.
         grouped: whether targets are mappings with `group` and `value`, see `metrics.groups`.
-        constants: returns, for the targets, constant predictions of which one is the best; None if
-            the metric needs no such baseline.
+        constants: returns, for the targets, constant predictions that include the best; None if the
+            metric needs no such baseline.
         by_score: whether it compares scores rather than predictions, see `ScoreMetric`.
     """
 

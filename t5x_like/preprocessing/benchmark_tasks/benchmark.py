@@ -149,7 +149,7 @@ class Benchmark:
         label: the field with the label or the number; for multiple choice, with the right choice as
             a label or a number from 0.
         labels: the names of the labels in the order of their numbers; `label` may have either.
-        choices: the fields of the choices, or the field that has a list of them.
+        choices: the fields of the choices, or the field with the list of all choices.
         candidates: the field with the texts that a language model chooses from by likelihood, if
             these are not the names of the labels or the choices.
         prepare: changes a raw row for both forms; raises ValueError if it is bad.

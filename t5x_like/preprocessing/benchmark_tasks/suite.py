@@ -77,8 +77,8 @@ class Suite:
             rate: rate of a task in the mixture: equal, examples_proportional or temperature.
             rate_settings: settings of the rate, such as limit=2**19 (the paper's K).
             leave_out: tasks to leave out of the mixture, such as ("glue_cola",).
-            splits: replaces the table's splits for all tasks, {"train" or "validation": a file's
-                name, or a part of it}: {"train": "train[:1000]", "validation": "train[1000:]"}.
+            splits: replaces the table's splits for all tasks, {"train" or "validation": a file or
+                a part}: {"train": "train[:1000]", "validation": "train[1000:]"}.
             labels: ignored; a run passes its label names, which are always the table's.
 
         Raises:
