@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a string"}
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
-# The data modules of this repository, which its configs name; `trust_clone` adds those of a clone
-# that is used with an installed package.
+# The data modules of this repository, which its configs name; `trust_clone` adds the modules of a
+# clone that is used with an installed package.
 _own_files = [pathlib.Path(__file__).resolve().parents[1] / "data"]
 
 _from_folders: dict[pathlib.Path, str] = {}  # Python file -> the folder whose settings name it

@@ -42,7 +42,7 @@ class Converter(abc.ABC):
 
     Attributes:
         packs: whether several examples may share a row, unless a feature describes the row.
-        lengths: the lengths that a config may set, besides those of the features.
+        lengths: the lengths that a config may set, besides the features' lengths.
     """
 
     packs: ClassVar[bool] = True

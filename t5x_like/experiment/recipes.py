@@ -176,7 +176,7 @@ def following(
 
 
 class _Follow(NamedTuple):
-    """An operation of a FieldReference, on its own value and those of `args`."""
+    """An operation of a FieldReference, on its own value and the values of `args`."""
 
     fn: Callable[..., Any]
     args: tuple[FieldReference, ...]
