@@ -1,6 +1,6 @@
 r"""InstructGPT: a language model that follows instructions, in the stages of Ouyang et al. 2022.
 
-Each stage starts from the folder of the one before, a run or a folder in Hugging Face's format:
+Each stage starts from the folder of the stage before, a run or a folder in Hugging Face's format:
 
     python -m t5x_like.train --config=configs/instructgpt.py:sft:runs/gpt2_small \
         --config.data.settings.train=demonstrations.jsonl --config.workdir=runs/sft

@@ -294,7 +294,7 @@ def _summaries(raw: Mapping[str, Any]) -> Row:
 
 
 def _scored_answers(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
-    """Rank two answers to a question: the one with the higher score is better.
+    """Rank two answers to a question: the answer with the higher score is better.
 
     Nakano et al. 2021, appendix K, train on equal scores with a soft label of 0.5; here they are a
     tie.

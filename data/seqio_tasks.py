@@ -10,7 +10,7 @@ its own source, preprocessors and vocabulary; its postprocessors and metrics are
 
 `data.objective` only names the form of the task's examples, for the converter and for `infer`:
 `text_to_text` or `span_corruption` for the features "inputs" and "targets", `language_modeling` for
-"targets" alone. `data.vocabulary` must give the same tokens as the vocabulary of the task's
+only "targets". `data.vocabulary` must give the same tokens as the vocabulary of the task's
 features, which is checked.
 """
 

@@ -105,7 +105,7 @@ def trust_code(settings: Any) -> None:
     """Trust the Python files that the user's own settings name.
 
     A file that a folder has named before stays refused, because settings that are read from a
-    folder, as configs/run.py does, cannot be told from the user's.
+    folder, as configs/run.py does, cannot be distinguished from the user's.
     """
     _trusted.update(file for file in _python_files(settings) if file not in _from_folders)
 

@@ -180,7 +180,7 @@ def parts(name: str) -> int:
 
 
 def platform() -> str:
-    """Return the platform that a program is traced for, such as `tpu`.
+    """Return the platform that a program is traced for, such as "tpu".
 
     Within `layout` it is the platform of the mesh, whose devices need not be attached.
     """

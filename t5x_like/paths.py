@@ -74,7 +74,7 @@ def check_bucket(setting: str, name: str | os.PathLike[str]) -> None:
     """Check with one request that the bucket of a path exists and may be read.
 
     Raises:
-        ValueError: it does not exist, may not be read or cannot be reached; or as for `path`.
+        ValueError: it does not exist, may not be read or cannot be reached; see also `path`.
     """
     given = f"{setting}={os.fspath(name)!r}"
     try:

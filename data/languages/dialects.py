@@ -4,9 +4,9 @@
 
 A document begins with the name of its dialect. Its words follow each other by the dialect's own
 table: after each word come `next_words` words, in proportion to 1 / rank. All dialects have the
-same words, and their tables have nothing in common, so that what is learned of one dialect says
-nothing about the others: capacity is needed in proportion to the number of dialects, and at each
-word only one table is used.
+same words, and their tables have nothing in common, so that what is learned of one dialect does not
+help with the others: capacity is needed in proportion to the number of dialects, and at each word
+only one table is used.
 """
 
 import functools

@@ -76,9 +76,9 @@ def in_order(draw: Draw, events: int, chosen: int) -> list[int]:
 
 
 def sentence(topic: int, number: int, way: int, *, events: int) -> list[str]:
-    """Return the words of a sentence: a word of its topic, of its event, and of the way to tell it.
+    """Return the words of a sentence: of its topic, of its event, and of the way to tell it.
 
-    Neither says alone which event it is: events of all topics share their words.
+    Only topic and event word together decide which event it is: all topics share the event words.
     """
     subjects, acts = _words()
     return ["the", subjects[topic], acts[script(topic, events=events)[number]], MANNERS[way]]

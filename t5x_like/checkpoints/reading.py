@@ -95,7 +95,7 @@ def read_metadata(path: epath.PathLike) -> dict[str, Any]:
     The versions are {library: version} of the libraries that wrote the checkpoint.
 
     Args:
-        path: as for `restore_params`.
+        path: see `restore_params`.
 
     Raises:
         CheckpointError: `path` has no checkpoint, or no intact one.

@@ -199,7 +199,7 @@ class Checkpoints:
         save at their steps again.
 
         Args:
-            abstract: the train state as `jax.ShapeDtypeStruct`s with shardings, on any mesh.
+            abstract: the train state, `jax.ShapeDtypeStruct`s with shardings, on any mesh.
 
         Returns:
             The train state, and the positions in the shards of all processes.

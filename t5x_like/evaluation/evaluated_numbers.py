@@ -113,7 +113,7 @@ def averages(
 
 
 def to_json(results: Results) -> dict[str, Any]:
-    """Return the numbers as `tasks`, and the intervals of `Estimate`s as `intervals`.
+    """Return {"tasks": the numbers, "intervals": the intervals of `Estimate`s}.
 
     Infinity and NaN, which JSON lacks, become null.
     """

@@ -68,7 +68,7 @@ class Generation(RowMeasure):
         return directions(self.metrics)
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """Return the numbers of all metrics, as `Estimate`s.
+        """Return an `Estimate` of each number of all metrics.
 
         Raises:
             ValueError: `rows` is empty, a row lacks a field, or a target is not a label or number.

@@ -65,7 +65,7 @@ class HeadPredictions(RowMeasure):
             check_group(name, self.group)
 
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
-        """Return the numbers of all metrics, as `Estimate`s.
+        """Return an `Estimate` of each number of all metrics.
 
         Raises:
             ValueError: a metric does not fit the head, `rows` is empty, or a row lacks a field.

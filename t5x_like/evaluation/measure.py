@@ -9,7 +9,7 @@ from t5x_like.evaluation.metrics import METRICS
 from t5x_like.names import hint
 
 Row = Mapping[str, Any]  # fields: a string, or a list of strings
-# (numbers by name, as `metric.Estimate`s if rows were measured; the model's prediction for each
+# (numbers by name, each a `metric.Estimate` if rows were measured; the model's prediction for each
 # row, as JSON values)
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
 

@@ -128,7 +128,7 @@ def write_head(
 
     Args:
         class_prefix: the prefix of the names of the family's classes: "Bert".
-        exported_as: as for `read_head`.
+        exported_as: see `read_head`.
 
     Raises:
         ValueError: the model has the heads of several tasks.

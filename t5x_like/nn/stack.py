@@ -199,7 +199,7 @@ class LayerGroup(nn.Module):
 
 
 class PatternBlock(PreNormBlock):
-    """A pre-norm layer whose attention gets `per_layer`, its pattern, as `extra`."""
+    """A pre-norm layer whose attention reads its pattern, `per_layer`, from `shared.extra`."""
 
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, per_layer: PyTree
@@ -209,7 +209,7 @@ class PatternBlock(PreNormBlock):
 
 
 class PostNormPatternBlock(PatternBlock, PostNormBlock):
-    """A post-norm layer whose attention gets `per_layer`, its pattern, as `extra`."""
+    """A post-norm layer whose attention reads its pattern, `per_layer`, from `shared.extra`."""
 
 
 class PatternStack(Stack, kw_only=True):  # type: ignore[call-arg]

@@ -7,9 +7,9 @@ There are four kinds, by what an example is made from:
     Pairs         an input and an output that belong together: text to text, translation
     Rows          a row of fields: labelled text, comparisons, prompts
 
-An objective says what its examples contain, which planning and inference read without data. Its
-`plan` takes what a run decides (`ExampleSpec`) and checks it; the result makes examples. tf.data
-(`preprocessing.objectives`) and grain (`grain_pipeline`) call the same functions.
+An objective describes what its examples contain; planning and inference read this description
+without data. Its `plan` takes what a run decides (`ExampleSpec`) and checks it; the result makes
+examples. tf.data (`preprocessing.objectives`) and grain (`grain_pipeline`) call the same functions.
 """
 
 import abc

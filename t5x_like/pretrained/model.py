@@ -283,7 +283,7 @@ class Pretrained:
         """Generate like `generate`, and call `callback` with each new token.
 
         Args:
-            input_ids, attention_mask, padding_counts, settings: as for `generate`.
+            input_ids, attention_mask, padding_counts, settings: see `generate`.
             callback: called with a `decoding.StreamStep` per token; returning True stops.
 
         Returns:

@@ -36,7 +36,7 @@ class Statistics:
             return {name: float(value) for name, value in self.reduce(self.rows).items()}
 
     def estimates(self) -> dict[str, float]:
-        """Return the numbers as `Estimate`s; the resampling always has the same seed."""
+        """Return an `Estimate` of each number; the resampling always has the same seed."""
         found, size = self.numbers(), len(self.rows)
         random = np.random.default_rng(_SEED)
         samples: dict[str, list[float]] = {name: [] for name in found}
@@ -124,7 +124,7 @@ class Metric:
         return self.count(targets, outputs, positive=self.positive)
 
     def of_constants(self, targets: Sequence[Any]) -> dict[str, float]:
-        """Return the best numbers that constant predictions reach, as `constant_NAME`.
+        """Return {`constant_NAME`: the best number that constant predictions reach}.
 
         They are a baseline that reads no input: for accuracy, the share of the most frequent class.
         {} for a metric without `constants`.
