@@ -147,8 +147,8 @@ def _rewards(folder: str) -> ml_collections.ConfigDict:
     config, source = start_from(folder)
     if source.system != "reward_model":
         raise ValueError(
-            f"configs/instructgpt.py:rewards:{folder}: this is a {source.system}, and rewards are "
-            "those of a reward_model: train one first (configs/instructgpt.py:reward:FOLDER)"
+            f"configs/instructgpt.py:rewards:{folder}: this is a {source.system}, and rewards come "
+            "from a reward_model: train one first (configs/instructgpt.py:reward:FOLDER)"
         )
     config.system = "reward_model"
     config.workdir = folder if source.run else ""

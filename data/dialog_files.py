@@ -118,7 +118,7 @@ def add_tasks(
     rows = {split: rows_of(own, responses=responses) for split, own in dialogs.items()}
     there = [part for part in parts if rows["train"][part] or rows["validation"][part]]
     if not there:
-        raise ValueError(f"data.settings.parts={tuple(parts)!r}: the dialogs have no rows of these")
+        raise ValueError(f"data.settings.parts={tuple(parts)!r}: the dialogs have no such rows")
     # A rating is one token, and nothing else may have a loss.
     alone = seqio_objectives.build("text_to_text", end_inputs=False, end_targets=False)
     for part in there:

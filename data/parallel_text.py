@@ -168,7 +168,7 @@ def _form(
     if bool(source) != bool(target) or bool(source) == bool(pairs):
         raise ValueError(
             f"{prefix}source={source!r}, {prefix}target={target!r}, {prefix}pairs={pairs!r}: set "
-            f"both {prefix}source and {prefix}target, or {prefix}pairs alone."
+            f"both {prefix}source and {prefix}target, or only {prefix}pairs."
         )
     if pairs:
         return _of_tables(_expand(f"{prefix}pairs", pairs), columns, setting=f"{prefix}pairs")

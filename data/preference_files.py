@@ -322,8 +322,8 @@ def _demonstration(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
                 response = _response(raw[name], chat)
                 return {"prompt": _prompt(raw, prompt, chat), "responses": [response], "ranks": [1]}
     raise ValueError(
-        f"the fields {', '.join(raw)} are no demonstration and no comparison: see the table in "
-        "data/preference_files.py"
+        f"the fields {', '.join(raw)} are neither a demonstration nor a comparison: see the table "
+        "in data/preference_files.py"
     )
 
 

@@ -88,7 +88,7 @@ def check_request(
     """
     if logits.ndim != 2:
         raise ValueError(
-            f"logits of shape {logits.shape}: decoding needs those of the last prompt token, [B, V]"
+            f"logits of shape {logits.shape}: decoding needs the last prompt token's, [B, V]"
         )
     ends = as_ids(eos_ids, name="eos_ids")
     vocabulary = logits.shape[1]

@@ -43,7 +43,7 @@ def load(
         name = own.get("vocabulary", str(path))
         if vocabularies.load(name) != wanted:
             raise ValueError(
-                f"--ensemble: the vocabulary of {path}, {name!r}, is not that of the config, "
+                f"--ensemble: the vocabulary of {path}, {name!r}, differs from the config's, "
                 f"{settings.data.vocabulary!r}, so that their predictions cannot be averaged"
             )
         before = source.run.get("fingerprints", {})  # the file may have changed since

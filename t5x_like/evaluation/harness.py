@@ -217,7 +217,7 @@ def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
             f"--harness needs the package lm-eval: pip install 't5x_like[harness]' ({error})"
         ) from error
     if folder and not pathlib.Path(folder).is_dir():
-        raise ValueError(f"--harness_folder={folder!r} is no folder")
+        raise ValueError(f"--harness_folder={folder!r} is not a folder")
     manager = TaskManager(include_path=folder or None)
     known = dict.fromkeys(manager.all_tasks)
     for task in tasks:

@@ -235,8 +235,8 @@ def number_of_shards(
     if shards % number:
         raise ValueError(
             f"data.shards={shards} cannot be divided among {number} batch slices; a run keeps the "
-            "number that it began with, by default one for each device that held rows: one that "
-            f"shall go on over more processes begins with a multiple, as data.shards={number}"
+            "number that it began with, by default one for each device that held rows: start a run "
+            f"that will continue on more processes with a multiple, as data.shards={number}"
         )
     return shards
 

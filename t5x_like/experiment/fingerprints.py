@@ -80,7 +80,7 @@ def compare(
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
         raise ValueError(
             f"the data have changed since the checkpoint: {changes[0]}{more}; give the files that "
-            "the run was trained on, set another workdir, or go on with these by "
+            "the run was trained on, set another workdir, or continue with these by "
             "data.allow_changed=True"
         )
     touched = [

@@ -262,7 +262,7 @@ def _part(settings: RunSettings, data: DataSettings, name: str) -> Part:
     if batches not in (None, AUTO) and (type(batches) is not int or batches < 1):
         raise ValueError(f"{where}.batches={batches!r} must be 1 or more, or {AUTO!r} for one pass")
     if batches is not None and "share" in own:
-        raise ValueError(f"{where} has both share and batches, of which it can have one")
+        raise ValueError(f"{where} has both share and batches: it can have only one")
     model = own.get("model", {})
     _check_keys(f"{where}.model", model, _HEAD)
     part = Part(

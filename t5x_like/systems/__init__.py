@@ -145,7 +145,7 @@ def settings(name: str, config: Mapping[str, Any]) -> Any:
         )
     for setting, value in config.items():
         if setting not in known:
-            raise ValueError(f"model.{setting} is no setting of {name}.{hint(setting, known)}")
+            raise ValueError(f"model.{setting} is not a setting of {name}.{hint(setting, known)}")
         _check_value(setting, value, known[setting])
     if missing := [setting for setting in known if setting not in config]:
         raise ValueError(

@@ -135,7 +135,7 @@ class RelativePositionBias(nn.Module):
         if self.buckets < 4 or self.max_distance <= self.buckets // 2:
             raise ValueError(
                 f"model.relative_buckets={self.buckets} must be 4 or more, and "
-                f"model.relative_max_distance={self.max_distance} above half of it"
+                f"model.relative_max_distance={self.max_distance} above half of that"
             )
         table = self.param(
             "embedding",

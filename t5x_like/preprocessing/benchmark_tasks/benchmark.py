@@ -105,7 +105,7 @@ def label(raw: Raw, path: str, labels: Sequence[str]) -> str:
         return labels[found]
     if found in (-1, "", None):
         raise ValueError(
-            f"{path}={found!r}: the row has no label, as those of hidden test sets; such rows can "
+            f"{path}={found!r}: the row has no label, as in hidden test sets; such rows can "
             "only be predicted (infer)"
         )
     if isinstance(found, int):
@@ -201,7 +201,7 @@ class Benchmark:
         own = (*TEXT_TO_TEXT, *OBJECTIVES.get(self.kind, ()))
         if objective not in own:
             raise ValueError(
-                f"data.objective={objective!r} is no form of {task}.{hint(objective, own)}"
+                f"data.objective={objective!r} is not a form of {task}.{hint(objective, own)}"
             )
 
     def measure(self, objective: str) -> dict[str, Any]:
@@ -299,7 +299,7 @@ class Benchmark:
         right = self.labels.index(raw["label"]) if self.labels else number(raw, self.label)
         if right not in range(len(choices)):
             own = value(raw, self.label)
-            raise ValueError(f"{self.label}={own!r} is none of its {len(choices)} choices.")
+            raise ValueError(f"{self.label}={own!r} is not one of its {len(choices)} choices.")
         return right
 
 

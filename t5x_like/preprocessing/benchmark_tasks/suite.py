@@ -205,7 +205,7 @@ class Suite:
         submission = choose("--submission: the task", task, self._submissions)
         benchmark.check_objective(task, objective)
         if submission.form == "text" and not as_text:
-            raise ValueError(f"--submission: {task} is written from generated text alone")
+            raise ValueError(f"--submission: {task} is written only from generated text")
         name = self._tasks[task][0]
         if folder:
             path = raw_rows.file_of(benchmark.folder or name, submission.split, folder=folder)
