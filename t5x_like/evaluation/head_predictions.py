@@ -177,7 +177,7 @@ def rates(
         (Devlin et al. 2019, section 4.3).
 
     Raises:
-        ValueError: there are no questions.
+        ValueError: `answers` is empty.
     """
     if not answers:
         raise ValueError("there is no question to answer")
