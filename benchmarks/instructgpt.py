@@ -47,7 +47,7 @@ NOTES = (
     "Instructions, demonstrations and vocabulary are the same for all seeds; sampling, the "
     "labeler's noise and the weights are each seed's own.",
     f"A response without an end token in its {LENGTHS['targets']} tokens has the reward "
-    f"{_MISSING_END} in training, in place of the reward model's (Huang et al. 2024, \"The N+ "
+    f"{_MISSING_END} in training, instead of the reward model's (Huang et al. 2024, \"The N+ "
     'Implementation Details of RLHF with PPO"); `ended` is the share of the others.',
 )
 _DATA = ("demonstrations", "compared", "prompts", "test", "texts", "held_out_texts")

@@ -169,7 +169,7 @@ def prompt(model: TextModel, row: Row, *, shown: Mapping[str, str] | None = None
     room = model.length - model.new_tokens
     if len(tokens) > room:
         raise ValueError(
-            f"a prompt of {len(tokens)} tokens, of which {len(before)} are a demonstration, is "
+            f"a prompt of {len(tokens)} tokens, {len(before)} in the demonstration, is "
             f"longer than the {room} that a model of {model.length} tokens has room for"
         )
     return tokens

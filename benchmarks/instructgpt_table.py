@@ -148,7 +148,7 @@ def _lines(
         "sampled at temperature 1. `lm` and `large` (10 times the parameters) are shown one "
         "demonstration, of the question that is asked. `made_up_of_answers` is the share of the "
         "answers, empty where a seed's model gave none. `held_out` is the loss on documentation in "
-        "nats a token; the paper's numbers are those of GPT, SFT and Instruct with 175 billion "
+        "nats a token; the paper's numbers are for GPT, SFT and Instruct with 175 billion "
         "parameters."
     )
     yield ""
@@ -193,8 +193,8 @@ def _wins(study: Study, found: Found) -> Iterator[str]:
     yield (
         "The share of instructions, in percent, whose response scores higher, ties being half a "
         "win: mean ± standard deviation over seeds. The interval is a bootstrap over instructions, "
-        "each with its responses of all seeds: it has the chance of the test's instructions in it, "
-        "not that of another seed."
+        "each with its responses of all seeds: it covers the choice of the test's instructions, "
+        "but not the choice of seeds."
     )
 
 

@@ -1,6 +1,6 @@
 """Compile the plans of configs/plans.py, and write their results into docs/plans.md.
 
-    python -m benchmarks.plans                 all of them, one after the other: `make plans`
+    python -m benchmarks.plans                 all plans, one after the other: `make plans`
     python -m benchmarks.plans gpt3_175b_v4    only this plan; the others keep their stored results
 
 Each plan runs in a separate process, since compiling a large step takes gigabytes. Its output is

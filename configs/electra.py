@@ -21,7 +21,7 @@ of BERT, and for `large` of XLNet:
 | warmup, then linear decay | 10,000 | 10,000 | 10,000 | optimizer.schedule=linear |
 | loss weight of the discriminator (section 2) | 50 | 50 | 50 | loss.discriminator |
 
-The steps from BERT to ELECTRA (section 3.5, table 5), each one setting:
+The steps from BERT to ELECTRA (section 3.5, table 5), with one setting each:
 
     --config.model.objective=electra_15       (GLUE 82.4 there)
     --config.model.objective=replace_mlm      (82.4)

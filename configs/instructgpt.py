@@ -1,6 +1,6 @@
 r"""InstructGPT: a language model that follows instructions, in the stages of Ouyang et al. 2022.
 
-Each stage starts from the folder of the one before, a run or a folder in Hugging Face's format:
+Each stage starts from the folder of the stage before, a run or a folder in Hugging Face's format:
 
     python -m t5x_like.train --config=configs/instructgpt.py:sft:runs/gpt2_small \
         --config.data.settings.train=demonstrations.jsonl --config.workdir=runs/sft
@@ -147,8 +147,8 @@ def _rewards(folder: str) -> ml_collections.ConfigDict:
     config, source = start_from(folder)
     if source.system != "reward_model":
         raise ValueError(
-            f"configs/instructgpt.py:rewards:{folder}: this is a {source.system}, and rewards are "
-            "those of a reward_model: train one first (configs/instructgpt.py:reward:FOLDER)"
+            f"configs/instructgpt.py:rewards:{folder}: this is a {source.system}, and rewards come "
+            "from a reward_model: train one first (configs/instructgpt.py:reward:FOLDER)"
         )
     config.system = "reward_model"
     config.workdir = folder if source.run else ""

@@ -18,8 +18,8 @@ preprocessors.py:
 
 The paper predicts the principle sentences of a document, as PEGASUS does (Zhang et al. 2020), and
 compares that with T5's span corruption at the same lengths: 4,096 tokens give 910 target tokens
-(section 5). This file has span corruption, because there is no objective of principle sentences
-here yet: a run corresponds to that row of the comparison, not to the released models.
+(section 5). This file has span corruption, because principle sentences are not implemented here
+yet: a run corresponds to that row of the comparison, not to the released models.
 
 `fine_tuning` starts from a run or a folder in Hugging Face's format and reads pairs of texts:
 

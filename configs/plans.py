@@ -1,7 +1,7 @@
 """Layouts of the largest models, each compiled for the slice in TOPOLOGIES (docs/plans.md).
 
     python -m t5x_like.plan --config=configs/plans.py:gpt3_175b_v4 --topology=v4:12x16x16
-    make plans                               compiles all of them, and rewrites docs/plans.md
+    make plans                               compiles all plans, and rewrites docs/plans.md
 
 Each is the paper's config in bfloat16, with a mesh, microbatches and remat that fit the slice, and
 the batch of the paper's largest run. A comment explains any other change. They can be trained.

@@ -119,7 +119,7 @@ def _of_folders(
     if rewards.system != "reward_model":
         raise ValueError(
             f"configs/ppo.py:{folder}:{reward}: the second folder has a {rewards.system}, and "
-            "rewards are those of a reward_model"
+            "rewards come from a reward_model"
         )
     config.initialize = folder
     data = data_settings(policy)

@@ -18,7 +18,7 @@ come from there. Kinds, with the papers' figures:
 | `translation` | inputs, targets | the same, section 3.7 | BLEU 5 (1.5B, English to French) |
 
 data/text_files.py reads texts, data/prompted_files.py rows with several fields. Evaluation uses the
-first `evaluate.batches` batches of the validation split, or all of it with 0.
+first `evaluate.batches` batches of the validation split, or the whole split with 0.
 """
 
 from typing import Any

@@ -250,7 +250,7 @@ def read_masked_words(folder: str, vocabulary: str) -> MaskedWords:
         vocabulary: the file of its vocabulary; "" for the vocabulary of the run or the folder.
 
     Raises:
-        ValueError: there is no model or vocabulary, or it does not predict masked tokens.
+        ValueError: the model or vocabulary is missing, or the model does not predict masked tokens.
     """
     from t5x_like.experiment import completion, recipes, run
     from t5x_like.pretrained import from_pretrained

@@ -10,7 +10,7 @@ a Language Model?"): the last tenth of the training file validates, and twins su
 test split. They are read from FOLDER/natural_questions/train.jsonl and so on, in the schema of
 Hugging Face (google-research-datasets/nq_open, mandarjoshi/trivia_qa unfiltered.nocontext,
 Stanford/web_questions), the first two also from the output of `tfds build natural_questions_open`
-and so on. There is no labelled form. docs/tasks.md has all settings.
+and so on. The tasks have no labelled form. docs/tasks.md has all settings.
 
 A model is trained on the first answer, for TriviaQA on the answer that is not an alias; metrics use
 the best match among all answers or aliases.

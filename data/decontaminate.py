@@ -4,10 +4,10 @@ r"""Find documents that contain parts of test sets, and remove these parts, as G
         --tests squad.jsonl lambada.jsonl --report report.json
 
 Brown et al. 2020, appendix C. A match is a 13-gram of words (in lower case, without punctuation,
-separated by whitespace) that a document shares with an example of a test set. The match and 200
-characters on either side of it are removed. Of the remaining pieces, those under 200 characters are
+separated by whitespace) that a document shares with an example of a test set. The match and the 200
+characters before and after it are removed. Of the remaining pieces, those under 200 characters are
 dropped; a document that splits into more than 10 pieces is dropped entirely. 13-grams that occur in
-more than 10 documents are ignored: most of them are common phrases, legal text and the like.
+more than 10 documents are ignored: most are common phrases, legal text and the like.
 
 Each piece becomes a row with the other fields of its document. Without --output nothing is removed,
 and the command only checks: --report gives, for each test set, the number of its examples, and
@@ -86,7 +86,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def pieces(text: str, contaminated: Mapping[str, Any] | set[str]) -> list[str] | None:
-    """Return the pieces of a text that remain without its matches; None if there are no matches.
+    """Return the pieces of a text that remain without its matches; None for a text without matches.
 
     Args:
         contaminated: the 13-grams that are matches.

@@ -16,7 +16,7 @@ r"""Annotated dialogs in JSON Lines, for LaMDA's fine-tuning (Thoppilan et al. 2
 A dialog becomes rows of three parts (t5x_like/batches/dialog_rows.py), each a task NAME_PART, and
 NAME is their mixture: `generation`, with a loss on the response; `ratings`, with a loss only on the
 rating; `research`, with a loss on queries and on the reply, but not on results. One model learns
-all of them. A response is a target of generation unless a rating excludes it (unsafe, not sensible,
+all parts. A response is a target of generation unless a rating excludes it (unsafe, not sensible,
 or not specific) or it is a base reply. The mixture samples each part in proportion to its number of
 rows, or at the `rates` of a config.
 """
@@ -118,7 +118,7 @@ def add_tasks(
     rows = {split: rows_of(own, responses=responses) for split, own in dialogs.items()}
     there = [part for part in parts if rows["train"][part] or rows["validation"][part]]
     if not there:
-        raise ValueError(f"data.settings.parts={tuple(parts)!r}: the dialogs have no rows of these")
+        raise ValueError(f"data.settings.parts={tuple(parts)!r}: the dialogs have no such rows")
     # A rating is one token, and nothing else may have a loss.
     alone = seqio_objectives.build("text_to_text", end_inputs=False, end_targets=False)
     for part in there:
@@ -180,7 +180,7 @@ def read(split: str, path: str) -> list[Dialog]:
         path: path of the file.
 
     Raises:
-        ValueError: there is no such file, or a line is bad; the message has file and line.
+        ValueError: the file does not exist, or a line is bad; the message has file and line.
     """
     path = os.path.expanduser(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):

@@ -23,7 +23,7 @@ def facts(path: str) -> list[dict[str, str]]:
 
     Each has its `name`; `summary`, the docstring's first paragraph; `returns`, the type in its
     annotation without parameters; and `raises`, the first of the least nested errors that its body
-    raises; "" if there is no such value.
+    raises; missing values are "".
     """
     try:
         nodes = list(_documented(ast.parse(Path(path).read_bytes())))

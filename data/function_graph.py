@@ -117,7 +117,7 @@ def write(output: Path, functions: Iterable[Facts]) -> dict[str, int]:
         The number of rows of each file.
 
     Raises:
-        ValueError: there are no questions.
+        ValueError: the functions give no questions.
     """
     known = unambiguous(functions)
     graph, rows = triples(known), questions(known)

@@ -21,7 +21,7 @@ Apart from the score, a response is `made_up` if it names something that is not 
 that is not in the text. Two of three demonstrations follow all rules; the others break one, as
 people's do.
 A labeler's preferences are noisy: responses are ranked by their score plus a random number of a
-Gumbel distribution, so that of two whose scores differ by d the better response is preferred with
+Gumbel distribution. If the scores of two responses differ by d, the better is thus preferred with
 probability 1 / (1 + exp(-d)).
 
 The descriptions are from PyGLUE's task `topic` (data/pyglue.py), in which names of packages are

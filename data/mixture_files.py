@@ -18,7 +18,7 @@ at the end. This needs the number of tokens of the corpus in the run's vocabular
 it the tokens are counted in one pass over the files at the start.
 
 Each corpus is also a separate task. Evaluate on these tasks: an evaluation of the mixture reads the
-corpora one after the other, and may not reach all of them. Files are read as in data/text_files.py,
+corpora one after the other, and may not reach the last. Files are read as in data/text_files.py,
 with `text` as their column; corpora may have different formats.
 """
 
@@ -61,7 +61,7 @@ def register(
         held_out: the share of each corpus for validation, from 0 to 1.
 
     Raises:
-        ValueError: there is no corpus, a corpus has an unknown setting or a weight of 0 or less, or
+        ValueError: `corpora` is empty, a corpus has an unknown setting or a weight of 0 or less, or
             see `text_files.source`.
     """
     rates = {}

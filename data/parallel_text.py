@@ -97,7 +97,7 @@ def source_of_pairs(
 
     Args:
         source, target: files of lines.
-        pairs: files with both sides, instead of these.
+        pairs: files with both sides, instead of `source` and `target`.
         columns: the columns of source and target in files of pairs, names or numbers from 0.
         validation_source, validation_target, validation_pairs: the same for validation.
         held_out: the share of the pairs for validation, from 0 to 1, without validation files.
@@ -168,7 +168,7 @@ def _form(
     if bool(source) != bool(target) or bool(source) == bool(pairs):
         raise ValueError(
             f"{prefix}source={source!r}, {prefix}target={target!r}, {prefix}pairs={pairs!r}: set "
-            f"both {prefix}source and {prefix}target, or {prefix}pairs alone."
+            f"both {prefix}source and {prefix}target, or only {prefix}pairs."
         )
     if pairs:
         return _of_tables(_expand(f"{prefix}pairs", pairs), columns, setting=f"{prefix}pairs")

@@ -120,13 +120,13 @@ def read(
 
     Args:
         most: if above 1, a line needs two to `most` responses; if 1, exactly one; if 0, one
-            response (a demonstration) is enough and there is no upper limit.
+            response (a demonstration) is enough, and any number is allowed.
         train, validation: paths; "" for a split without lines.
         held_out: the share of the prompts of `train` for validation, if `validation` is not set.
         template: how the turns of a conversation are written, see `vocabularies.chat`.
 
     Raises:
-        ValueError: neither file is set, there is no such file, or a line is bad.
+        ValueError: neither file is set, a file does not exist, or a line is bad.
     """
     if not train and not validation:
         raise ValueError(
@@ -294,7 +294,7 @@ def _summaries(raw: Mapping[str, Any]) -> Row:
 
 
 def _scored_answers(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
-    """Rank two answers to a question: the one with the higher score is better.
+    """Rank two answers to a question: the answer with the higher score is better.
 
     Nakano et al. 2021, appendix K, train on equal scores with a soft label of 0.5; here they are a
     tie.
@@ -322,8 +322,8 @@ def _demonstration(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
                 response = _response(raw[name], chat)
                 return {"prompt": _prompt(raw, prompt, chat), "responses": [response], "ranks": [1]}
     raise ValueError(
-        f"the fields {', '.join(raw)} are no demonstration and no comparison: see the table in "
-        "data/preference_files.py"
+        f"the fields {', '.join(raw)} are neither a demonstration nor a comparison: see the table "
+        "in data/preference_files.py"
     )
 
 

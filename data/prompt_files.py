@@ -153,5 +153,5 @@ def _prompt(row: Row, field: str, chat: ChatTemplate) -> str:
     while turns and turns[-1]["role"] == "assistant":
         del turns[-1]
     if not turns:
-        raise ValueError(f"{field} has answers of the assistant alone: there is nothing to answer")
+        raise ValueError(f"{field} has only answers of the assistant: there is nothing to answer")
     return chat.prompt(turns)

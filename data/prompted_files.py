@@ -92,7 +92,7 @@ def read(
             has them.
 
     Raises:
-        ValueError: neither file is set, there is no such file or field, or a row is bad.
+        ValueError: neither file is set, a file or field does not exist, or a row is bad.
     """
     if not train and not validation:
         raise ValueError("data.settings.validation is not set: give a .jsonl file of questions")

@@ -19,7 +19,7 @@
 
 The rows are JSON Lines files in the schemas of labelled_files.py and prompted_files.py, in a cache
 (`$T5X_LIKE_CACHE/pyglue`), the same on every run with one installation of Python and packages. The
-split of a row depends on its source: modules of one name, such as `linalg` in NumPy, SciPy and JAX,
+split of a row depends on its source: modules of one name, such as "linalg" in NumPy, SciPy and JAX,
 are all in training, validation or test, and a text of a later split never occurs in an earlier one.
 Task `pyglue_topic_test` evaluates on the test rows of `pyglue_topic`; nothing else reads them.
 

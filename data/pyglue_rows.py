@@ -49,7 +49,7 @@ def rows(
         packages: see data/pydocs.py.
 
     Raises:
-        ValueError: there is no such task, or there are no rows.
+        ValueError: the task is unknown, or it has no rows.
     """
     choose("task", task, TASKS)
     return read(folder(packages) / form / f"{task}-{split}.jsonl")

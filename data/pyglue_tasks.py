@@ -15,7 +15,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-# The classes of `topic`, of which only the installed packages occur. TensorFlow includes Keras.
+# The classes of `topic`; only installed packages occur. TensorFlow includes Keras.
 PACKAGES = (
     *("stdlib", "jax", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "sympy"),
     "tensorflow",
@@ -95,7 +95,7 @@ def _cut(text: str, words: int) -> str:
 
 
 def _acceptability(entries: Entries) -> Iterator[Row]:
-    """Yield sentences to judge for word order: in half of them five words in a row are shuffled."""
+    """Yield sentences to judge for word order; half have five words in a row shuffled."""
     label = "acceptable"
     for entry in entries:
         found = [s for s in (entry.description, *entry.sentences) if 8 <= _words(s) <= 25]

@@ -43,7 +43,7 @@ class Classifier:
 
     Attributes:
         accuracy: the accuracy on `tested` documents.
-        constant: the accuracy of always answering with the more frequent kind, on the same ones.
+        constant: the accuracy of always answering with the more frequent kind, on these documents.
         tested: "a held-out tenth", or "all" if there are too few documents to hold any out.
 
     Args:

@@ -6,11 +6,11 @@
 `modules` are the Python modules that add the tasks to seqio's registry: a name, or a list of names,
 which must be importable (from the working directory, or installed). A task is used as it is, with
 its own source, preprocessors and vocabulary; its postprocessors and metrics are not used
-(docs/evaluation.md has those of t5x_like).
+(docs/evaluation.md describes t5x_like's).
 
-`data.objective` only says what the task's examples are, for the converter and for `infer`:
+`data.objective` only names the form of the task's examples, for the converter and for `infer`:
 `text_to_text` or `span_corruption` for the features "inputs" and "targets", `language_modeling` for
-"targets" alone. `data.vocabulary` must give the same tokens as the vocabulary of the task's
+only "targets". `data.vocabulary` must give the same tokens as the vocabulary of the task's
 features, which is checked.
 """
 
@@ -32,7 +32,7 @@ def register(
         modules: names of Python modules.
 
     Raises:
-        ValueError: there are no names, or a module does not exist.
+        ValueError: `modules` is empty, or a module does not exist.
     """
     del vocabulary, objective
     names = [modules] if isinstance(modules, str) else [*modules]

@@ -6,7 +6,8 @@
 They are read from FOLDER/cnn_dailymail/train.jsonl, FOLDER/xsum/train.jsonl and so on, in the
 schema of Hugging Face (abisee/cnn_dailymail, EdinburghNLP/xsum), or from the output of
 `tfds build cnn_dailymail`. Each has a twin that validates on the test set: `xsum_test`. Rows are
-kept in memory, 1.3 GB for CNN/DailyMail. There is no labelled form. docs/tasks.md has all settings.
+kept in memory, 1.3 GB for CNN/DailyMail. The tasks have no labelled form. docs/tasks.md has all
+settings.
 """
 
 from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite

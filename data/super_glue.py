@@ -91,7 +91,7 @@ def _mark_pronoun(raw: Raw) -> Raw:
     places = range(max(start, 0), len(words))
     at = next((n for n in places if re.match(rf"{re.escape(pronoun)}\b", words[n])), None)
     if at is None:
-        raise ValueError(f"span2_text={pronoun!r} is no word from span2_index={start} on.")
+        raise ValueError(f"span2_text={pronoun!r} is not a word from span2_index={start} on.")
     rest = words[at].removeprefix(pronoun)
     words[at : at + 1] = [f"*{pronoun}*", *([rest] if rest else [])]
     return {**raw, "marked": " ".join(words)}

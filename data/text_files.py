@@ -106,7 +106,7 @@ def source(
     """Check the settings against the files, and return the source of their rows.
 
     Args:
-        files: path, pattern, or list of them.
+        files: path, pattern, or list of paths and patterns.
         text: column of the documents, "text" if not set; .txt files have no columns.
         inputs: column of the inputs of pairs, instead of `text`.
         targets: column of the targets of pairs.

@@ -94,7 +94,7 @@ class Model:
         prompt = 1 if self._encodes else longest  # tokens of the decoder's prompt
         if max(longest, prompt + new) > most:
             raise ValueError(
-                f"a prompt of {longest} tokens and {new} new ones: the model has {most} positions"
+                f"a prompt of {longest} tokens and {new} new tokens: the model has {most} positions"
             )
         return min(64 * -(-longest // 64), most if self._encodes else most - new)
 

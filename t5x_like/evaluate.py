@@ -135,7 +135,7 @@ def _submit(run: Run) -> None:
             if jax.process_index() == 0:
                 path = folder / test.submission.file
                 submissions.write(path, [row["index"] for row in test.rows], found)
-                texts = f", {unknown} of them of a text that is no label" if unknown else ""
+                texts = f", {unknown} from a text that is not a label" if unknown else ""
                 print(f"{path}: {len(found)} predictions{texts}")
 
 

@@ -9,9 +9,9 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
 
 Input is a text file, a .jsonl file (field `inputs` or `text`), or - for standard input. Output
 lines have `inputs` and `prediction`, and with --log_probs the generated `tokens` and the natural
-log probability of each. A language model continues its input. It reads only as many of the last
-tokens as `decode.max_new_tokens` leaves room for; a line on standard error at the end reports how
-many inputs were truncated, and by how much. --stream prints the answers on the terminal token by
+log probability of each. A language model continues its input. The input is truncated on the left to
+leave room for `decode.max_new_tokens`; a line on standard error at the end reports how many inputs
+were truncated, and by how much. --stream prints the answers on the terminal token by
 token, instead of JSON. --interactive reads prompts from the terminal, and shows the five most
 likely next tokens under each text (interactive.py); a model whose data has a chat template
 (`data.settings.template`, data/preference_files.py) holds a conversation instead. Both decode
@@ -27,8 +27,8 @@ In a run with several tasks --task=NAME chooses the task, with its head, data an
 
 An encoder predicts what its head was trained for (predictions.py): the [MASK] tokens of a text, a
 class, a number, a tag for each word, or an answer. Its .jsonl input has the fields described in
-data/labelled_files.py, except the label; a line of plain text is read as `text_a`, or as `words`
-for a tagger.
+data/labelled_files.py, except the label; a line of plain text is the field `text_a`, or `words` for
+a tagger.
 
     echo "The [MASK] sat on the mat." | python -m t5x_like.infer --config=configs/run.py:runs/bert \
         --input=-

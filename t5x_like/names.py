@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a string"}
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
-# The data modules of this repository, which its configs name; `trust_clone` adds those of a clone
-# that is used with an installed package.
+# The data modules of this repository, which its configs name; `trust_clone` adds the modules of a
+# clone that is used with an installed package.
 _own_files = [pathlib.Path(__file__).resolve().parents[1] / "data"]
 
 _from_folders: dict[pathlib.Path, str] = {}  # Python file -> the folder whose settings name it
@@ -105,7 +105,7 @@ def trust_code(settings: Any) -> None:
     """Trust the Python files that the user's own settings name.
 
     A file that a folder has named before stays refused, because settings that are read from a
-    folder, as configs/run.py does, cannot be told from the user's.
+    folder, as configs/run.py does, cannot be distinguished from the user's.
     """
     _trusted.update(file for file in _python_files(settings) if file not in _from_folders)
 

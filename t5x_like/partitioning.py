@@ -164,7 +164,7 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
 
 
 def batch_parts(shape: Mapping[str, int]) -> int:
-    """Return the number of shards of a batch on a mesh of these sizes; absent axes are 1."""
+    """Return the number of shards of a batch on a mesh of this shape; absent axes are 1."""
     return math.prod(shape.get(axis, 1) for axis in BATCH_AXES)
 
 
@@ -180,7 +180,7 @@ def parts(name: str) -> int:
 
 
 def platform() -> str:
-    """Return the platform that a program is traced for, such as `tpu`.
+    """Return the platform that a program is traced for, such as "tpu".
 
     Within `layout` it is the platform of the mesh, whose devices need not be attached.
     """
@@ -224,7 +224,7 @@ def check_memory(what: str, needed: int, there: int | None) -> None:
 
 
 def check_batch(rows: int, shape: Mapping[str, int]) -> None:
-    """Check that a mesh of these sizes divides the rows of a batch.
+    """Check that a mesh of this shape divides the rows of a batch.
 
     Raises:
         ValueError: the mesh does not divide them.
@@ -353,7 +353,7 @@ def connect_processes() -> None:
 
 
 def _watch_errors() -> None:
-    """Let an error in one process end all of them, from now until this process exits."""
+    """Let an error in one process end all processes, from now until this process exits."""
     state: Any = distributed.global_state
     if state.num_processes > 1:
         watch = processes.watch(
@@ -381,7 +381,7 @@ def sum_over_batch(
 
     Args:
         function: a linear function of rows: a sum over the first axis of its arguments.
-        arrays: its arguments, each with its logical axes, the first of them `activation_batch`.
+        arrays: its arguments, each with its logical axes, first `activation_batch`.
         axes: logical axes of the sum, including `embed`.
     """
     if not cuts_batch(arrays[0][0].shape[0]):

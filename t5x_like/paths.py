@@ -74,7 +74,7 @@ def check_bucket(setting: str, name: str | os.PathLike[str]) -> None:
     """Check with one request that the bucket of a path exists and may be read.
 
     Raises:
-        ValueError: it does not exist, may not be read or cannot be reached; or as for `path`.
+        ValueError: it does not exist, may not be read or cannot be reached; see also `path`.
     """
     given = f"{setting}={os.fspath(name)!r}"
     try:
@@ -146,7 +146,7 @@ def write_whole(file: Path | epath.Path, content: str | bytes) -> None:
 def create(file: Path, content: str) -> bool:
     """Create a file, and return True, unless it exists; of several writers only one succeeds.
 
-    In a bucket the write has the precondition that there is no such object (generation 0).
+    In a bucket the write has the precondition that the object does not exist (generation 0).
 
     Raises:
         OSError: it cannot be written.

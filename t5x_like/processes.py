@@ -68,7 +68,7 @@ def on_first_process(work: Callable[[], Result]) -> Result | None:
 
 
 def from_first_process(read: Callable[[], Result]) -> Result:
-    """Call `read` on the first process, and return its result on all of them.
+    """Call `read` on the first process, and return its result on all processes.
 
     A network file system may show a new file to some machines and not yet to others: processes that
     each read a file to decide what to do next could differ, and wait for each other forever.
@@ -196,7 +196,7 @@ _watch: Watch | None = None
 
 
 def watch(client: Client, *, process: int, processes: int) -> Watch:
-    """From now on, end all processes when one of them ends with an error."""
+    """From now on, end all processes when one ends with an error."""
     global _watch
     _watch = Watch(client, process=process, processes=processes)
     sys.excepthook = functools.partial(_fail_by, sys.excepthook, _watch)

@@ -109,7 +109,7 @@ def between_batches() -> None:
 
 
 class Agreement:
-    """An agreement of all processes on the tick to stop at, made once one of them is asked to.
+    """An agreement of all processes on the tick to stop at, made once any is asked to.
 
     Each process counts its ticks: steps, and batches of evaluations. No tick waits for another
     process until one is asked to stop. Then each holds its count and publishes it from a background

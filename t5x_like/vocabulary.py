@@ -47,7 +47,7 @@ KINDS = (
     "llama",
     "palm",
 )
-# No kind accepts all of these, so only flags that differ from their default are passed.
+# No kind accepts all flags, so only those that differ from their default are passed.
 _TRAINING = (
     "byte_fallback",
     "character_coverage",

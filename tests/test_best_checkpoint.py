@@ -173,7 +173,7 @@ def test_t5_is_fine_tuned_with_the_best_checkpoint_on_validation_data(tmp_path):
     [
         ({"checkpoint__best": "text_files/los"}, "Did you mean 'text_files/loss'"),
         ({"checkpoint__best": "text_files/exact"}, "'text_files/exact' does not exist"),
-        ({"checkpoint__best": "loss"}, "checkpoint.best='loss' is no number of this evaluation"),
+        ({"checkpoint__best": "loss"}, "checkpoint.best='loss' is not a number of this evaluation"),
         ({"checkpoint__best": "", "train__patience": 2}, "train.patience=2 must be 0 or more, and"),
         ({"train__patience": -1}, "train.patience=-1 must be 0 or more"),
         ({"checkpoint__every": 2}, "measured every 1 steps, which must be a multiple of"),
@@ -184,7 +184,7 @@ def test_t5_is_fine_tuned_with_the_best_checkpoint_on_validation_data(tmp_path):
         ),
         (
             {"evaluate__averages": {"a": {"b": "text_files/f1"}}},
-            "evaluate.averages.a.b='text_files/f1' is no number of this evaluation",
+            "evaluate.averages.a.b='text_files/f1' is not a number of this evaluation",
         ),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_stage_without_its_folder_is_named(name, message):
 
 
 def test_rewards_are_those_of_a_reward_model(folders):
-    with pytest.raises(ValueError, match=r"this is a gpt2, and rewards are those of a reward_mod"):
+    with pytest.raises(ValueError, match=r"this is a gpt2, and rewards come from a reward_model"):
         stage("instructgpt:rewards", folders / "gpt2", file="shown")
 
 

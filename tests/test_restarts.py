@@ -65,7 +65,7 @@ def test_changed_data_are_refused_unless_a_setting_allows_them(run, capsys):
     before = contents(run / "run")
     line = refused(capsys, settings(run, train__steps=3))
     assert "the data have changed since the checkpoint: " in line
-    assert line.endswith("or go on with these by data.allow_changed=True")
+    assert line.endswith("or continue with these by data.allow_changed=True")
     assert contents(run / "run") == before
 
     train.main(parse(settings(run, train__steps=3, data__allow_changed=True)))

@@ -27,7 +27,7 @@ Claims are judged by the average score, and again by the average loss in nats pe
 networks that are still far from solving the tasks differ first.
 
 With all 8,000 rows of a task, so small a network reaches the same score without pretraining; on the
-other six tasks of PyGLUE, all but one of which are pairs of texts, it stays at chance.
+other six tasks of PyGLUE (all but one with pairs of texts), it stays at chance.
 
 A small network learns to attend to the encoder for masked tokens only after a plateau of a thousand
 steps, which is longer for longer rows: with rows of 64 tokens the encoder-decoders were still on it

@@ -4,9 +4,9 @@
 
 A document begins with the name of its dialect. Its words follow each other by the dialect's own
 table: after each word come `next_words` words, in proportion to 1 / rank. All dialects have the
-same words, and their tables have nothing in common, so that what is learned of one dialect says
-nothing about the others: capacity is needed in proportion to the number of dialects, and at each
-word only one table is used.
+same words, and their tables have nothing in common, so that what is learned of one dialect does not
+help with the others: capacity is needed in proportion to the number of dialects, and at each word
+only one table is used.
 """
 
 import functools
@@ -59,7 +59,7 @@ def corpora(
 def document(
     draw: Draw, *, dialects: int, words: int, next_words: int, world: int, length: int
 ) -> Row:
-    """Return the name of a dialect and words of it."""
+    """Return the name of a dialect and some of its words."""
     names = invented(dialects + words)
     dialect = draw.one(range(dialects))
     word = draw.one(range(words))

@@ -65,7 +65,7 @@ Write = Callable[[Meaning], list[str]]
 
 
 def meaning(draw: Draw, *, adjective: float) -> Meaning:
-    """Choose what a sentence says."""
+    """Choose the meaning of a sentence."""
 
     def phrase() -> tuple[int, int]:
         noun = _ranked(draw, "noun")

@@ -3,10 +3,10 @@
     the bada gosi again . the bada zefu slowly . the bada tomi again .
 
 A topic has a script: events in a fixed order, each told in one of several ways. A document tells
-some of the events of its topic, from the first to the last of them. So the next sentence shares the
-topic with this one (next sentence prediction is a question of topic: 1 in `topics` random sentences
-shares it), and of two sentences of a document it is certain which comes first (sentence order). A
-model that joins sentences of several documents in a row sees where one ends by the topic.
+some of the events of its topic, in order. So the next sentence shares the topic with this one (next
+sentence prediction is a question of topic: 1 in `topics` random sentences shares it), and of two
+sentences of a document it is certain which comes first (sentence order). A model that joins
+sentences of several documents in a row sees where one ends by the topic.
 """
 
 import functools
@@ -76,9 +76,9 @@ def in_order(draw: Draw, events: int, chosen: int) -> list[int]:
 
 
 def sentence(topic: int, number: int, way: int, *, events: int) -> list[str]:
-    """Return the words of a sentence: a word of its topic, of its event, and of the way to tell it.
+    """Return the words of a sentence: of its topic, of its event, and of the way to tell it.
 
-    Neither says alone which event it is: events of all topics share their words.
+    Only topic and event word together decide which event it is: all topics share the event words.
     """
     subjects, acts = _words()
     return ["the", subjects[topic], acts[script(topic, events=events)[number]], MANNERS[way]]

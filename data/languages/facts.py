@@ -12,7 +12,7 @@ all, and then an answer is made up.
 |---|---|
 | `facts` | documents of facts |
 | `questions` | pairs: a question, and its answer |
-| `choices` | a question with four answers, one of them right |
+| `choices` | a question with four answers, one right |
 
 A text's value follows from the entity and the relation: it costs a model that knows the facts
 nothing. The accuracy of answers has the ceiling 1 and, for a model that knows only how often a

@@ -4,7 +4,7 @@
 
 Each ambiguous word belongs to two fields, and a field has words that only it uses. A sentence has a
 field, one of its ambiguous words, and context words of the field before and after it. The task
-`senses` asks for the field of the ambiguous word: an embedding of the word alone is right in half
+`senses` asks for the field of the ambiguous word: an embedding of only the word is right in half
 of the sentences, one context word is enough to be always right.
 
 | task | rows |

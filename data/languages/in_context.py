@@ -2,10 +2,10 @@
 
     map red to four ; map blue to one ; map red to four ; map green to two ;
 
-A document has a mapping of its own from keys to values, one to one. An example says what a key is
-mapped to. The value of a key that was shown before is certain (zero nats); of a new key each value
-that was not used yet is equally likely. So the loss of an optimal model falls with the examples in
-the context exactly as far as keys are repeated, and a model without induction stays at log(values).
+A document has its own one-to-one mapping from keys to values. An example gives the value of a key.
+The value of a key that was shown before is certain (zero nats); of a new key each value that was
+not used yet is equally likely. So the loss of an optimal model falls with the examples in the
+context exactly as far as keys are repeated, and a model without induction stays at log(values).
 
 The task `shots` has one question with `shots` examples before it, as pairs: the asked key is among
 the examples, so with 0 shots the best accuracy is 1 / values and with 1 or more it is 1.
@@ -57,7 +57,7 @@ def document(draw: Draw, *, examples: int) -> Row:
 
 
 def question(draw: Draw, *, shots: int) -> Row:
-    """Return examples and a question about one of them; without examples about any key."""
+    """Return examples and a question about a key in them; without examples about any key."""
     known: dict[str, str] = {}
     examples = [_example(draw, draw.one(KEYS), known) for _ in range(shots)]
     asked = draw.one(list(known) or KEYS)

@@ -1,13 +1,13 @@
-"""Names of several words, whose parts say nothing alone (for masks of words, spans and n-grams).
+"""Names whose single words mean nothing (for masks of words, spans and n-grams).
 
     bezoda lafada FABU ZOMI TEVE PUKA nisebu pisoda .
 
 A sentence has ordinary words, each equally likely, and names of two to four parts. The parts of a
 name always stand together in one order, and a part occurs in several names. If a single part is
 masked, the others give it away (an easy prediction, from which little is learned); if the whole
-name is masked, only its frequency helps. So a mask of single tokens mostly asks what the neighbours
-tell, and a mask of whole names asks what the text is about: a name has a topic, and the sentence
-repeats words of its topic.
+name is masked, only its frequency helps. So a mask of single tokens mostly asks what follows from
+the neighbours, and a mask of whole names asks what the text is about: a name has a topic, and the
+sentence repeats words of its topic.
 """
 
 import functools

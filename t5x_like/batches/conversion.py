@@ -42,7 +42,7 @@ class Converter(abc.ABC):
 
     Attributes:
         packs: whether several examples may share a row, unless a feature describes the row.
-        lengths: the lengths that a config may set, besides those of the features.
+        lengths: the lengths that a config may set, besides the features' lengths.
     """
 
     packs: ClassVar[bool] = True
@@ -70,7 +70,7 @@ class Converter(abc.ABC):
         """
         raise ValueError(
             f"data.continue_rows=True: {type(self).__name__} makes examples of their own; use "
-            "data.converter='decoder', or a data.objective whose rows go on from each other (xlnet)"
+            "data.converter='decoder', or a data.objective whose rows continue each other (xlnet)"
         )
 
     @property

@@ -121,7 +121,7 @@ class Decoder(GenerativeConverter):
 
 @dataclasses.dataclass(frozen=True)
 class ContinuedDecoder(Decoder):
-    """Predict running text, where row r of the next batch continues row r of this one.
+    """Predict running text, where row r of a batch continues row r of the batch before.
 
     The first input token of a row is the last target of the row before (`previous` of an example),
     so no token is lost between two batches. `decoder_document_starts`, int32 [B, L], is 1 where the
@@ -296,7 +296,7 @@ class Encoder(Converter):
 
 @dataclasses.dataclass(frozen=True)
 class ContinuedEncoder(Encoder):
-    """Rows of an encoder, where row r of the next batch continues row r of this one.
+    """Rows of an encoder, where row r of a batch continues row r of the batch before.
 
     If a batch has them, `continued` [B] is 0 for rows that do not continue the previous batch, and
     `reused` is the number of leading tokens after which the next row continues.
@@ -336,7 +336,7 @@ CONVERTERS: dict[str, type[Converter]] = {
 
 
 def find(name: str) -> type[Converter]:
-    """Return the class of the converter `name`; raise ValueError if there is no such converter."""
+    """Return the class of the converter `name`; raise ValueError if the name is unknown."""
     return choose("data.converter", name, CONVERTERS)
 
 

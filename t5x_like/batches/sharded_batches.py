@@ -166,7 +166,7 @@ class ShardedBatches(Iterator[Batch]):
         pack: whether to put several short examples into a row.
         open_rows: the number of rows per shard that examples may still be packed into.
         rows: the positions of this process's rows in a global batch, in order; None for all.
-        any_process: a collective function: all processes call it, and it is True if any of them
+        any_process: a collective function: all processes call it, and it is True if any process
             passes True. It makes one epoch end on all processes at the same batch; None with one
             process.
         phase: the name of the run's phase; a position can only be restored in the same phase.
@@ -204,7 +204,7 @@ class ShardedBatches(Iterator[Batch]):
         own = np.arange(batch_size) if rows is None else np.asarray(rows)
         self._rows = batch_size // reading.shards
         shards, places = np.unique(own // self._rows, return_inverse=True)
-        # The indices of this process's rows among the rows of these shards.
+        # The indices of this process's rows among the rows of its shards.
         self._own = (places * self._rows + own % self._rows).tolist()
         open_rows = open_rows if pack else 0
         make = functools.partial(

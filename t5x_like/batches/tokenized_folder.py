@@ -268,7 +268,7 @@ def _in_processes(
         except BrokenProcessPool as error:
             raise OSError(
                 "a process was killed, perhaps for its memory: set fewer --processes; the same "
-                "command goes on with the files that are missing"
+                "command continues with the files that are missing"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)

@@ -45,7 +45,7 @@ def sum_own(folder: epath.Path, *, process: int, written: Iterable[str]) -> None
     Args:
         folder: the folder of the manifest.
         process: the index of the process.
-        written: prefixes of the names of these files, relative to the folder.
+        written: prefixes of the files' names, relative to the folder.
     """
     own = tuple(written)
     names = [name for name in _names(folder) if name.startswith(own)]

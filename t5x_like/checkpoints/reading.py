@@ -56,7 +56,7 @@ def read_best(folder: epath.PathLike) -> dict[str, Any]:
     """Read best.json in a folder of checkpoints: its entries `number`, `step` and `values`.
 
     Raises:
-        CheckpointError: there is no such file, or it is not readable.
+        CheckpointError: the file does not exist, or it is not readable.
     """
     path = epath.Path(folder) / BEST
     try:
@@ -95,10 +95,10 @@ def read_metadata(path: epath.PathLike) -> dict[str, Any]:
     The versions are {library: version} of the libraries that wrote the checkpoint.
 
     Args:
-        path: as for `restore_params`.
+        path: see `restore_params`.
 
     Raises:
-        CheckpointError: there is no checkpoint at `path`, or no intact one.
+        CheckpointError: `path` has no checkpoint, or no intact one.
     """
     file = newest_intact(path, item=METADATA) / METADATA / "metadata.json"
     return from_first_process(lambda: json.loads(file.read_text()))

@@ -155,8 +155,8 @@ class Checkpoints:
             step: the number of steps taken, which names the checkpoint.
             state: a dataclass of arrays or None, with `params` and other fields; its arrays may be
                 donated afterwards.
-            data_state: {virtual shard: position} of the shards that this process reads, or a
-                future of it; None for data without positions.
+            data_state: {virtual shard: position} of the shards that this process reads, or a future
+                with this mapping; None for data without positions.
 
         Raises:
             CheckpointWriteError: this or the previous save could not be written.
@@ -199,7 +199,7 @@ class Checkpoints:
         save at their steps again.
 
         Args:
-            abstract: the train state as `jax.ShapeDtypeStruct`s with shardings, on any mesh.
+            abstract: the train state, `jax.ShapeDtypeStruct`s with shardings, on any mesh.
 
         Returns:
             The train state, and the positions in the shards of all processes.

@@ -77,7 +77,7 @@ class _Plan:
 
     @property
     def candidates(self) -> int:
-        """The candidates per prompt: enough that at least `beams` of them are not end tokens."""
+        """The candidates per prompt: enough that at least `beams` are not end tokens."""
         return max(2, 1 + len(self.eos_ids)) * self.beams
 
 

@@ -88,7 +88,7 @@ def check_request(
     """
     if logits.ndim != 2:
         raise ValueError(
-            f"logits of shape {logits.shape}: decoding needs those of the last prompt token, [B, V]"
+            f"logits of shape {logits.shape}: decoding needs the last prompt token's, [B, V]"
         )
     ends = as_ids(eos_ids, name="eos_ids")
     vocabulary = logits.shape[1]
@@ -139,7 +139,7 @@ def check_room(longest: int | None, *, prompt: int, new: int) -> None:
     The last new token is not read, so it needs no position.
 
     Args:
-        longest: a value of `longest_rows`; None if there is no limit.
+        longest: a value of `longest_rows`; None for no limit.
         prompt: tokens of the longest prompt, without padding.
         new: tokens to generate.
 

@@ -86,7 +86,7 @@ class Temperature:
 
 @dataclasses.dataclass(frozen=True)
 class TopK:
-    """Keeps the k most likely tokens (Fan et al. 2018, section 5.1); all of them if k >= V.
+    """Keeps the k most likely tokens (Fan et al. 2018, section 5.1), or all if k >= V.
 
     If tokens tie for rank k, the lowest ids are kept.
     """
@@ -315,7 +315,7 @@ def make_filters(
     top_k: int | None = None,
     top_p: float = 1.0,
 ) -> tuple[Filter, ...]:
-    """Make the filters of these settings: first exclusions, then temperature, top-k and top-p.
+    """Make the filters of the settings: first exclusions, then temperature, top-k and top-p.
 
     Args:
         suppressed_ids: the ids that are excluded at every step.

@@ -124,7 +124,7 @@ class Generator:
     ) -> Int[np.ndarray, "R L"]:
         """Generate after each prompt: greedily, by sampling or by beam search.
 
-        With several processes, call it on all of them, with the same prompts.
+        With several processes, call it on all, with the same prompts.
 
         Args:
             tokens: the encoder's inputs, or a language model's prompts, padded on the left.

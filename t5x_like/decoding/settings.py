@@ -48,8 +48,8 @@ class GenerationSettings:
             language model and the start token of an encoder-decoder count.
         suppress_tokens: ids that are never generated.
         eos_token_id: one id, several, or None to always generate max_new_tokens.
-        pad_token_id: fills rows that have ended; None for the first end token, or 0 if there is no
-            end token.
+        pad_token_id: fills rows that have ended; None: the first end token, or 0 without an end
+            token.
         decoder_start_token_id: the first token that an encoder-decoder's decoder reads.
         forced_bos_token_id: the only token allowed as the first new token; None for any.
         forced_eos_token_id: the only tokens allowed as the last token of a row of the largest
@@ -92,7 +92,7 @@ class GenerationSettings:
         return next(iter(self.ends), 0) if self.pad_token_id is None else self.pad_token_id
 
     def override(self, settings: Mapping[str, Any]) -> "GenerationSettings":
-        """Copy the settings with some of them changed.
+        """Copy the settings with some values changed.
 
         Raises:
             ValueError: a setting does not exist, has no effect, or is out of range.
@@ -149,7 +149,7 @@ class GenerationSettings:
                 to ignore `max_extra_tokens`.
 
         Raises:
-            ValueError: there is no room for a new token.
+            ValueError: the settings leave no room for a new token.
         """
         most = self.max_new_tokens
         if read is not None and self.max_extra_tokens is not None:

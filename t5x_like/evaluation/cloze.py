@@ -39,7 +39,7 @@ class LastWord(RowMeasure):
         """Return `accuracy`, and `perplexity` of last words, exp of their mean -log p.
 
         Raises:
-            ValueError: there is no row, or a text has only one word.
+            ValueError: `rows` is empty, or a text has only one word.
         """
         pairs = [_last_word(text_of(row, "text")) for row in rows]
         scores = model.score(pairs)
@@ -91,7 +91,7 @@ class ClozeChoice(RowMeasure):
         """Return `accuracy` by log p, and `accuracy_per_token` by log p per token.
 
         Raises:
-            ValueError: a row has no choices, or its target is not one of them.
+            ValueError: a row has no choices, or its target is not a choice.
         """
         choices_of_rows = [choices_of(row) for row in rows]
         pairs = []

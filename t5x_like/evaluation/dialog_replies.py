@@ -45,7 +45,7 @@ class Replies(RowMeasure):
         return dict.fromkeys(_NUMBERS, False)
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """Return the metrics as `Estimate`s, and `calls` of the toolset and `refused` per reply.
+        """Return `Estimate`s of the metrics, and `calls` of the toolset and `refused` per reply.
 
         Raises:
             ValueError: a row lacks a field, or the dialog settings do not fit the model.

@@ -49,7 +49,8 @@ class Documents(RowMeasure):
         their difference `excess_nats`.
 
         Raises:
-            ValueError: the stride is out of range, there is no text, or the model has an encoder.
+            ValueError: the stride is out of range, all texts are empty, or the model has an
+                encoder.
         """
         if model.encodes:
             raise ValueError(
@@ -85,7 +86,7 @@ def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> l
     """Split a document into windows, in which each token is scored once.
 
     They equal lm-eval's windows (`get_rolling_token_windows`) with `context_len` = length - stride
-    + 1: a window reads `length` tokens, of which the last have not been scored before.
+    + 1: a window reads `length` tokens; the last tokens have not been scored before.
 
     Args:
         tokens: the document.

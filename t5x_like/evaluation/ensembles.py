@@ -43,7 +43,7 @@ def load(
         name = own.get("vocabulary", str(path))
         if vocabularies.load(name) != wanted:
             raise ValueError(
-                f"--ensemble: the vocabulary of {path}, {name!r}, is not that of the config, "
+                f"--ensemble: the vocabulary of {path}, {name!r}, differs from the config's, "
                 f"{settings.data.vocabulary!r}, so that their predictions cannot be averaged"
             )
         before = source.run.get("fingerprints", {})  # the file may have changed since
@@ -67,7 +67,7 @@ def measurable(measures: Mapping[str, Measure], *, chosen: Mapping[str, Any]) ->
         chosen: the setting `evaluate.measures` of the task.
 
     Raises:
-        ValueError: the config names the loss, or there is no other measure.
+        ValueError: the config names the loss, or the task has no other measure.
     """
     found = {name: one for name, one in measures.items() if not isinstance(one, HeldOutLoss)}
     if not chosen and found:

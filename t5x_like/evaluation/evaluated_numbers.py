@@ -45,8 +45,8 @@ def directions(
         }
         if len(kinds) > 1:
             raise ValueError(
-                f"evaluate.averages.{average} has numbers of which larger ones are better, and "
-                "others of which smaller ones are: choose one kind"
+                f"evaluate.averages.{average} mixes numbers where larger is better with numbers "
+                "where smaller is better: choose one kind"
             )
         averaged[f"{average}/{AVERAGE}"] = kinds.pop()
     return found | averaged
@@ -66,7 +66,7 @@ def direction(name: str, table: Mapping[str, bool], *, setting: str) -> bool:
     for pattern, smaller in table.items():
         if fnmatch.fnmatchcase(name, pattern):
             return smaller
-    raise ValueError(f"{setting}={name!r} is no number of this evaluation.{hint(name, table)}")
+    raise ValueError(f"{setting}={name!r} is not a number of this evaluation.{hint(name, table)}")
 
 
 def numbers(name: str, found: Mapping[str, float]) -> dict[str, float]:
@@ -113,7 +113,7 @@ def averages(
 
 
 def to_json(results: Results) -> dict[str, Any]:
-    """Return the numbers as `tasks`, and the intervals of `Estimate`s as `intervals`.
+    """Return {"tasks": the numbers, "intervals": the intervals of `Estimate`s}.
 
     Infinity and NaN, which JSON lacks, become null.
     """

@@ -68,11 +68,10 @@ class Generation(RowMeasure):
         return directions(self.metrics)
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """Return the numbers of all metrics, as `Estimate`s.
+        """Return an `Estimate` of each number of all metrics.
 
         Raises:
-            ValueError: there are no rows, a row lacks a field, or a target is not a label or
-                number.
+            ValueError: `rows` is empty, a row lacks a field, or a target is not a label or number.
         """
         answers = [answers_of(row) for row in rows]
         predicted = by_length(model, [text_of(row, "inputs") for row in rows])
@@ -127,7 +126,7 @@ def by_length(model: TextModel, prompts: Sequence[str]) -> list[str]:
     A batch is as long, and takes as many steps, as its longest row.
 
     Raises:
-        ValueError: there is no prompt.
+        ValueError: `prompts` is empty.
     """
     if not prompts:
         raise ValueError("there is no row to generate a text from")
@@ -169,7 +168,7 @@ class Translation(RowMeasure):
         """Return `bleu`, from 0 to 100, its `brevity_penalty`, and `length_ratio` in words.
 
         Raises:
-            ValueError: there are no rows, or a row lacks a field.
+            ValueError: `rows` is empty, or a row lacks a field.
         """
         if not rows:
             raise ValueError("there is no row to translate")

@@ -120,8 +120,9 @@ class Answers:
         """Tokenize a context and its continuation; spaces at the context's end move to the latter.
 
         For a decoder both are tokenized together, and the tokens beyond the number of the context's
-        tokens are the continuation's, as in the harness. If there are none, because one token spans
-        both, the harness fails; here the continuation is then tokenized separately.
+        tokens are the continuation's, as in the harness. If one token spans both, so that nothing
+        is left for the continuation, the harness fails; here the continuation is then tokenized
+        separately.
         """
         bare = context.rstrip()
         continuation = context[len(bare) :] + continuation
@@ -207,7 +208,7 @@ def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
         folder: folder of the user's tasks, YAML files; None for only the package's tasks.
 
     Raises:
-        ValueError: lm-eval is not installed, there is no such folder, or a task does not exist.
+        ValueError: lm-eval is not installed, or the folder or a task does not exist.
     """
     try:
         from lm_eval.tasks import TaskManager
@@ -216,7 +217,7 @@ def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
             f"--harness needs the package lm-eval: pip install 't5x_like[harness]' ({error})"
         ) from error
     if folder and not pathlib.Path(folder).is_dir():
-        raise ValueError(f"--harness_folder={folder!r} is no folder")
+        raise ValueError(f"--harness_folder={folder!r} is not a folder")
     manager = TaskManager(include_path=folder or None)
     known = dict.fromkeys(manager.all_tasks)
     for task in tasks:

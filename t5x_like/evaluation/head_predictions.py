@@ -65,10 +65,10 @@ class HeadPredictions(RowMeasure):
             check_group(name, self.group)
 
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
-        """Return the numbers of all metrics, as `Estimate`s.
+        """Return an `Estimate` of each number of all metrics.
 
         Raises:
-            ValueError: a metric does not fit the head, there are no rows, or they lack a field.
+            ValueError: a metric does not fit the head, `rows` is empty, or a row lacks a field.
         """
         prediction = predictor.prediction
         if prediction.kind not in _DEFAULTS:
@@ -144,7 +144,7 @@ class Squad(RowMeasure):
         """Return the numbers of `rates`, and the predictions of `encoder_predictions.AnswerPrediction`.
 
         Raises:
-            ValueError: there are no rows, or they lack a field.
+            ValueError: `rows` is empty, or a row lacks a field.
         """
         prediction = predictor.prediction
         assert isinstance(prediction, AnswerPrediction)  # see `check`
@@ -177,7 +177,7 @@ def rates(
         (Devlin et al. 2019, section 4.3).
 
     Raises:
-        ValueError: there are no questions.
+        ValueError: `answers` is empty.
     """
     if not answers:
         raise ValueError("there is no question to answer")

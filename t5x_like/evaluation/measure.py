@@ -9,7 +9,7 @@ from t5x_like.evaluation.metrics import METRICS
 from t5x_like.names import hint
 
 Row = Mapping[str, Any]  # fields: a string, or a list of strings
-# (numbers by name, as `metric.Estimate`s if rows were measured; the model's prediction for each
+# (numbers by name, each a `metric.Estimate` if rows were measured; the model's prediction for each
 # row, as JSON values)
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
 
@@ -20,8 +20,7 @@ class Measure(abc.ABC):
 
     Attributes:
         needs: methods of `resources.Resources`; their results are the arguments of `measure`.
-        measure: computes a `Measured`. With several processes all of them call it, with the same
-            rows.
+        measure: computes a `Measured`. With several processes all call it, with the same rows.
     """
 
     needs: ClassVar[tuple[str, ...]]
@@ -96,7 +95,7 @@ def choices_of(row: Row) -> list[str]:
     """Return the field `choices` of a row.
 
     Raises:
-        ValueError: there are fewer than two choices, or `targets` is not one of them.
+        ValueError: the row has fewer than two choices, or `targets` is not a choice.
     """
     choices = list(row.get("choices", ()))
     if len(choices) < 2:

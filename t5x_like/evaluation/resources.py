@@ -83,7 +83,7 @@ class Resources:
         There are as many as in `evaluate.batches` batches, or all.
 
         Raises:
-            ValueError: there are no rows.
+            ValueError: the split is empty.
         """
         number = self._part.evaluate.batches * self._part.data.batch_size or None
         rows = self._source(task, split="validation", cleaned=measure.cleaned)

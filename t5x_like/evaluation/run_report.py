@@ -79,7 +79,7 @@ def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[s
 
 
 def _held_out_entropy(data: Inputs) -> float | None:
-    """Return the unigram entropy of the held-out targets in nats; None if there are no targets."""
+    """Return the unigram entropy of the held-out targets in nats; None without targets."""
     size = data.part.model["vocab_size"]
     counts = data_side.target_counts(data.eval_batches(data.eval_tasks[0]), size=size)
     return data_side.unigram_entropy(counts) if counts.any() else None

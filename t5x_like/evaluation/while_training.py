@@ -34,7 +34,7 @@ class Schedule:
     """The schedule of a run's measures.
 
     The held-out loss is measured every `evaluate.every` steps, other measures at multiples of their
-    `every`, and all of them with a positive `every` at the last step.
+    `every`, and at the last step all that have a positive `every`.
 
     Args:
         run: the run.

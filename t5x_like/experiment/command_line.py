@@ -208,7 +208,7 @@ def load_file(text: str) -> ml_collections.ConfigDict:
     """Return the config that `get_config` of a file returns, given `FILE` or `FILE:SIZE`.
 
     Raises:
-        ValueError: there is no such file, size or function, or the file cannot be imported.
+        ValueError: the file, size or function does not exist, or the file cannot be imported.
     """
     file, _, size = text.partition(":")
     path = pathlib.Path(file)

@@ -33,8 +33,8 @@ def complete(run: Run) -> Run:
     - If a task's `batches` is "auto", its training rows are counted.
 
     Raises:
-        ValueError: `initialize` is not set or not the folder of a model, or there are no labels to
-            count.
+        ValueError: `initialize` is not set or not the folder of a model, or the data have no labels
+            to count.
     """
     if not run.settings.system or None in run.settings.model.values():
         run = _with_model(run)

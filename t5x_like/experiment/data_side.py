@@ -124,8 +124,8 @@ class Inputs:
         """Yield the batches of one pass over the held-out split.
 
         Unless the config sets the number of shards, it depends on the mesh in training, but not
-        here: other shards would have other first rows and other noise. A single shard is read by
-        all processes, each of which keeps its rows of the batches.
+        here: other shards would have other first rows and other noise. All processes read a single
+        shard, and each keeps its rows of the batches.
         """
         data = self.part.data
         continues = self.part.text.converter.continues
@@ -235,8 +235,8 @@ def number_of_shards(
     if shards % number:
         raise ValueError(
             f"data.shards={shards} cannot be divided among {number} batch slices; a run keeps the "
-            "number that it began with, by default one for each device that held rows: one that "
-            f"shall go on over more processes begins with a multiple, as data.shards={number}"
+            "number that it began with, by default one for each device that held rows: start a run "
+            f"that will continue on more processes with a multiple, as data.shards={number}"
         )
     return shards
 

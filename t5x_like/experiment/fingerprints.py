@@ -36,7 +36,7 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
 
 
 def check_vocabulary(before: Mapping[str, Any], digest: str, *, vocabulary: str) -> None:
-    """Check that a vocabulary equals the checkpoint's; older checkpoints have no fingerprint of it.
+    """Check that a vocabulary equals the checkpoint's, if the checkpoint has its fingerprint.
 
     Args:
         before: the fingerprints in the checkpoint, {} if it has none.
@@ -80,7 +80,7 @@ def compare(
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
         raise ValueError(
             f"the data have changed since the checkpoint: {changes[0]}{more}; give the files that "
-            "the run was trained on, set another workdir, or go on with these by "
+            "the run was trained on, set another workdir, or continue with these by "
             "data.allow_changed=True"
         )
     touched = [

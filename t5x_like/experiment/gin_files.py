@@ -110,7 +110,7 @@ class Bindings:
         Args:
             name: full name of the function or class.
             argument: name of the argument.
-            default: returned if there is no binding.
+            default: returned if the argument is not bound.
             scope: the scope of the call; its bindings take precedence over unscoped bindings.
 
         Raises:
@@ -169,7 +169,7 @@ class Bindings:
         try:
             text = path.read_text("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is no text in UTF-8: {error}") from error
+            raise ValueError(f"{path} is not text in UTF-8: {error}") from error
         self._read_text(text, str(path), {}, above=(*above, path.resolve()))
 
     def _read_text(
@@ -221,7 +221,7 @@ class Bindings:
         known = {name for _, name, _ in self.arguments}
         found = {name for name in known if f".{name}".endswith(f".{selector}")}
         if len(found) > 1:
-            raise ValueError(f"{selector} may be {' or '.join(sorted(found))}: write more of it")
+            raise ValueError(f"{selector} may be {' or '.join(sorted(found))}: write a longer name")
         return found.pop() if found else selector
 
     def _check_macros(self) -> None:

@@ -374,7 +374,7 @@ class Experiment:
         )
 
     def policy(self, params: PyTree) -> PyTree:
-        """Return the parameters of the policy (`System.result`), or all if there is no policy."""
+        """Return the policy's parameters (`System.result`); without a policy all parameters."""
         part = self.run.system.result
         return params[part] if part else params
 

@@ -43,8 +43,8 @@ def find(run: Run) -> T5XCheckpoint:
     # T5X factors Adafactor's moments of experts by special rules.
     if source.system == "switch" and run.settings.optimizer.get("name") != "adamw":
         raise ValueError(
-            f"initialize_optimizer=True: initialize={folder!r} is a Switch Transformer, of whose "
-            "optimizer states only that of Adam is read (optimizer.name='adamw'); set it to False"
+            f"initialize_optimizer=True: initialize={folder!r} is a Switch Transformer, whose "
+            "optimizer state is read only for Adam (optimizer.name='adamw'); set it to False"
         )
     return source
 
@@ -207,7 +207,7 @@ def _written(
     if not all(map(_is_trained, _flat(adam.nu).values())):
         raise ValueError(
             "the run has frozen parameters, and T5X's adamw keeps moments of all: --format=t5x "
-            "writes the parameters alone"
+            "writes only the parameters"
         )
     return adam, schedule
 

@@ -56,7 +56,7 @@ def pretraining(
         others: names that the file accepts besides sizes, for the error message.
 
     Raises:
-        ValueError: there is no such size; the message lists all.
+        ValueError: the size is unknown; the message lists all.
     """
     sizes = systems.find(system).sizes if sizes is None else sizes
     check_size(system, size, (*others, *(one for one in sizes if one not in others)))
@@ -176,7 +176,7 @@ def following(
 
 
 class _Follow(NamedTuple):
-    """An operation of a FieldReference, on its own value and those of `args`."""
+    """An operation of a FieldReference, on its own value and the values of `args`."""
 
     fn: Callable[..., Any]
     args: tuple[FieldReference, ...]

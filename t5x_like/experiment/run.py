@@ -57,7 +57,7 @@ class Part:
         """Return the system's `Task` for the head.
 
         Raises:
-            ValueError: there is no such system, or it is not trained with this head.
+            ValueError: the system is unknown, or it is not trained with this head.
         """
         return systems.find(self.system).task(self.model)
 
@@ -144,7 +144,7 @@ class Run:
         """The system of the network.
 
         Raises:
-            ValueError: there is no such system.
+            ValueError: the system is unknown.
         """
         return systems.find(self.settings.system)
 
@@ -163,7 +163,7 @@ class Run:
         self.source  # noqa: B018 - a property that opens
 
     def close_source(self) -> None:
-        """Forget the open folder, of which some formats keep arrays; it can be opened again."""
+        """Forget the open folder, whose arrays some formats keep; it can be opened again."""
         vars(self).pop("source", None)
 
     def phase_at(self, step: int) -> Phase:
@@ -262,7 +262,7 @@ def _part(settings: RunSettings, data: DataSettings, name: str) -> Part:
     if batches not in (None, AUTO) and (type(batches) is not int or batches < 1):
         raise ValueError(f"{where}.batches={batches!r} must be 1 or more, or {AUTO!r} for one pass")
     if batches is not None and "share" in own:
-        raise ValueError(f"{where} has both share and batches, of which it can have one")
+        raise ValueError(f"{where} has both share and batches: it can have only one")
     model = own.get("model", {})
     _check_keys(f"{where}.model", model, _HEAD)
     part = Part(

@@ -231,7 +231,7 @@ class Stored:
 
 
 def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
-    """Read the metadata of the newest checkpoint of a workdir; None if there is no checkpoint.
+    """Read the metadata of the newest checkpoint of a workdir; None without a checkpoint.
 
     Raises:
         ValueError: the config cannot resume the run there; or, without a checkpoint, `initialize`

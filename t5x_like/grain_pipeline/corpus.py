@@ -107,7 +107,7 @@ def from_files(
     """Make a corpus from files in one of the formats of `rows_of_files`.
 
     Args:
-        files: path, pattern, or list of them.
+        files: path, pattern, or list of paths and patterns.
         text: the field or column of the documents.
         validation_files: like `files`; None to hold out a part of `files`.
         held_out: the share to hold out, from 0 to 1.
@@ -133,7 +133,7 @@ def splits_of(corpora: Mapping[str, Corpus], *tasks: str) -> dict[str, Split]:
     """Return the splits of corpora, {"TASK/SPLIT": split}.
 
     Raises:
-        ValueError: there is no corpus with a given name.
+        ValueError: a name is not in `corpora`.
     """
     return {
         f"{task}/{name}": split

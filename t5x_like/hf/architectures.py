@@ -22,8 +22,8 @@ class Labels:
     Attributes:
         names: the names of the classes or tags, in the order of their ids; empty if unknown.
         problem: one of PROBLEMS, what a head of several outputs predicts: a number for each label,
-            one of the labels, or any of them, each with its own probability; "" if the kind of
-            head decides.
+            one of the labels, or any number of labels, each with its own probability; "" if the
+            kind of head decides.
     """
 
     names: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ def write_head(
 
     Args:
         class_prefix: the prefix of the names of the family's classes: "Bert".
-        exported_as: as for `read_head`.
+        exported_as: see `read_head`.
 
     Raises:
         ValueError: the model has the heads of several tasks.

@@ -61,7 +61,7 @@ def or_null(allowed: Allowed) -> Allowed:
 
 
 def or_list(allowed: Allowed) -> Allowed:
-    """Allow the same values, or a list of them that is not empty."""
+    """Allow the same values, or a list of such values that is not empty."""
     return Allowed(
         f"{allowed.description}, or a list of such",
         lambda value: (
@@ -88,8 +88,8 @@ class Setting:
     """A setting of a config.json.
 
     Attributes:
-        name: the setting of the system's `build` with the same value. Empty if there is none; then
-            the format's functions `derive_settings` and `derive_config` handle it.
+        name: the setting of the system's `build` with the same value. If it is "", the format's
+            functions `derive_settings` and `derive_config` handle the setting.
         allowed: its allowed values.
         default: the value if a config.json lacks it.
     """

@@ -43,8 +43,8 @@ class TensorFiles:
     """The tensors of a folder, read one at a time: `model.safetensors`, or shards and their index.
 
     Raises:
-        ValueError: there are no such files, or only other formats; a shard is missing, damaged or
-            outside the folder.
+        ValueError: the folder has no such files, or only other formats; a shard is missing,
+            damaged or outside the folder.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -69,7 +69,7 @@ class TensorFiles:
         return tuple(self._readers[self._files[name]].get_slice(name).get_shape())
 
     def read(self, name: str, index: Index | None = None) -> np.ndarray:
-        """Read a tensor, or the part of it at an index; bfloat16 has the dtype of ml_dtypes.
+        """Read a tensor, or its part at an index; bfloat16 has the dtype of ml_dtypes.
 
         Raises:
             ValueError: it is not floating-point.
@@ -161,7 +161,7 @@ def write_tensors(folder: pathlib.Path, tensors: Iterable[Tensor], *, max_shard_
 
 
 def _write_file(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
-    """Write a safetensors file one tensor at a time; its library needs all of them in memory.
+    """Write a safetensors file one tensor at a time; its library needs all tensors in memory.
 
     A file has the length of the header in 8 bytes, the header in JSON, and the tensors without
     gaps.

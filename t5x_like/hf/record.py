@@ -67,7 +67,7 @@ class HuggingFaceFormat:
         system: the system's name in t5x_like.systems.
         model_types: {`model_type` in config.json: prefix of the names of Hugging Face's classes},
             such as {"bert": "Bert"}. The first is written by default.
-        on_request: whether the folders are read as another system unless this one is asked for,
+        on_request: whether the folders are read as another system unless this system is asked for,
             because Hugging Face does not have it.
         class_suffix: the end of the class's name, for a system without heads.
         other_classes: {end of another class's name: settings for the system's `build`}, such as

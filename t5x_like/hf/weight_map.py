@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"\{(?:(\d+)\*)?([a-z_]+)(?:\+(\d+))?\}")
 class Layout:
     """The axes of a tensor in the file and here: "(H K) D -> D H K".
 
-    Axes in parentheses are one axis in the file, the last of them changing fastest. The file may
+    Axes in parentheses are one axis in the file, the last axis changing fastest. The file may
     have one more axis, written as the index of our parameter on it: "1/3" is the second of three.
     "2+P" is an axis with 2 more indices at its beginning.
 

@@ -1,4 +1,4 @@
-"""Find the settings of a Hugging Face folder that have no effect here, and warn of them once.
+"""Find the settings of a Hugging Face folder that have no effect here, and warn once.
 
 A setting of config.json has an effect if the system's format reads it. All others are named in the
 warning, misspelt names too, except settings that only describe a folder and do not change what the

@@ -39,7 +39,7 @@ class DialogSettings:
         refusal: the reply if all candidates are dropped.
         role: turns put before every dialog, by the user and the model in turn, so that the model
             plays a role (section 7).
-        calculator: whether to use the calculator. Without any tool there is no research.
+        calculator: whether to use the calculator. Without any tool the model does no research.
         translator: file with a table of words (`toolset.Translator`); "" for no translator.
         retrieval: file with a key-value store (`toolset.Retrieval`); "" for no retrieval.
         calls: maximum calls of the toolset per turn.
@@ -115,7 +115,7 @@ class Candidate:
 
 
 class CandidateSampler:
-    """Sample and rate responses; with several processes call it on all of them.
+    """Sample and rate responses; with several processes call it on all.
 
     Args:
         model: a decoder-only model with its vocabulary.
@@ -389,7 +389,7 @@ class Reply:
 class DialogModel:
     """Replies to dialogs with the best of several candidates.
 
-    With several processes call it on all of them, with the same dialogs.
+    With several processes call it on all, with the same dialogs.
 
     Args:
         model: a decoder-only model fine-tuned on dialogs (configs/lamda.py).
@@ -417,7 +417,7 @@ class DialogModel:
             seed: added to the seed of the settings.
 
         Raises:
-            ValueError: there is no dialog, or a dialog has no turn.
+            ValueError: `contexts` is empty, or a dialog has no turn.
         """
         if not contexts or not all(contexts):
             raise ValueError("a reply needs a dialog with at least one turn")

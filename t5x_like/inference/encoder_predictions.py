@@ -282,7 +282,7 @@ class AnswerPrediction(EncoderPrediction):
     Attributes:
         longest_answer: maximum length in tokens.
         no_answer: whether the prediction may be "", no answer (SQuAD 2.0).
-        null_threshold: the prediction is no answer if `null_margin` is above this; see
+        null_threshold: the prediction is "" if `null_margin` is above this; see
             `decoding.spans.Answer`.
         stride, longest_question: see the objective question_answering.
     """
@@ -300,7 +300,7 @@ class AnswerPrediction(EncoderPrediction):
 
     @property
     def threshold(self) -> float | None:
-        """The `null_margin` above which there is no answer; None if there is always an answer."""
+        """The `null_margin` above which the prediction is ""; None if it is always an answer."""
         return self.null_threshold if self.no_answer else None
 
     def rows(self, item: Item) -> list[Window]:
@@ -324,7 +324,7 @@ class AnswerPrediction(EncoderPrediction):
     def predict(
         self, item: Item, rows: Sequence[Window], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
-        """See the class; `answer` is the best span even if the prediction is no answer."""
+        """See the class; `answer` is the best span even if the prediction is ""."""
         parts = []
         for window, found in zip(rows, results, strict=True):
             text = ""

@@ -125,7 +125,7 @@ class Predictor:
         self._results = jax.jit(results)
 
     def __call__(self, items: Sequence[Item]) -> list[dict[str, Any]]:
-        """Predict each item; with several processes call it on all of them, with the same items.
+        """Predict each item; with several processes call it on all, with the same items.
 
         Returns:
             `prediction` and more for each item, see the subclasses of `Prediction`.

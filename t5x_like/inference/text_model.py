@@ -42,7 +42,7 @@ class TextModel:
         pretrained, vocabulary: the model and its vocabulary.
         prompt_format: the lengths and special tokens of the model's input rows.
         decode: settings of `generate`, with Hugging Face's names, including the end token.
-        ends: ids of the tokens that end a text; [] if there is no end token.
+        ends: ids of the tokens that end a text; [] without an end token.
     """
 
     def __init__(
@@ -128,8 +128,8 @@ class TextModel:
         """Tokenize a prompt and its continuation.
 
         Both are tokenized together, so that the continuation starts with a token that the model
-        would generate; a space at the end of the prompt becomes part of it. If an end token
-        separates the two, they are tokenized separately.
+        would generate; a space at the end of the prompt becomes a part of this token. If an end
+        token separates the two, they are tokenized separately.
         """
         prompt_ends, continuation_ends = self.prompt_format.ends
         if prompt_ends:

@@ -268,8 +268,8 @@ def load(folder: str) -> Inspected:
     """Load the model in a run, a checkpoint or a Hugging Face folder, with its vocabulary.
 
     Raises:
-        ValueError: there is no model or no vocabulary, the model does not read tokens, or it has
-            several heads.
+        ValueError: the model or the vocabulary is missing, the model does not read tokens, or it
+            has several heads.
     """
     data = DataSettings(converter="", lengths={"inputs": 0, "targets": 0}, batch_size=1)
     decode = {"max_new_tokens": NEW_TOKENS}

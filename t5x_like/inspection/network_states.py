@@ -17,7 +17,7 @@ from t5x_like.nn.blocks import Collected
 from t5x_like.nn.networks import Decoder, Encoder, EncoderDecoder, Tower
 from t5x_like.pretrained import Pretrained
 
-# Rows are padded to one of these lengths, so that few shapes are compiled.
+# Rows are padded to the next of three lengths, so that few shapes are compiled.
 LENGTHS = (32, 128, 512)
 _KEPT = 4  # texts whose states stay in memory, so that choosing another head is fast
 

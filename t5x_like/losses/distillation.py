@@ -22,7 +22,7 @@ def settings(
     """Fill the distillation settings that are None with their defaults.
 
     Raises:
-        ValueError: a setting is given, but there is no teacher.
+        ValueError: a setting is given without a teacher.
     """
     for name in (name for name, value in given.items() if value is not None and not has_teacher):
         raise ValueError(f"loss.{name} is for a student with a teacher: model.teacher.folder")

@@ -43,7 +43,7 @@ def combine(terms: Mapping[str, tuple[float | Array, LossSums]]) -> LossSums:
         of the others become `<term>/<name>`.
 
     Raises:
-        ValueError: there are no terms.
+        ValueError: `terms` is empty.
     """
     if not terms:
         raise ValueError("there are no losses to combine: give at least one")

@@ -50,12 +50,12 @@ def is_large(logits: VocabularyProduct) -> bool:
 def reduce_in_tiles(
     logits: VocabularyProduct, targets: Int[Array, "B L"], *, tile: int = TILE
 ) -> Reduced:
-    """Reduce logits, materializing only one tile of them at a time, forward and backward.
+    """Reduce logits, materializing only one tile at a time, forward and backward.
 
     The forward pass keeps a running maximum and a running sum of exponentials (Milakov &
     Gimelshein 2018); the backward pass recomputes each tile. Tiles split the vocabulary rather than
     the tokens, so each part of the kernel's gradient is computed once, and data-parallel devices
-    reduce no more bytes of it than without tiles.
+    reduce no more bytes than without tiles.
 
     Args:
         tile: the largest number of columns of a tile, per device if the vocabulary is sharded.

@@ -25,7 +25,7 @@ COLLECTABLE = ("hidden_states", "attention_scores")
 class Collected:
     """Hidden states and attention scores: of one layer from a block, of N layers from a tower.
 
-    The shapes are those of a tower; a block returns them without the first axis.
+    The shapes are for a tower; a block returns the arrays without the first axis.
 
     Attributes:
         hidden_states: the input of layer 0 and the carry after each layer: [N + 1, B, T, D], or a

@@ -1,6 +1,6 @@
 """Embeddings of tokens, positions and segments, and output layers from hidden states to logits.
 
-If the table is sharded, devices exchange rows of it, never the whole table. The logits over a
+If the table is sharded, devices exchange rows, never the whole table. The logits over a
 vocabulary are a product that is not computed yet (`VocabularyProduct`); a loss computes it in
 tiles.
 """

@@ -132,11 +132,11 @@ def select_product(name: str) -> Product:
     summed axis (one scale for each row of the left and each column of the right operand) and round
     them to 8 bits; the sums are int32 or float32. Scales are computed at every product, so there is
     no state. The backward pass ignores the rounding (the straight-through estimator, Bengio et al.
-    2013), but its products are quantized too, as `Types` describes. The result has the dtype of the
-    rows. If an operand has a NaN or an infinity, its row or column of the result is not finite.
+    2013), but its products are quantized too, see `Types`. The result has the dtype of the rows. If
+    an operand has a NaN or an infinity, its row or column of the result is not finite.
 
     Raises:
-        ValueError: there is no such quantization.
+        ValueError: the quantization is unknown.
     """
     table: dict[str, Product] = {
         "none": jnp.matmul,

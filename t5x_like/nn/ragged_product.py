@@ -20,7 +20,7 @@ def ragged_product(
 
     The first `sizes[0]` rows belong to the first group, and so on. On a CPU, where XLA's
     `ragged_dot` multiplies every row by all E matrices, the rows of a group are multiplied in
-    blocks, the last of which may not be full.
+    blocks; the last block may not be full.
     """
     if partitioning.platform() != "cpu":
         return jax.lax.ragged_dot(rows, kernels, sizes)

@@ -23,7 +23,7 @@ from t5x_like.nn.compute import Compute, Loop
 LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
 
 # Up to this many layers are unrolled on a CPU: they take a tenth to a fifth less time than a loop,
-# and compiling each of them still takes only seconds (docs/performance.md).
+# and compiling each layer still takes only seconds (docs/performance.md).
 _FEW = 24
 
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
@@ -199,7 +199,7 @@ class LayerGroup(nn.Module):
 
 
 class PatternBlock(PreNormBlock):
-    """A pre-norm layer whose attention gets `per_layer`, its pattern, as `extra`."""
+    """A pre-norm layer whose attention reads its pattern, `per_layer`, from `shared.extra`."""
 
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, per_layer: PyTree
@@ -209,7 +209,7 @@ class PatternBlock(PreNormBlock):
 
 
 class PostNormPatternBlock(PatternBlock, PostNormBlock):
-    """A post-norm layer whose attention gets `per_layer`, its pattern, as `extra`."""
+    """A post-norm layer whose attention reads its pattern, `per_layer`, from `shared.extra`."""
 
 
 class PatternStack(Stack, kw_only=True):  # type: ignore[call-arg]

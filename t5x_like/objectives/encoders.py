@@ -268,7 +268,7 @@ def electra(
 
         inputs:  [CLS] the [MASK] went to the store [SEP] he bought [MASK] [SEP]
 
-    All noise is [MASK]; the authors' code keeps 15% of it unchanged (`kept_rate=0.15`), and its
+    All noise is [MASK]; the authors' code keeps 15% unchanged (`kept_rate=0.15`), and its
     large models have a `rate` of 0.25. Segments follow each other, and have no label.
 
     Args:
@@ -336,7 +336,7 @@ def unilm(
 
     Args:
         rate, random_rate, kept_rate, short_rate, group: see above.
-        ngram_rate: share of the spans that have two or three tokens, half of them each.
+        ngram_rate: share of the spans that have two or three tokens, with equal chances.
         bidirectional, sequence_to_sequence, left_to_right, right_to_left: shares of the rows.
     """
     settings = dict(locals())

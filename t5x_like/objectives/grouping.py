@@ -24,7 +24,7 @@ _BREAK = re.compile(
 
 
 def split(text: str) -> list[str]:
-    """Return the sentences of a text, none of them empty, without surrounding whitespace.
+    """Return the sentences of a text, without empty sentences or surrounding whitespace.
 
     They end at line breaks and at the punctuation of `_BREAK`, which splits "Dr. Who": for
     BERT's purposes a sentence is any run of text (Devlin et al. 2019, section 3).

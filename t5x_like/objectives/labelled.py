@@ -245,7 +245,7 @@ def word_classification() -> Rows:
 
 
 def word_tagging() -> Rows:
-    """Predict a tag for each word; there is no loss on <S> and </S>.
+    """Predict a tag for each word; <S> and </S> have no loss.
 
     inputs:       <S> jim henson was </S>
     targets:      0   1   2      0   0

@@ -12,7 +12,7 @@ def language_modeling() -> RunningText:
     """Predict every token from the tokens before it (T5, section 3.2.3, the "LM" rows).
 
     Targets are running text, cut to exactly the targets length; EOS is at the end of each document,
-    not of each chunk. For decoder-only models: there are no inputs.
+    not of each chunk. For decoder-only models: examples have no inputs.
     """
 
     def plan(given: ExampleSpec) -> tuple[int, OfChunks]:

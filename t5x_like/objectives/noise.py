@@ -1,4 +1,4 @@
-"""The noise of chunks: how many tokens and spans, masks of them, and how they are written.
+"""The noise of chunks: the number of tokens and spans, their masks, and how they are written.
 
 The numbers are fixed by the length of a chunk; the positions are random. Everything is for B chunks
 of one length L at once.

@@ -7,9 +7,9 @@ There are four kinds, by what an example is made from:
     Pairs         an input and an output that belong together: text to text, translation
     Rows          a row of fields: labelled text, comparisons, prompts
 
-An objective says what its examples contain, which planning and inference read without data. Its
-`plan` takes what a run decides (`ExampleSpec`) and checks it; the result makes examples. tf.data
-(`preprocessing.objectives`) and grain (`grain_pipeline`) call the same functions.
+An objective describes what its examples contain; planning and inference read this description
+without data. Its `plan` takes what a run decides (`ExampleSpec`) and checks it; the result makes
+examples. tf.data (`preprocessing.objectives`) and grain (`grain_pipeline`) call the same functions.
 """
 
 import abc
@@ -123,7 +123,7 @@ OfGroup = Callable[
 OfPair = Callable[
     [Int[np.ndarray, " S"], Int[np.ndarray, " T"], np.random.Generator], Example | None
 ]
-# ({field: a text, a number, or a sequence of them}, random numbers) -> examples.
+# ({field: a text, a number, or a sequence of either}, random numbers) -> examples.
 OfRow = Callable[[Mapping[str, Any], np.random.Generator], list[Example]]
 
 
@@ -145,7 +145,7 @@ class RunningText(Objective):
     encode: Callable[[str, Vocabulary], Int32[np.ndarray, " L"]] | None = None
 
     def units(self, given: ExampleSpec) -> tuple[int, Callable[..., list[Example]]]:
-        """Return the tokens of `AT_ONCE` chunks, and the function that makes examples of them.
+        """Return the tokens of `AT_ONCE` chunks, and the function from chunks to examples.
 
         A call from TensorFlow costs as much as the noise of several chunks, so many are made at
         once.

@@ -41,7 +41,7 @@ def bart(
         mean_span: mean of the Poisson distribution of span lengths, in tokens.
 
     Raises:
-        ValueError: a corruption is unknown or there are none, `rate` or `mean_span` is out of
+        ValueError: `corruptions` is empty or has an unknown name, `rate` or `mean_span` is out of
             range; when the dataset is built, before it is read, the lengths or the vocabulary do
             not fit.
     """

@@ -35,7 +35,7 @@ def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Pairs:
         ValueError: inputs end with EOS, but targets do not.
     """
     if end_inputs and not end_targets:
-        raise ValueError("end_targets=False needs end_inputs=False: one text goes on in the other")
+        raise ValueError("end_targets=False needs end_inputs=False: targets continue the inputs")
 
     def plan(given: ExampleSpec) -> OfPair:
         if not end_inputs:

@@ -67,7 +67,7 @@ def tokens(fields: Batch) -> int:
 
 
 def batch(data: DataSettings) -> Batch:
-    """Return the shapes of the global batch of these settings.
+    """Return the shapes of the global batch that these settings give.
 
     Raises:
         ValueError: the converter or objective does not exist, they do not suit each other, or a

@@ -233,7 +233,7 @@ def bounds(gpu: Gpu, *, work: int, parameters: int, optimizer: int) -> Bounds:
     Args:
         gpu: the GPU.
         work: model FLOPs per sequence.
-        parameters: bytes of the parameters, which equal those of the gradients.
+        parameters: bytes of the parameters; the gradients have as many.
         optimizer: bytes of the optimizer state.
     """
     state = 2 * parameters + optimizer

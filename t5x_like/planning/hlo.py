@@ -22,7 +22,7 @@ class Array:
     """One array of a value.
 
     Attributes:
-        dtype: the type in HLO's notation, such as `bf16`.
+        dtype: the type in HLO's notation, such as "bf16".
         shape: the shape of one device's shard.
         on_chip: whether it is in on-chip memory rather than HBM.
     """

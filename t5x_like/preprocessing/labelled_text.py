@@ -143,7 +143,7 @@ def _tagging(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
         raise ValueError(f"words={words!r} and tags={tags!r} must be lists of the same length.")
     if not words or not all(isinstance(word, str) and word.strip() for word in words):
-        raise ValueError(f"words={words!r} must be one string or more, none of them blank.")
+        raise ValueError(f"words={words!r} must be one string or more, and none blank.")
     return {"words": words, "tags": [_label(fields["tags"], tag) for tag in tags]}
 
 

@@ -59,7 +59,7 @@ def rate(name: str, **settings: Any) -> Rate:
     """Build a rate by name and settings, such as "temperature" with value=2.
 
     Raises:
-        ValueError: there is no such rate, it has no such setting, or a setting is missing.
+        ValueError: the rate or a setting is unknown, or a setting is missing.
     """
     factory = choose("rate", name, RATES)
     check_settings(f"rate {name}", factory, settings)
@@ -75,7 +75,7 @@ def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]
         rate: the function from a task to its rate, see `RATES`; or {name: rate}.
 
     Raises:
-        ValueError: there are no tasks, or a task is not registered, repeated, or without a rate.
+        ValueError: `tasks` is empty, or a task is not registered, repeated, or without a rate.
     """
     if not tasks:
         raise ValueError(f"mixture {name!r} has no tasks")
@@ -97,7 +97,7 @@ def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]
 
 
 def without(tasks: Sequence[str], left_out: Sequence[str]) -> list[str]:
-    """Return the tasks of a mixture without some of them, for leave-one-out (section 3.5.3).
+    """Return the tasks of a mixture that are not left out, for leave-one-out (section 3.5.3).
 
     Raises:
         ValueError: a task to leave out is not in the mixture; the message has the nearest name.

@@ -54,7 +54,7 @@ class SeqioBatches(ShardedBatches):
         shards: the number of shards of the data: a multiple of every number of processes with
             which the run may continue, and at most the number of documents.
         rows: the positions of this process's rows in a global batch, in order; None for all.
-        any_process: a collective function: all processes call it, and it is True if any of them
+        any_process: a collective function: all processes call it, and it is True if any process
             passes True. It makes one epoch end on all processes at the same batch; None with one
             process.
         phase: the name of the run's phase; a position can only be restored in the same phase.

@@ -31,8 +31,8 @@ def tokenize_documents(
 ) -> tf.data.Dataset:
     """Tokenize {"text": string or token ids} to {"targets": int32 [L]}.
 
-    The vocabulary is that of "targets". No EOS is added: T5 concatenates documents without a
-    separator. Other features are dropped, since a chunk can contain parts of several documents.
+    The vocabulary is from the feature "targets". No EOS is added: T5 concatenates documents without
+    a separator. Other features are dropped, since a chunk can contain parts of several documents.
 
     Raises:
         ValueError: the examples have no "text".
@@ -359,7 +359,7 @@ def _examples(
         }
 
     examples = _map(dataset, make, **how).map(apart, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
-    # An element of a ragged tensor is a tensor, whose type is still that of a ragged one.
+    # An element of a ragged tensor is a tensor, but still has the type of a ragged tensor.
     return examples.map(lambda one: {k: tf.ensure_shape(v, [None]) for k, v in one.items()})
 
 
@@ -377,7 +377,7 @@ def _map(
 ) -> tf.data.Dataset:
     """Return each element, the features of its examples, and how long these are.
 
-    The values of a feature are those of all examples, one after the other.
+    The values of a feature in all examples follow each other.
 
     Args:
         make: ({field: value}, random numbers) -> examples.

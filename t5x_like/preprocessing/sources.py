@@ -86,7 +86,7 @@ class ColumnSource(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused: Any,
     ) -> tf.data.Dataset:
-        """Return the rows of a split, or of one shard of it."""
+        """Return the rows of a split, or of a single shard."""
         del unused  # seqio also passes settings that only tasks use
         found, size = self._read(split), self.num_input_examples(split)
         # Shuffle indices, so that the data position in a checkpoint contains no text.
@@ -276,7 +276,7 @@ class FileSource(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused: Any,
     ) -> tf.data.Dataset:
-        """Return the examples of a split or of one shard of it; `shuffle` shuffles the units."""
+        """Return the examples of a split or of a single shard; `shuffle` shuffles the units."""
         del unused  # seqio also passes settings that only tasks use
         units = list(self.list_shards(split))
         shards, shard = (shard_info.num_shards, shard_info.index) if shard_info else (1, 0)

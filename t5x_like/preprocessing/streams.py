@@ -21,8 +21,8 @@ from t5x_like.batches.sharded_batches import NoExampleError, Reading
 from t5x_like.preprocessing import line_datasets, tracing
 
 _PARTS = "parts"  # key of the serialized state
-# Pieces of the state that are serialized together. One call per piece, of which a shuffle buffer
-# has thousands, takes seven times as long; and a serialized tensor is limited to 2 GB.
+# Pieces of the state that are serialized together. A shuffle buffer has thousands of pieces, and
+# one call per piece takes seven times as long; but a serialized tensor is limited to 2 GB.
 _TOGETHER = 256
 
 _log = logging.getLogger(__name__)

@@ -93,7 +93,7 @@ def check_same_tokens(task: seqio.Task, vocabulary: Vocabulary) -> None:
         ):
             if own != other:
                 raise ValueError(
-                    f"data.vocabulary is another vocabulary than that of feature {name!r} of task "
+                    f"data.vocabulary is not the vocabulary of feature {name!r} of task "
                     f"{task.name!r}: its {what} would be {other}, and is {own} there"
                 )
 

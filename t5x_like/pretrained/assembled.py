@@ -92,7 +92,7 @@ def _write(whole: Array, piece: Array, start: int, *, axis: int) -> Array:
 def copy_part(array: Array, index: tuple[int, ...], place: np.ndarray) -> None:
     """Copy the part of a parameter at indices of its first axes to the host of the first process.
 
-    All processes that hold shards of it call this; only the first process writes the result.
+    All processes that hold shards of the parameter call this; only the first writes the result.
 
     Args:
         place: the NumPy array to write to, of the part's shape.
@@ -179,8 +179,8 @@ def _slice(array: Array, start: int, *, number: int, axis: int) -> Array:
 def _cut(shape: tuple[int, ...], dtype: np.dtype, *, most: int) -> tuple[int, int]:
     """Return the axis along which to cut an array, and the length of a piece of `most` bytes.
 
-    It is the first axis (of layers or rows), unless a single index of it has more bytes; then it is
-    the longest axis.
+    It is the first axis (of layers or rows), unless a single layer or row has more bytes; then it
+    is the longest axis.
     """
     size = math.prod(shape) * dtype.itemsize
     axis = 0 if size <= most * shape[0] else max(range(len(shape)), key=shape.__getitem__)

@@ -60,7 +60,7 @@ def from_pretrained(
             folder lacks are randomly initialized.
 
     Raises:
-        ValueError: there is no such folder, its model or a setting is not supported, tensors are
+        ValueError: the folder does not exist, its model or a setting is not supported, tensors are
             missing, left over or of the wrong shape, or its system is a Python file that is not
             trusted.
     """

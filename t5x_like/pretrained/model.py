@@ -283,7 +283,7 @@ class Pretrained:
         """Generate like `generate`, and call `callback` with each new token.
 
         Args:
-            input_ids, attention_mask, padding_counts, settings: as for `generate`.
+            input_ids, attention_mask, padding_counts, settings: see `generate`.
             callback: called with a `decoding.StreamStep` per token; returning True stops.
 
         Returns:
@@ -369,7 +369,7 @@ class Pretrained:
 
         Parameters that only pretraining needs, such as ELECTRA's generator, are left out. The host
         has one tensor in memory at a time. Parameters may be sharded over several processes; then
-        all of them call this, and the first process writes.
+        all processes call this, and the first writes.
 
         Args:
             max_shard_size: the largest size of a file, in bytes; further tensors go into more
@@ -404,7 +404,7 @@ class Pretrained:
         files.write_tensors(path, tensors, max_shard_size=max_shard_size)
 
     def free(self) -> None:
-        """Release the parameters, and the generator's copy of them; compiled code is kept.
+        """Release the parameters, and the generator's copy; compiled code is kept.
 
         Set `params` again before the next call.
         """

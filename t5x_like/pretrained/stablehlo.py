@@ -78,14 +78,14 @@ def save(model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int]) -
 
 @dataclasses.dataclass(frozen=True)
 class _Array:
-    """An array as `hlo.json` describes it: sizes are numbers, or names in `SIZES`."""
+    """The description of an array in `hlo.json`: sizes are numbers, or names in `SIZES`."""
 
     shape: tuple[int | str, ...]
     dtype: Any = jnp.int32
 
 
 def _opened(inputs: Mapping[str, Any], *, most: int, prompt: str = "") -> dict[str, Any]:
-    """Return the inputs with bounded symbolic sizes in one scope, as `jax.ShapeDtypeStruct`s.
+    """Return a `jax.ShapeDtypeStruct` of each input, with bounded symbolic sizes in one scope.
 
     Args:
         inputs: a tree of `_Array`.

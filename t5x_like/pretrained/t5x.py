@@ -75,7 +75,7 @@ def with_experts(*, sparse_every: int) -> WeightMap:
     """Return the weight map of flaxformer's Switch Transformer, with separate arrays per layer.
 
     Args:
-        sparse_every: the number of layers in a group here, of which the last has experts; 1 or 2.
+        sparse_every: the number of layers in a group here, 1 or 2; the last has experts.
     """
     # Our path of each layer in a group -> its layer number there.
     places = {"{layer}": "{layer}"}

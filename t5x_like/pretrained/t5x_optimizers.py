@@ -30,8 +30,7 @@ def read_step(state: StoredArrays) -> int:
     if "0/step" in state.names:
         raise ValueError(
             f"{state.folder}: the optimizer's state is a list of states, which do not name their "
-            "parameters, as the first versions of Flax's MultiOptimizer wrote it: nothing of it "
-            "can be read"
+            "parameters, as the first versions of Flax's MultiOptimizer wrote it: it cannot be read"
         )
     if "step" not in state.names:
         raise ValueError(f"{state.folder}: the optimizer's state has no step")
@@ -110,8 +109,8 @@ def _check(state: StoredArrays, part: Piece, *, factored: bool) -> None:
         )
     if part.tensor not in state.names:
         raise ValueError(
-            f"{state.folder}: the optimizer's state has no {kind} of {parameter}: only that of "
-            "T5X's Adafactor can be read"
+            f"{state.folder}: the optimizer's state has no {kind} of {parameter}: only the state "
+            "of T5X's Adafactor can be read"
         )
     if state.shape(part.tensor) != part.tensor_shape:
         here, there = ("factored", "not") if factored else ("not factored", "factored")
@@ -128,7 +127,7 @@ _SETTINGS = {
     "b1": ("b1", 0.9),
     "b2": ("b2", 0.999),
     "eps": ("epsilon", 1e-8),
-    "eps_root": ("", 0.0),  # there is no such setting here: always 0
+    "eps_root": ("", 0.0),  # not a setting here: always 0
     "weight_decay": ("weight_decay", 0.0),
 }
 
@@ -246,7 +245,7 @@ def find_adam(state: StoredArrays, parameter: str) -> StoredAdam:
         found = f"{len(places)} moments" if places else "no moment"
         raise ValueError(
             f"{state.folder}: the optimizer's state has {found} mu of {parameter}: "
-            "optimizer.name='adamw' goes on from one Adam of optax alone"
+            "optimizer.name='adamw' continues only from a single Adam of optax"
         )
     return StoredAdam(state, places[0])
 

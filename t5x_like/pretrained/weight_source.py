@@ -92,7 +92,7 @@ def open_source(
         trust_code: whether to run the Python file that a checkpoint names as its system.
 
     Raises:
-        ValueError: there is no such folder, it has no model or a model that is not supported,
+        ValueError: the folder does not exist, it has no model or a model that is not supported,
             `average` is above 1 for a folder with one model, or its system is a Python file that is
             not trusted.
     """

@@ -62,7 +62,7 @@ def field_text(row: Mapping[str, Any], field: str) -> str:
     """Return a field whose value is a string.
 
     Raises:
-        ValueError: there is no such field, or it has another type.
+        ValueError: the field is missing, or it has another type.
     """
     if field not in row:
         raise ValueError(f"there is no string {field!r}.{hint(field, row)}")
@@ -181,8 +181,8 @@ class TextColumns:
         """Check that there is a string column with this name.
 
         Raises:
-            ValueError: there is no such column; the message has the setting, and the nearest name
-                or the column's actual type.
+            ValueError: the column is missing or has another type; the message has the setting, and
+                the nearest name or the column's actual type.
         """
         if column in self.columns:
             return

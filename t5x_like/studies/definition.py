@@ -230,7 +230,7 @@ def load(name: str) -> tuple[str, Study]:
     path = pathlib.Path(name if name.endswith(".py") else f"{FOLDER}/{name}.py")
     if not path.is_file():
         files = [one.stem for one in pathlib.Path(FOLDER).glob("*.py")]
-        raise ValueError(f"{name!r} is no study: {path} does not exist.{hint(name, files)}")
+        raise ValueError(f"{name!r} is not a study: {path} does not exist.{hint(name, files)}")
     module = import_file("the study", path, name=f"study_{path.stem}")
     get_study = getattr(module, "get_study", None)
     if get_study is None:

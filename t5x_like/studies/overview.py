@@ -13,13 +13,13 @@ from t5x_like.studies.definition import FOLDER, Study, load
 from t5x_like.studies.results import claim_row
 
 PAGE = "README.md"
-# What is between these lines of the page is written anew; the rest of it is kept.
+# What is between these lines of the page is written anew; the rest is kept.
 _BEGIN, _END = "<!-- claims: begin -->", "<!-- claims: end -->"
 
 
 @dataclasses.dataclass(frozen=True)
 class StudyResult:
-    """A study and what was written of it.
+    """A study and its stored results.
 
     Attributes:
         name: its name.

@@ -88,7 +88,7 @@ def lines(
 
 
 def best(study: Study, values: Values) -> str:
-    """Return the best finished arm by the center of `study.best_by`; "" if there is none."""
+    """Return the best finished arm by the center of `study.best_by`; "" if none is finished."""
     if not study.best_by:
         return ""
     found = {arm: own[study.best_by].values() for arm, own in values.items()}
@@ -183,7 +183,7 @@ def table_of_claims(judged: Sequence[Verdict], looks: Looks | None = None) -> It
 
 
 def claim_row(claim: Mapping[str, Any]) -> str:
-    """Return the line of a claim in a table, from what NAME.json has of it."""
+    """Return the line of a claim in a table, from its entry in NAME.json."""
     if not claim["verdict"]:
         return f"| {claim['text']} | no finished cells | | | 0 |"
     low, high = claim["interval"]

@@ -40,7 +40,7 @@ def find(name: str) -> System:
             with another name.
 
     Raises:
-        ValueError: there is no such system; the message contains the nearest name.
+        ValueError: the system is unknown; the message contains the nearest name.
     """
     path, _, value = name.partition(":")
     if path.endswith(".py"):
@@ -53,7 +53,7 @@ def complete(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Add the settings that a run's config lacks because they are newer than the run.
 
     Raises:
-        ValueError: there is no such system.
+        ValueError: the system is unknown.
     """
     return {**find(name).later, **config}
 
@@ -145,7 +145,7 @@ def settings(name: str, config: Mapping[str, Any]) -> Any:
         )
     for setting, value in config.items():
         if setting not in known:
-            raise ValueError(f"model.{setting} is no setting of {name}.{hint(setting, known)}")
+            raise ValueError(f"model.{setting} is not a setting of {name}.{hint(setting, known)}")
         _check_value(setting, value, known[setting])
     if missing := [setting for setting in known if setting not in config]:
         raise ValueError(

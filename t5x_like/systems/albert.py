@@ -78,7 +78,7 @@ class SharedStack(nn.Module):
     is the sum over the layers that use it.
 
     The loop over layers closes over shared parameters and scans over the others. Linen's `scan` can
-    only do one of these for a whole collection, so the block is applied as a function.
+    only do either for a whole collection, so the block is applied as a function.
 
     Attributes:
         make_block: factory of the block, `block(carry, shared, per_layer) -> (carry, out)`.
@@ -107,8 +107,8 @@ class SharedStack(nn.Module):
             per_layer: the inputs of each block, [N * I, ...].
 
         Raises:
-            ValueError: the groups do not divide the layers, or there is no such part, `loop` or
-                `remat`.
+            ValueError: the groups do not divide the layers, or a part, `loop` or `remat` is
+                unknown.
         """
         if self.layers % self.groups:
             raise ValueError(
@@ -189,7 +189,7 @@ def build(config: AlbertConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Raises:
-        ValueError: there is no such head, kind of sharing or activation. (The network raises it
+        ValueError: the head, kind of sharing or activation is unknown. (The network raises it
             when it is initialized if `groups` does not divide `layers`.)
     """
     make_masked_lm = bert.masked_lm(config, activation=_activation(config))

@@ -188,7 +188,7 @@ def build(config: BartConfig) -> nn.Module:
             `decoder_heads` is 0, the decoder has the encoder's `d_ff` or `heads`.
 
     Raises:
-        ValueError: there is no such head.
+        ValueError: the head is unknown.
     """
     if isinstance(config.head, str):  # not a mapping of tasks
         choose("model.head", config.head, {**SYSTEM.tasks, "features": None})

@@ -133,7 +133,7 @@ def select_features(kind: str) -> Callable[..., nn.Module] | None:
         kind: the setting `model.layer_features`.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: the kind is unknown.
     """
     choose("model.layer_features", kind, LAYERS)
     return None if kind == LAST else functools.partial(LayerFeatures, kind=kind)
@@ -147,7 +147,7 @@ def build(config: BertConfig) -> nn.Module:
             reads the layers that `layer_features` names, see LAYERS.
 
     Raises:
-        ValueError: there is no such head or no such features.
+        ValueError: the head or the features are unknown.
     """
     make_masked_lm = masked_lm(config)
     make_pooler = functools.partial(
@@ -182,7 +182,7 @@ def layer_features(
         pretraining: the heads of pretraining, which can read only the last layer.
 
     Raises:
-        ValueError: there are no such features, or a head of pretraining cannot read them.
+        ValueError: the features are unknown, or a head of pretraining cannot read them.
     """
     make = select_features(config.layer_features)
     if make is not None and config.head in list(pretraining):

@@ -77,7 +77,7 @@ def build(config: BigBirdConfig) -> nn.Module:
             or "first" to compute the same as Hugging Face in evaluation: see `Pattern`.
 
     Raises:
-        ValueError: there is no such head, attention or kind of random blocks, `block` is below 1,
+        ValueError: the head, attention or kind of random blocks is unknown, `block` is below 1,
             or `random` is negative.
     """
     make_masked_lm = bert.masked_lm(config, activation=GELU)

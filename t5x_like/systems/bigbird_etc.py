@@ -447,7 +447,7 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
             `distance` the largest relative position.
 
     Raises:
-        ValueError: there is no such head, or `block` or `global_tokens` is below 1.
+        ValueError: the head is unknown, or `block` or `global_tokens` is below 1.
     """
     for name in ("block", "global_tokens"):
         if config[name] < 1:

@@ -55,7 +55,7 @@ def build(config: BigBirdPegasusConfig) -> nn.Module:
             attention. `start_id` is the decoder's first input.
 
     Raises:
-        ValueError: there is no such attention or kind of random blocks, `block` is below 1, or
+        ValueError: the attention or kind of random blocks is unknown, `block` is below 1, or
             `random` is negative.
     """
     return EncoderDecoder(
@@ -136,7 +136,7 @@ def _tower(
 ) -> Callable[..., nn.Module]:
     """Return a factory of a tower: scaled embeddings plus positions, layers, and a norm.
 
-    There is no dropout after the norm.
+    The norm is not followed by dropout.
     """
     return functools.partial(
         Tower,

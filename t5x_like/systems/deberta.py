@@ -217,7 +217,7 @@ class MaskDecoderBlock(PostNormBlock):
     """A layer whose self-attention computes keys and values from `shared.memory`, if it is given.
 
     Without `shared.memory` they are computed from the layer's input. The same layer can thus be a
-    layer of an encoder and a step of a mask decoder. There is no cross-attention.
+    layer of an encoder and a step of a mask decoder. It has no cross-attention.
     """
 
     def setup(self) -> None:
@@ -377,7 +377,7 @@ def build(config: DebertaConfig) -> nn.Module:
             enhanced mask decoder (section 3.2); `relative_span` is k.
 
     Raises:
-        ValueError: there is no such head or no such terms.
+        ValueError: the head or the terms are unknown.
     """
     return network(config.to(ReleasedConfig))
 
@@ -392,7 +392,7 @@ def network(
         heads: {name: factory} of further heads.
 
     Raises:
-        ValueError: there is no such head, terms or activation.
+        ValueError: the head, terms or activation is unknown.
     """
     make_pooler = functools.partial(
         Pooler, activation=bert.GELU, kernel_init=bert.INIT, compute=config.compute

@@ -106,7 +106,7 @@ def build(config: DebertaV2Config) -> nn.Module:
             the same width as the discriminator, and `sharing` is one of SHARING.
 
     Raises:
-        ValueError: there is no such head, terms, activation or sharing, the width of the
+        ValueError: the head, terms, activation or sharing is unknown, the width of the
             convolution is even, or the buckets do not form a scale up to the span.
     """
     buckets, span = config.relative_buckets, config.relative_span

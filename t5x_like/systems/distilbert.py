@@ -159,7 +159,7 @@ def build(config: DistilBertConfig) -> nn.Module:
             fine-tuned teacher in it, and `head` must be the teacher's head, one of DISTILLED.
 
     Raises:
-        ValueError: there is no such head or start, the system or a setting of the teacher does not
+        ValueError: the head or start is unknown, the system or a setting of the teacher does not
             exist, or a fine-tuned teacher has another head, vocabulary size or number of labels.
     """
     choose("model.start", config.start, STARTS)

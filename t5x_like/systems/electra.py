@@ -93,7 +93,7 @@ def build(config: ElectraConfig) -> nn.Module:
             of TIED.
 
     Raises:
-        ValueError: there is no such head, objective or tying; the generator's heads do not divide
+        ValueError: the head, objective or tying is unknown; the generator's heads do not divide
             its width; the sizes of the networks differ in the second stage or with all weights
             tied; or weights are tied in the second stage, in which the generator is frozen.
     """

@@ -71,7 +71,7 @@ def build(config: llama.LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2).
 
     Raises:
-        ValueError: there is no such kind of `rope_scaling`.
+        ValueError: the kind of `rope_scaling` is unknown.
     """
     return llama.network(
         config,

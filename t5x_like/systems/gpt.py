@@ -163,8 +163,8 @@ def build(config: GptConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (sections 3.1 and 4.1).
 
     Raises:
-        ValueError: there is no such head, fewer than 2 labels for the head `classification`, or
-            fewer than 3 added tokens for a head for labelled text.
+        ValueError: the head is unknown, the head `classification` has fewer than 2 labels, or a
+            head for labelled text has fewer than 3 added tokens.
     """
     tower = functools.partial(
         Tower,

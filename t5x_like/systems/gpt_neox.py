@@ -85,7 +85,7 @@ def build(config: GptNeoxConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.1).
 
     Raises:
-        ValueError: there is no such `activation`, or the share `rotary_share` of a head's width is
+        ValueError: `activation` is unknown, or the share `rotary_share` of a head's width is
             odd, below 2, or above the width.
     """
     share, width = config.rotary_share, config.d_model // config.heads

@@ -80,7 +80,7 @@ def build(config: KBertConfig) -> nn.Module:
             ablation.
 
     Raises:
-        ValueError: there is no such head or no such features.
+        ValueError: the head or the features are unknown.
     """
     network = bert.build(config)
     return KnowledgeEncoder(

@@ -91,7 +91,7 @@ def build(config: LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.2).
 
     Raises:
-        ValueError: there is no such kind of `rope_scaling`.
+        ValueError: the kind of `rope_scaling` is unknown.
     """
     make_norm = functools.partial(RMSNorm, epsilon=config.norm_epsilon, compute=config.compute)
     return network(
@@ -158,7 +158,7 @@ def attention(config: LlamaConfig, *, use_bias: tuple[str, ...] = ()) -> Callabl
         use_bias: see `Attention`.
 
     Raises:
-        ValueError: there is no such kind of `rope_scaling`.
+        ValueError: the kind of `rope_scaling` is unknown.
     """
     scaling = select_scaling(config.rope_scaling)
     return functools.partial(

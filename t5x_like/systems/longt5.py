@@ -298,7 +298,7 @@ def build(config: LongT5Config) -> nn.Module:
             token (the paper's k). `attention` is the implementation of the decoder's attention.
 
     Raises:
-        ValueError: there is no such architecture, attention or feed-forward, or `global_block` is
+        ValueError: the architecture, attention or feed-forward is unknown, or `global_block` is
             below 1.
     """
     choose("model.architecture", config.architecture, dict.fromkeys(ARCHITECTURES))

@@ -33,7 +33,7 @@ def build(config: pegasus.PegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES, see `pegasus.build`.
 
     Raises:
-        ValueError: there is no such activation.
+        ValueError: the activation is unknown.
     """
     positions = pegasus.sinusoids(config)
     return pegasus.network(config, make_block=PostNormBlock, make_positions=positions)

@@ -34,7 +34,7 @@ def build(config: pegasus.PegasusConfig) -> nn.Module:
         config: `positions` is the number of learned positions, which limits the length of a text.
 
     Raises:
-        ValueError: there is no such activation.
+        ValueError: the activation is unknown.
     """
     return pegasus.network(
         config,

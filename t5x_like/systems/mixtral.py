@@ -50,7 +50,7 @@ def build(config: MixtralConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2).
 
     Raises:
-        ValueError: there is no such kind of `rope_scaling`, or `chosen` is not from 1 to `experts`.
+        ValueError: the kind of `rope_scaling` is unknown, or `chosen` is not from 1 to `experts`.
     """
     if not 1 <= config.chosen <= config.experts:
         raise ValueError(

@@ -193,7 +193,7 @@ def build(config: MtDnnConfig) -> nn.Module:
             `prediction_dropout` are the `steps` and `prediction_dropout` of `StochasticAnswer`.
 
     Raises:
-        ValueError: there is no such head, a task has the name of the pooler, `summary`, or
+        ValueError: the head is unknown, a task has the name of the pooler, `summary`, or
             `answer_steps` is below 1.
     """
     if config.answer_steps < 1:

@@ -63,10 +63,10 @@ def build(config: PegasusConfig) -> nn.Module:
     Args:
         config: `start_id` is the decoder's first input, `end_id` ends a text. `scale_embeddings`
             multiplies the input embeddings by the square root of their width. `positions` is the
-            length of the longest text that Hugging Face's class reads; here there is no limit.
+            length of the longest text that Hugging Face's class reads; here it may have any length.
 
     Raises:
-        ValueError: there is no such activation.
+        ValueError: the activation is unknown.
     """
     return network(config, make_block=PreNormBlock, make_positions=sinusoids(config), ends=True)
 
@@ -94,7 +94,7 @@ def network(
         ends: whether each side ends with a layer norm.
 
     Raises:
-        ValueError: there is no such activation.
+        ValueError: the activation is unknown.
     """
     make_norm = functools.partial(bart.NORM, compute=config.compute)
 

@@ -1,7 +1,7 @@
 """PPO on sampled responses (Ouyang et al. 2022, section 3.5), for any `ActorCritic`.
 
 A step is one iteration: `prepare` samples a response to each prompt of a batch and computes its
-advantages; `loss` is the loss of the updates on minibatches of these episodes.
+advantages; `loss` is the loss of the updates, on minibatches of the episodes.
 
 The state is a prompt with the tokens after it, the action is the next token a, and the policy p is
 the language model. Four steps lead from the policy gradient to the loss:
@@ -174,7 +174,7 @@ def clipped_value(
     """Return the loss of the values, whose change is clipped like the policy's.
 
     It is half of the larger squared error: of V, or of V clipped to within `clip` of the old value.
-    There is no gradient if a value has moved towards its return by more than `clip` (Dhariwal et
+    The gradient is zero if a value has moved towards its return by more than `clip` (Dhariwal et
     al. 2017, OpenAI Baselines).
 
     Args:
@@ -349,8 +349,8 @@ def loss(
 ) -> losses.LossSums:
     """Return the clipped losses of policy and value plus PPO-ptx's pretraining loss (equation 2).
 
-    Each is a mean over the tokens of the responses or of the pretraining rows. There is no dropout,
-    so that the gradient is taken of the same policy that sampled.
+    Each is a mean over the tokens of the responses or of the pretraining rows. Dropout is off, so
+    that the gradient is taken of the same policy that sampled.
 
     Args:
         batch: from `prepare`; with `gamma_ptx` also the fields of R pretraining rows for each

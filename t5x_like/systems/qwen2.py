@@ -53,7 +53,7 @@ def build(config: llama.LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.2.1).
 
     Raises:
-        ValueError: there is no such kind of `rope_scaling`.
+        ValueError: the kind of `rope_scaling` is unknown.
     """
     make_norm = functools.partial(RMSNorm, epsilon=config.norm_epsilon, compute=config.compute)
     make_attention = llama.attention(config, use_bias=("query", "key", "value"))

@@ -45,7 +45,7 @@ def build(config: RobertaConfig) -> nn.Module:
             input formats with pairs (section 4.2), or a head of `select_head`.
 
     Raises:
-        ValueError: there is no such head.
+        ValueError: the head is unknown.
     """
     make_norm = functools.partial(LayerNorm, epsilon=config.norm_epsilon)
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)

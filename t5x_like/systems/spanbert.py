@@ -140,7 +140,7 @@ def build(config: SpanBertConfig) -> nn.Module:
             tokens of a span are predicted only from their own states.
 
     Raises:
-        ValueError: there is no such head.
+        ValueError: the head is unknown.
     """
     make_masked_lm = bert.masked_lm(config)
     make_boundary = functools.partial(

@@ -25,7 +25,7 @@ def build(config: bert.BertConfig) -> nn.Module:
     """Build BERT's network (section 2.1) with three classes of sentence pairs.
 
     Raises:
-        ValueError: there is no such head or no such features.
+        ValueError: the head or the features are unknown.
     """
     make_masked_lm = bert.masked_lm(config)
     make_pooler = functools.partial(

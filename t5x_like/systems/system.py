@@ -54,7 +54,7 @@ class ModelConfig(Mapping[str, Any]):
         """The `Compute` of the network's modules, from the settings that concern it.
 
         Raises:
-            ValueError: there is no such `attention` or `quantization`.
+            ValueError: `attention` or `quantization` is unknown.
         """
         names = ("dropout", "dropout_broadcast", "loop", "remat")
         given: dict[str, Any] = {name: self[name] for name in names if name in self}

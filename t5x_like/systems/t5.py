@@ -135,7 +135,7 @@ class RelativePositionBias(nn.Module):
         if self.buckets < 4 or self.max_distance <= self.buckets // 2:
             raise ValueError(
                 f"model.relative_buckets={self.buckets} must be 4 or more, and "
-                f"model.relative_max_distance={self.max_distance} above half of it"
+                f"model.relative_max_distance={self.max_distance} above half of that"
             )
         table = self.param(
             "embedding",
@@ -252,7 +252,7 @@ def build(config: T5Config) -> nn.Module:
             `d_adapter` is the inner dimension of adapter layers (section 3.5.1), 0 for none.
 
     Raises:
-        ValueError: there is no such architecture or feed-forward.
+        ValueError: the architecture or feed-forward is unknown.
     """
     return network(config, make_feed_forwards=(feed_forward(config),))
 
@@ -290,7 +290,7 @@ def network(
         make_encoder: factory of another encoder, such as a `tower` with another self-attention.
 
     Raises:
-        ValueError: there is no such architecture.
+        ValueError: the architecture is unknown.
     """
     attention = functools.partial(Attention, **attention_settings(config, make_init=make_init))
     make_bias = relative_position_bias(config, in_core=config.compute.core.knows_relative_bias)

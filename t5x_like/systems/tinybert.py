@@ -180,7 +180,7 @@ def build(config: TinyBertConfig) -> nn.Module:
             teacher in it, and `head` must be the teacher's head, one of HEADS.
 
     Raises:
-        ValueError: there is no such head, layer map or start, the system or a setting of the
+        ValueError: the head, layer map or start is unknown, the system or a setting of the
             teacher does not exist, or the student cannot be compared with the teacher.
     """
     choose("model.layer_map", config.layer_map, LAYER_MAPS)

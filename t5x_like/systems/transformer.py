@@ -127,7 +127,7 @@ def build(config: TransformerConfig) -> nn.Module:
             for the encoder and one for the decoder (table 3, row E).
 
     Raises:
-        ValueError: there is no such position scheme.
+        ValueError: the position scheme is unknown.
     """
     d_model = config.d_model
     attention = _attention(config)

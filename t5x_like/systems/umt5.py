@@ -22,7 +22,7 @@ def build(config: t5.T5Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES; for the settings see `t5.build`.
 
     Raises:
-        ValueError: there is no such architecture or feed-forward.
+        ValueError: the architecture or feed-forward is unknown.
     """
     return t5.network(config, make_feed_forwards=(t5.feed_forward(config),), bias_in_layers=True)
 

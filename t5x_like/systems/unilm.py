@@ -169,7 +169,7 @@ def build(config: UnilmConfig) -> nn.Module:
     With a head for labelled text the network is bidirectional, the same as BERT's (section 2.5).
 
     Raises:
-        ValueError: `token_types` is not 6, or there is no such head.
+        ValueError: `token_types` is not 6, or the head is unknown.
     """
     if config.token_types != _SEGMENTS:
         raise ValueError(

@@ -260,7 +260,7 @@ class TwoStreamBlock(PostNormBlock):
     the P positions to predict, which do not see their own tokens. Both streams share the weights,
     and both attend to the keys and values of the memory and of the content.
 
-    `Shared.extra` is a `Streams`. There is no cross-attention.
+    `Shared.extra` is a `Streams`. The block has no cross-attention.
     """
 
     def setup(self) -> None:
@@ -522,10 +522,10 @@ def build(config: XlnetConfig) -> nn.Module:
     Args:
         config: its `head` is "language_modeling" or a head of `select_head`; `memory` is the number
             of tokens before a row that it attends to, 0 for none; `token_types` is the number of
-            segments, of which [CLS] has the last; the network only compares segments.
+            segments ([CLS] has the last); the network only compares segments.
 
     Raises:
-        ValueError: there is no such head. (The network raises it when it is initialized if
+        ValueError: the head is unknown. (The network raises it when it is initialized if
             `d_model` is odd.)
     """
     make_pooler = functools.partial(

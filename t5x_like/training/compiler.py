@@ -35,7 +35,7 @@ def find(preset: str) -> dict[str, Options]:
     """Return {platform: options} of a preset of `train.compiler`; {} for the default.
 
     Raises:
-        ValueError: there is no such preset.
+        ValueError: the preset is unknown.
     """
     return choose("train.compiler", preset, _PRESETS)
 
@@ -44,7 +44,7 @@ def options(preset: str, platform: str) -> Options:
     """Return the options of a preset for devices of this platform.
 
     Raises:
-        ValueError: there is no such preset, or it has no options for this platform.
+        ValueError: the preset is unknown, or it has no options for this platform.
     """
     found = find(preset)
     if found and platform not in found:

@@ -332,7 +332,7 @@ class _Interval:
         step: the last step so far.
         steps_left: steps of the run after it.
         totals: {task: sums of the metrics}.
-        bad: the first step that is not finite; 0 if there is none.
+        bad: the first step that is not finite; 0 if all are finite.
         work: the work of the steps whose time counts.
     """
 

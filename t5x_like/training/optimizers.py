@@ -494,7 +494,7 @@ def _moving_average(
     if (not averages) != (decay is None):
         raise ValueError(
             f"optimizer.moving_average={dict(averages or {})} and "
-            f"optimizer.moving_average_decay={decay}: set both of them, or neither"
+            f"optimizer.moving_average_decay={decay}: set both or neither"
         )
     if not averages or decay is None:
         return None

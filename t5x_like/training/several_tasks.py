@@ -125,7 +125,7 @@ class TaskBatches(Iterator[tuple[str, Any]]):
         """Continue from the positions that `state` returned.
 
         Raises:
-            ValueError: there is no position for one of the tasks.
+            ValueError: `state` lacks the position of a task.
         """
         if "" in self._batches:
             self._batches[""].restore(state)

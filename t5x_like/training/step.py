@@ -85,7 +85,7 @@ def make_train_step(
 
     Raises:
         ValueError: `microbatches`, `minibatches` or `inner_epochs` is below 1; when traced, one of
-            the first two does not divide the batch; or there is no such generator.
+            the first two does not divide the batch; or the generator is unknown.
     """
     names.choose("train.random_bits", random_bits, dict.fromkeys(RANDOM_BITS))
     parts = {"microbatches": microbatches, "minibatches": minibatches, "inner_epochs": inner_epochs}

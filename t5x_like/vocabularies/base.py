@@ -16,7 +16,8 @@ class Vocabulary(abc.ABC):
         vocab_size: the number of ids, V, including sentinels.
         extra_ids: the number of ids that are sentinels, after the file's pieces.
         pad_id: the id of padding in a batch; 0 if the file has no padding token.
-        unk_id: the id of the unknown token; None if there is none, also for the following ids.
+        unk_id: the id of the unknown token. This and the following ids are None if the file lacks
+            the token.
         bos_id, eos_id: the ids that begin and end a text.
         cls_id, sep_id, mask_id: the ids of [CLS], [SEP] and [MASK], or of <s>, </s> and <mask>.
         special_ids: the ids of all special tokens, in order. An objective never corrupts them

@@ -76,7 +76,7 @@ def find_template(template: str | Mapping[str, str]) -> ChatTemplate:
     """Return the template with a name, or make one from {role: text} for all roles.
 
     Raises:
-        ValueError: there is no such name, a role is missing or unknown, or a text lacks its {}.
+        ValueError: the name is unknown, a role is missing or unknown, or a text lacks its {}.
     """
     if isinstance(template, str):
         return choose("template", template, TEMPLATES)

@@ -45,7 +45,7 @@ BYTES = "bytes"
 SENTINELS = 100
 
 _CONFIG = "tokenizer_config.json"
-# XLM-R's model: the network's ids differ from those of its pieces, and are in tokenizer.json.
+# XLM-R's model: the network's ids differ from its pieces' ids, and are in tokenizer.json.
 _OF_XLM_R = "sentencepiece.bpe.model"
 # The files that are looked for in a folder without a .model, in order of preference. A folder of
 # ByT5 has only the last.
@@ -157,7 +157,7 @@ def _only_file(folder: Path, *, spec: str) -> Path:
     """Return the vocabulary file of a folder that does not name a class.
 
     Raises:
-        ValueError: there are no such files, or several models.
+        ValueError: the folder has no such file, or several models.
     """
     models, named = _candidates(folder)
     if len(models) == 1:

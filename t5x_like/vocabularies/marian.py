@@ -2,7 +2,7 @@
 
 The folders of OPUS-MT (Tiedemann and Thottingal 2020) have source.spm, target.spm, and vocab.json
 with the ids of the pieces of both. Inputs are tokenized by the first model, outputs by the second.
-There is no token that begins a text; the decoder's inputs begin with padding, the last id.
+No token marks the start of a text; the decoder's inputs begin with padding, the last id.
 """
 
 import functools

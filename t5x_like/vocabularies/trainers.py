@@ -60,8 +60,8 @@ def train(
         settings: the settings of that kind, arguments of its function.
 
     Raises:
-        ValueError: the kind or a setting does not exist, there is no text, or the text does not
-            allow this size (the message gives the limit).
+        ValueError: the kind or a setting does not exist, all documents are empty, or the text does
+            not allow this size (the message gives the limit).
     """
     make = choose("kind", kind, KINDS)
     allowed = [name for name in inspect.signature(make).parameters if name != "vocab_size"][1:]
@@ -130,7 +130,7 @@ def _albert(
 
     Args:
         keep_case: keep upper case.
-        byte_fallback, character_coverage, split_digits: as for `_unigram`.
+        byte_fallback, character_coverage, split_digits: see `_unigram`.
     """
     prepare = AlbertText(lower_case=not keep_case)
     _, _, *controls = ALBERT_SPECIAL_TOKENS
@@ -193,7 +193,7 @@ def _wordpiece(
 
     Args:
         keep_case: keep upper case and accents.
-        character_coverage: as for `_unigram`; a word with a rarer character will be unknown.
+        character_coverage: see `_unigram`; a word with a rarer character will be unknown.
     """
     normalizer = bert_normalizer(lower_case=not keep_case)
     lines = [normalizer.normalize_str(line) for line in _lines(documents)]
@@ -236,7 +236,7 @@ def _word_bpe(
     """Train GPT's vocabulary: <unk>, characters within or at the end of words, pieces, line break.
 
     Args:
-        character_coverage: as for `_unigram`; a word with a rarer character will be unknown.
+        character_coverage: see `_unigram`; a word with a rarer character will be unknown.
     """
     tokenizer = word_bpe.word_tokenizer(
         models.BPE(unk_token=_UNKNOWN, end_of_word_suffix=word_bpe.ENDS_WORD)

@@ -60,6 +60,6 @@ def test_a_prompt_that_would_be_cut_is_refused(shown):
     fits = instructgpt_measures.prompt(Words(size + 24), row, shown=shown)
     assert len(fits) == size
     with pytest.raises(
-        ValueError, match=rf"{size} tokens, of which 17 .* longer than the {size - 1}"
+        ValueError, match=rf"{size} tokens, 17 in the .* longer than the {size - 1}"
     ):
         instructgpt_measures.prompt(Words(size + 23), row, shown=shown)

@@ -30,11 +30,11 @@ from tests.programs.benchmark_tasks import (
         ("super_glue", "super_glue_multirc", {"idx": 3}, "there is no field 'idx.paragraph'"),
         ("super_glue", "super_glue_record", {"answers": []}, "answers is an empty list"),
         ("super_glue", "super_glue_record", {"query": "Who?"}, r"query='Who\?' has no @placeh"),
-        ("super_glue", "super_glue_wsc", {"span2_text": "he"}, "'he' is no word from span2_index"),
+        ("super_glue", "super_glue_wsc", {"span2_text": "he"}, "'he' is not a word from span2"),
         ("squad", "squad", {"answers": {"text": [], "answer_start": []}}, "squad_v2 has questions"),
         ("squad", "squad", {"answers": "otter"}, "there is no field 'answers.text'"),
         ("race", "race", {"answer": "E"}, "answer='E' is not a label"),
-        ("race", "race", {"options": ["A", "B"]}, "answer='D' is none of its 2 choices"),
+        ("race", "race", {"options": ["A", "B"]}, "answer='D' is not one of its 2 choices"),
         ("summarization", "xsum", {"summary": ["a"]}, r"summary=\['a'\] must be a string"),
         ("closed_book_qa", "trivia_qa", {"answer": {"value": "a"}}, "no field 'answer.aliases'"),
         ("commonsense", "hellaswag", {"label": ""}, "label='': the row has no label"),
@@ -98,11 +98,11 @@ def test_files_and_folders_that_are_not_there_are_named(folders, tmp_path):
 
 
 def test_a_form_that_a_task_does_not_have_is_named(folders):
-    message = r"objective='classification' is no form of glue_stsb\. .*Allowed: .*regression"
+    message = r"objective='classification' is not a form of glue_stsb\. .*Allowed: .*regression"
     with pytest.raises(ValueError, match=message):
         rows("glue", "glue_stsb", folders, objective="classification")
     for function in (MODULES["summarization"].labels, MODULES["summarization"].measure):
-        with pytest.raises(ValueError, match="'classification' is no form of xsum"):
+        with pytest.raises(ValueError, match="'classification' is not a form of xsum"):
             function("classification", task="xsum")
     with pytest.raises(
         ValueError, match=r"data\.task='glue_col' does not exist\. Did you mean 'glue_cola'"

@@ -139,7 +139,7 @@ def test_a_bad_line_is_named(write, row, message):
         ({"end_inputs": True}, "data.objective_settings.end_inputs=False"),
         ({"responses": "bad"}, "data.settings.responses='bad' does not exist"),
         ({"parts": ("rating",)}, "Did you mean 'ratings'"),
-        ({"parts": ("research",)}, "the dialogs have no rows of these"),
+        ({"parts": ("research",)}, "the dialogs have no such rows"),
     ],
 )
 def test_a_bad_setting_is_one_line(write, settings, message):

@@ -269,7 +269,7 @@ BAD_ROWS = [
     ("regression", "a.tsv", "text_a\tvalue\na\tmany\n", ":2: value='many' must be a finite number"),
     ("regression", "a.tsv", "text_a\tvalue\na\tnan\n", ":2: value='nan' must be a finite number"),
     ("tagging", "a.jsonl", [{"words": ["a", "b"], "tags": ["O"]}], ":1: words="),
-    ("tagging", "a.jsonl", [{"words": ["a", " "], "tags": ["O", "O"]}], "none of them blank"),
+    ("tagging", "a.jsonl", [{"words": ["a", " "], "tags": ["O", "O"]}], "and none blank"),
     (
         "question_answering",
         "a.jsonl",

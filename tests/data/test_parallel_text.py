@@ -172,8 +172,8 @@ def test_batches_hold_whole_pairs_and_go_on_where_they_stopped(tmp_path):
 
 
 WRONG = [
-    ({"source": "a.en"}, "set both source and target, or pairs alone"),
-    ({}, "set both source and target, or pairs alone"),
+    ({"source": "a.en"}, "set both source and target, or only pairs"),
+    ({}, "set both source and target, or only pairs"),
     ({"source": "a.en", "target": "short.de"}, "a.en has 200 lines, and .*short.de 199: line n of"),
     ({"source": "a.en", "target": "a.dee"}, r"target=.*a.dee' is not a file.* Did you mean 'a.de'"),
     ({"source": "*.en", "target": "*.de"}, r"has 1 files, and target=.* 2: they are matched"),

@@ -191,7 +191,7 @@ def test_a_share_of_the_prompts_is_held_out(write):
         ),
         ({"messages": [{"role": "user"}]}, r"message 1 is not an object with a role and a content"),
         ({"messages": []}, r"\[\] is not a list of messages"),
-        ({"text": "a"}, r"the fields text are no demonstration and no comparison"),
+        ({"text": "a"}, r"the fields text are neither a demonstration nor a comparison"),
         ({"question": "Why?", "answer_0": "a", "answer_1": "b"}, r"question\.full_text, answer_0"),
         (
             {"question": {"full_text": "Why?"}, "answer_0": "a", "answer_1": "b", "score_0": 1},

@@ -150,7 +150,7 @@ def test_members_with_other_vocabularies_or_labels_are_refused(runs, tmp_path):
     made, first = settings(runs), str(runs[1][0])
     made.data.vocabulary = f"{first}/vocab.txt"
     words = run_of(tmp_path / "words", 0, words=WORDS[::-1])
-    with pytest.raises(ValueError, match=r"the vocabulary of .*words, .* is not that of the conf"):
+    with pytest.raises(ValueError, match=r"the vocabulary of .*words, .* differs from the config"):
         ensembles.load([first, str(words)], made, mesh=None, average=1)
     (tmp_path / "words" / "vocab.txt").write_text(Path(f"{first}/vocab.txt").read_text())
     with pytest.raises(ValueError, match="another vocabulary than the one in the run's checkpoint"):

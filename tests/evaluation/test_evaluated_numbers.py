@@ -59,8 +59,8 @@ MEASURES = {"qa": {"loss": HeldOutLoss(), "generation": Generation(metrics=("f1"
     ("own", "message"),
     [
         ({}, "evaluate.averages.x is empty"),
-        ({"a": "qa/generation/f2"}, "evaluate.averages.x.a='qa/generation/f2' is no number"),
-        ({"a": ("qa/generation/f1", "qa/loss")}, "others of which smaller ones are"),
+        ({"a": "qa/generation/f2"}, "evaluate.averages.x.a='qa/generation/f2' is not a number"),
+        ({"a": ("qa/generation/f1", "qa/loss")}, "with numbers where smaller is better"),
         ({"a": "qb/generation/f1"}, "Did you mean 'qa/generation/f1'"),
     ],
 )

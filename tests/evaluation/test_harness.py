@@ -198,7 +198,7 @@ def test_the_command_runs_the_tasks_and_writes_their_numbers(folders, tmp_path, 
             {"harness": "tinny"},
             "error: --harness has the task 'tinny', which does not exist.",
         ),
-        (True, {"harness_folder": "nowhere"}, "error: --harness_folder='nowhere' is no folder"),
+        (True, {"harness_folder": "nowhere"}, "error: --harness_folder='nowhere' is not a folder"),
     ],
 )
 def test_a_mistake_is_one_line(installed, flags, message, folders, monkeypatch, capsys):

@@ -148,8 +148,8 @@ def test_heads_predict_labelled_rows(folder):
     ("suite", "task", "objective", "message"),
     [
         ("super_glue", "dpr", "text_to_text", "the task='super_glue_dpr' does not exist"),
-        ("super_glue", "record", "multiple_choice", "is written from generated text alone"),
-        ("glue", "cola", "regression", "is no form of glue_cola"),
+        ("super_glue", "record", "multiple_choice", "is written only from generated text"),
+        ("glue", "cola", "regression", "is not a form of glue_cola"),
     ],
 )
 def test_tasks_without_such_a_file_are_refused(suite, task, objective, message, folder):

@@ -167,7 +167,7 @@ def of_hyperparameters(**given):
         (lambda _: optax.MultiSteps(optax_in_t5x(), 2), "acc_grads/.* beside Adam's moments"),
         (
             lambda _: optax.chain(optax.scale_by_adam(), optax.scale_by_adam()),
-            "has 2 moments mu of .*: optimizer.name='adamw' goes on from one Adam",
+            "has 2 moments mu of .*: optimizer.name='adamw' continues only from a",
         ),
         (
             lambda _: optax_in_t5x(mu_dtype=jnp.bfloat16),

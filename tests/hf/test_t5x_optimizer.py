@@ -174,7 +174,7 @@ def test_what_cannot_go_on_is_refused(folder, tmp_path):
         read(folder, momentum=0.9)
     with pytest.raises(ValueError, match="more state than Adafactor's second moments"):
         read(folder, name="lamb")
-    with pytest.raises(ValueError, match=r"has no moment mu of .* goes on from one Adam of optax"):
+    with pytest.raises(ValueError, match=r"has no moment mu of .* from a single Adam of optax"):
         read(folder, name="adamw")
     with pytest.raises(ValueError, match=r"train\.steps=6 must be more than the 6 steps"):
         read(folder, steps=6)
@@ -184,7 +184,7 @@ def test_what_cannot_go_on_is_refused(folder, tmp_path):
     states = tree["optimizer"]["state"]["param_states"]["decoder"]
     del states["decoder_norm"]["scale"]["v"]
     (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
-    with pytest.raises(ValueError, match="has no v of decoder/decoder_norm/scale: only that of"):
+    with pytest.raises(ValueError, match="has no v of decoder/decoder_norm/scale: only the state"):
         read(tmp_path)
     del tree["optimizer"]["state"]
     (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))

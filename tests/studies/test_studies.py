@@ -288,7 +288,7 @@ def test_a_run_waits_for_the_one_that_it_starts_from(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["t5_gird"], "'t5_gird' is no study: .*Did you mean 't5_grid'"),
+        (["t5_gird"], "'t5_gird' is not a study: .*Did you mean 't5_grid'"),
         (["t5_grid", "--arms=basline"], "Did you mean 'baseline'"),
         (["t5_grid", "--seeds=0,x"], "--seeds='0,x' must be whole numbers"),
         (["t5_grid", "--rate=0", "--plan"], "--rate=0 must be above 0"),
@@ -300,7 +300,7 @@ def test_a_run_waits_for_the_one_that_it_starts_from(monkeypatch):
         (["configs/t5.py"], "has no function get_study"),
         (["t5_grid", "--output=Makefile"], "--output='Makefile'.* is a file"),
         ([TOY, "--config.train.stpes=3"], "train.stpes"),
-        ([TOY, "--config.model.layers=3"], "model.layers is no setting of t5"),
+        ([TOY, "--config.model.layers=3"], "model.layers is not a setting of t5"),
         ([TOY, "--config.data.vocabulary=none.model"], "none.model"),
     ],
 )

@@ -280,7 +280,7 @@ def test_the_post_norm_layers_of_an_encoder_can_be_sparse_and_learn():
         ({"sparse_every": 3}, r"model.encoder_layers=2 must be a multiple of model.sparse_every=3"),
         ({"experts": 0}, r"model.experts=0 must be an integer, 1 or more"),
         ({"init_scale": 0.0}, r"model.init_scale=0.0 must be above 0"),
-        ({"expertz": 8}, r"model.expertz is no setting of switch.*Did you mean 'experts'"),
+        ({"expertz": 8}, r"model.expertz is not a setting of switch.*Did you mean 'experts'"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(change, message):

@@ -74,8 +74,8 @@ def test_every_update_of_a_step_moves_it():
         ({"moving_average": {"average": "polcy"}}, r"'polcy'.*Did you mean 'policy'\?"),
         ({"moving_average": {"average": "value"}}, "'average' cannot be the average of 'value'"),
         ({"moving_average_decay": 1.0}, r"moving_average_decay=1.0 must lie in \[0, 1\)"),
-        ({"moving_average_decay": None}, "decay=None: set both of them, or neither"),
-        ({"moving_average": {}}, "decay=0.75: set both of them, or neither"),
+        ({"moving_average_decay": None}, "decay=None: set both or neither"),
+        ({"moving_average": {}}, "decay=0.75: set both or neither"),
     ],
 )
 def test_paths_and_decays_that_do_not_fit_are_named(changes, message):

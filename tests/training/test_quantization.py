@@ -59,7 +59,7 @@ def test_what_is_not_there_is_named():
         systems.build("llama", llama.SIZES["7b"] | {"quantization": "int4"})
     for name in ("bert", "switch", "mixtral"):
         sizes = next(iter(systems.find(name).sizes.values()))
-        with pytest.raises(ValueError, match=f"model.quantization is no setting of {name}"):
+        with pytest.raises(ValueError, match=f"model.quantization is not a setting of {name}"):
             systems.build(name, {**sizes, "quantization": "int8"})
 
 

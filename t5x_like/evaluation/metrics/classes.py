@@ -23,7 +23,7 @@ def accuracy(targets: Sequence[Any], predictions: Sequence[Any]) -> Statistics:
 
 
 def constants(targets: Sequence[Any]) -> list[list[Any]]:
-    """Return constant predictions of the two most frequent classes, one of which is the best.
+    """Return constant predictions of the two most frequent classes, which include the best.
 
     The F1 of a positive class that is the rarer one is largest if everything is predicted positive.
     """
@@ -112,7 +112,7 @@ def mean_reciprocal_rank(targets: Sequence[Any], scores: Sequence[Sequence[float
 
 
 def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statistics:
-    """The area under the ROC curve of two classes, of which class 1 is positive.
+    """The area under the ROC curve of two classes; class 1 is positive.
 
     It is the share of pairs of a positive and a negative example in which the positive one scores
     higher; ties count half. NaN if all targets are of one class.

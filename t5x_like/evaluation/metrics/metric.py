@@ -36,7 +36,7 @@ class Statistics:
             return {name: float(value) for name, value in self.reduce(self.rows).items()}
 
     def estimates(self) -> dict[str, float]:
-        """Return the numbers as `Estimate`s; the resampling always has the same seed."""
+        """Return an `Estimate` of each number; the resampling always has the same seed."""
         found, size = self.numbers(), len(self.rows)
         random = np.random.default_rng(_SEED)
         samples: dict[str, list[float]] = {name: [] for name in found}
@@ -90,8 +90,8 @@ class Metric:
         numbers: the names of its numbers, with "/*" for one per class or type; empty if its only
             number has the metric's name.
         grouped: whether targets are mappings with `group` and `value`, see `metrics.groups`.
-        constants: returns, for the targets, constant predictions of which one is the best; None if
-            the metric needs no such baseline.
+        constants: returns, for the targets, constant predictions that include the best; None if the
+            metric needs no such baseline.
         by_score: whether it compares scores rather than predictions, see `ScoreMetric`.
     """
 
@@ -113,7 +113,7 @@ class Metric:
         """Count the targets and predictions.
 
         Raises:
-            ValueError: there are no examples, or not as many predictions as targets.
+            ValueError: the targets are empty, or differ in number from the predictions.
         """
         if len(targets) != len(outputs):
             raise ValueError(f"there are {len(targets)} targets and {len(outputs)} predictions")
@@ -124,7 +124,7 @@ class Metric:
         return self.count(targets, outputs, positive=self.positive)
 
     def of_constants(self, targets: Sequence[Any]) -> dict[str, float]:
-        """Return the best numbers that constant predictions reach, as `constant_NAME`.
+        """Return {`constant_NAME`: the best number that constant predictions reach}.
 
         They are a baseline that reads no input: for accuracy, the share of the most frequent class.
         {} for a metric without `constants`.

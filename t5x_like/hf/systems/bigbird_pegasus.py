@@ -19,7 +19,7 @@ from t5x_like.hf.systems import bigbird
 from t5x_like.hf.weight_map import WeightMap, attention, dense, norm
 from t5x_like.systems.bigbird_pegasus import SIZES
 
-# The same function up to float32 rounding; published folders have any of these names.
+# The same function up to float32 rounding; published folders use each name.
 _GELU = ("gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 
 

@@ -54,7 +54,7 @@ class AttentionMask:
         return queries if self.key_segments is None else self.key_segments.shape[1]
 
     def at_slots(self, slots: Int[Array, " S"]) -> "AttentionMask":
-        """Return the mask of the keys in these slots, in this order; a negative slot is no key."""
+        """Return the mask of the keys in these slots, in this order; a negative slot has no key."""
 
         def take(rows: Array | None) -> Array | None:
             return None if rows is None else rows[:, jnp.maximum(slots, 0)]

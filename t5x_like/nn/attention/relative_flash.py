@@ -1,7 +1,7 @@
 """Flash attention with T5's relative position bias, computed on the chip: Pallas kernels for TPUs.
 
-A kernel call has a grid of blocks of scores. The bias of a block is assembled from tiles, of which
-only a few differ, since the bias depends only on the distance.
+A kernel call has a grid of blocks of scores. The bias of a block is assembled from tiles. Only a
+few tiles differ, since the bias depends only on the distance.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from t5x_like.nn.attention.cores import KEPT, Core, drop_keys
 from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.positions import RelativeBias
 
-LANES = 128  # keys and queries per tile; T and S are padded to multiples of it
+LANES = 128  # keys and queries per tile; T and S are padded to a multiple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Grid:
         Args:
             products: the number of matrix products per pair of blocks that is not masked.
             once: the arrays that are read or written once.
-            again: the arrays of which a block is read for each pair of blocks that is not masked.
+            again: the arrays that are read block by block, for each pair that is not masked.
             blocks: the number of blocks of an array in `again`.
         """
         places = itertools.product(range(self.query_blocks), range(self.key_blocks))
@@ -508,7 +508,7 @@ attend.defvjp(_forward, _backward)
 
 _FEW = 64  # fewer queries than this would be padded to more than twice as many
 # Bytes that the backward pass keeps on the chip: the gradients of a head's queries, the biases and
-# their gradients. libtpu gives a kernel 16 MiB on v4 and v5e, of which blocks and registers need 4.
+# their gradients. libtpu gives a kernel 16 MiB on v4 and v5e; blocks and registers need 4 MiB.
 _MOST_ON_CHIP = 10 * 2**20
 
 

@@ -21,7 +21,7 @@ def value(raw: Raw, path: str) -> Any:
     """Return a field of a raw row; "idx.question" is the field "question" of the field "idx".
 
     Raises:
-        ValueError: there is no such field; the message has the nearest name.
+        ValueError: the row has no such field; the message has the nearest name.
     """
     found: Any = raw
     for name in path.split("."):
@@ -36,7 +36,7 @@ def text(raw: Raw, path: str) -> str:
     """Return a field that is a string.
 
     Raises:
-        ValueError: it is not a string, or there is no such field.
+        ValueError: the field is missing, or it is not a string.
     """
     found = value(raw, path)
     if not isinstance(found, str):
@@ -48,7 +48,7 @@ def number(raw: Raw, path: str) -> int:
     """Return a field that is a whole number.
 
     Raises:
-        ValueError: it is not a whole number, or there is no such field.
+        ValueError: the field is missing, or it is not a whole number.
     """
     found = value(raw, path)
     if not isinstance(found, int) or isinstance(found, bool):
@@ -60,7 +60,7 @@ def texts(raw: Raw, path: str) -> list[str]:
     """Return a field that is a list of one or more strings.
 
     Raises:
-        ValueError: it is not such a list, it is empty, or there is no such field.
+        ValueError: the field is missing, it is not such a list, or it is empty.
     """
     found = value(raw, path)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
@@ -105,7 +105,7 @@ def label(raw: Raw, path: str, labels: Sequence[str]) -> str:
         return labels[found]
     if found in (-1, "", None):
         raise ValueError(
-            f"{path}={found!r}: the row has no label, as those of hidden test sets; such rows can "
+            f"{path}={found!r}: the row has no label, as in hidden test sets; such rows can "
             "only be predicted (infer)"
         )
     if isinstance(found, int):
@@ -149,7 +149,7 @@ class Benchmark:
         label: the field with the label or the number; for multiple choice, with the right choice as
             a label or a number from 0.
         labels: the names of the labels in the order of their numbers; `label` may have either.
-        choices: the fields of the choices, or the field that has a list of them.
+        choices: the fields of the choices, or the field with the list of all choices.
         candidates: the field with the texts that a language model chooses from by likelihood, if
             these are not the names of the labels or the choices.
         prepare: changes a raw row for both forms; raises ValueError if it is bad.
@@ -161,7 +161,7 @@ class Benchmark:
         group: a template of the key of a row's group, for metrics of groups.
         splits: {our split: file name}; "train[:90]" is the first 90 rows of "train", "train[90:]"
             the rest.
-        test: the split with labels on which the papers test; "" if there is no such split.
+        test: the split with labels on which the papers test; "" for a task without such a split.
         folder: the task's folder within the user's folder; "" for the task's name.
         prepared: the data set of TensorFlow Datasets, with its config and version.
         from_prepared: turns a prepared row into one or more rows in the schema of the files.
@@ -201,7 +201,7 @@ class Benchmark:
         own = (*TEXT_TO_TEXT, *LABELLED_OBJECTIVES.get(self.kind, ()))
         if objective not in own:
             raise ValueError(
-                f"data.objective={objective!r} is no form of {task}.{hint(objective, own)}"
+                f"data.objective={objective!r} is not a form of {task}.{hint(objective, own)}"
             )
 
     def measure(self, objective: str) -> dict[str, Any]:
@@ -299,7 +299,7 @@ class Benchmark:
         right = self.labels.index(raw["label"]) if self.labels else number(raw, self.label)
         if right not in range(len(choices)):
             own = value(raw, self.label)
-            raise ValueError(f"{self.label}={own!r} is none of its {len(choices)} choices.")
+            raise ValueError(f"{self.label}={own!r} is not one of its {len(choices)} choices.")
         return right
 
 

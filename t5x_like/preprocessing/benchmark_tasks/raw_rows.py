@@ -41,7 +41,7 @@ def file_of(task: str, part: str, *, folder: str) -> str:
         folder: the user's folder.
 
     Raises:
-        ValueError: there is no such folder or file; the message has the nearest name.
+        ValueError: the folder or file does not exist; the message has the nearest name.
     """
     folder = os.path.expanduser(folder)
     parents = ((folder, os.path.dirname(folder) or "."), (os.path.join(folder, task), folder))

@@ -77,13 +77,13 @@ class Suite:
             rate: rate of a task in the mixture: equal, examples_proportional or temperature.
             rate_settings: settings of the rate, such as limit=2**19 (the paper's K).
             leave_out: tasks to leave out of the mixture, such as ("glue_cola",).
-            splits: replaces the table's splits for all tasks, {"train" or "validation": a file's
-                name, or a part of it}: {"train": "train[:1000]", "validation": "train[1000:]"}.
+            splits: replaces the table's splits for all tasks, {"train" or "validation": a file or
+                a part}: {"train": "train[:1000]", "validation": "train[1000:]"}.
             labels: ignored; a run passes its label names, which are always the table's.
 
         Raises:
-            ValueError: there is no such rate, it has no such setting, a task to leave out is not
-                in the mixture, or a split is not valid.
+            ValueError: the rate or one of its settings is unknown, a task to leave out is not in
+                the mixture, or a split is not valid.
                 Missing data and bad rows are errors when a task is read.
         """
         del labels
@@ -153,7 +153,7 @@ class Suite:
         """Return a task's class names in the order of their numbers; empty without classes.
 
         Raises:
-            ValueError: there is no such task, or it does not have this form.
+            ValueError: the task is unknown, or it does not have this form.
         """
         del settings
         if objective in TEXT_TO_TEXT:
@@ -166,7 +166,7 @@ class Suite:
         """Return the kind and settings of the measure of a task for `evaluate.measures`.
 
         Raises:
-            ValueError: there is no such task, it is the mixture, or it does not have this form.
+            ValueError: the task is unknown, it is the mixture, or it does not have this form.
         """
         del settings
         if task == self._mixture:
@@ -205,7 +205,7 @@ class Suite:
         submission = choose("--submission: the task", task, self._submissions)
         benchmark.check_objective(task, objective)
         if submission.form == "text" and not as_text:
-            raise ValueError(f"--submission: {task} is written from generated text alone")
+            raise ValueError(f"--submission: {task} is written only from generated text")
         name = self._tasks[task][0]
         if folder:
             path = raw_rows.file_of(benchmark.folder or name, submission.split, folder=folder)

@@ -79,7 +79,7 @@ def build(config: ElmoConfig) -> nn.Module:
             mixes the layers that `mix` names (`elmo.network.LAYERS`).
 
     Raises:
-        ValueError: there is no such head, place or mix, a filter is not a pair of a width from 1 to
+        ValueError: the head, place or mix is unknown, a filter is not a pair of a width from 1 to
             LONGEST and a number from 1, or a task has fewer than 2 labels.
     """
     head = choose("model.head", config.head, _heads(config))

@@ -234,7 +234,7 @@ def select_mix(kind: str, *, norm: bool, dropout: float) -> Callable[..., nn.Mod
     """Return the factory of a `LayerMix`.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: the kind is unknown.
     """
     choose("model.mix", kind, LAYERS)
     return functools.partial(LayerMix, kind=kind, norm=norm, dropout=dropout)

@@ -315,7 +315,7 @@ class FolderVocabulary(TokenizerVocabulary):
 
     @property
     def first_sentinel(self) -> int:
-        """The id of <extra_id_0>, or the last id if there is no such token."""
+        """The id of <extra_id_0>, or the last id if the vocabulary lacks this token."""
         return self._first_sentinel
 
     def _begins_word(self, piece: str) -> bool:

@@ -47,7 +47,7 @@ _OF_MODEL = {
 }
 # The class for the older files of such a model, if the folder does not name it.
 _OF_FILES = {"longt5": "T5", "umt5": "T5"}
-_MISNAMED = {"qwen2"}  # many folders of these name the class of another model
+_MISNAMED = {"qwen2"}  # many of its folders name the class of another model
 
 
 def class_name(files: TokenizerFiles) -> str | None:

@@ -78,7 +78,7 @@ class TokenizerFiles:
         return self._name(name) is not None
 
     def find(self, *names: str) -> str:
-        """Return the first of the files that the folder has; "" if it has none of them."""
+        """Return the first of the files that the folder has; "" if it has none."""
         return next((found for name in names if (found := self._name(name))), "")
 
     def text(self, name: str) -> str:
