@@ -63,8 +63,7 @@ from absl import flags
 
 from t5x_like import partitioning, paths, processes, vocabularies
 from t5x_like.config import RunSettings, one_line_errors
-from t5x_like.evaluation import ensembles, evaluated_numbers, measures, submissions
-from t5x_like.evaluation import harness
+from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, fingerprints, model_side, reporting

@@ -141,7 +141,7 @@ class Squad(RowMeasure):
             )
 
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
-        """Return the numbers of `rates`, and the predictions of `encoder_predictions.AnswerPrediction`.
+        """Return the numbers of `rates`, and the predictions of an `AnswerPrediction`.
 
         Raises:
             ValueError: `rows` is empty, or a row lacks a field.

@@ -483,7 +483,7 @@ class KnowledgeTags(_OfTrees, Tags):
 
 @dataclasses.dataclass(frozen=True)
 class KnowledgeAnswers(_OfTrees, AnswerPrediction):
-    """The span of `context` that answers `question`, never part of a branch; see `AnswerPrediction`."""
+    """The span of `context` that answers `question`; a branch is never part of an answer."""
 
     reserved: int = 64
 

@@ -164,8 +164,15 @@ def nearly_over(cluster, job):
 
 def down(cluster, _):
     """An administrator takes a node out, and gives it back."""
-    cluster.run("scontrol", "update", f"node={cluster.nodes[1]}", "state=down", "reason=test")
-    cluster.run("scontrol", "update", f"node={cluster.nodes[1]}", "state=resume")
+    node = cluster.nodes[1]
+    cluster.run("scontrol", "update", f"node={node}", "state=down", "reason=test")
+
+    def is_back() -> bool:
+        # A node that has registered again is back already (ReturnToService), and is not resumed.
+        cluster.run("scontrol", "update", f"node={node}", "state=resume", check=False)
+        return "State=DOWN" not in cluster.run("scontrol", "show", "node", node)
+
+    until(is_back, what="a node that is back")
 
 
 @pytest.mark.parametrize(
