@@ -171,7 +171,7 @@ def labels(run: Run) -> dict[str, dict[str, Any]]:
     Raises:
         ValueError: see `label_names`.
     """
-    named = {part.name: label_names(part.data) for part in run.parts}
+    named = {part.name: part.text.labels for part in run.parts}
     return {task: {"names": list(names)} for task, names in named.items() if names}
 
 
