@@ -76,8 +76,9 @@ def read(name: str) -> dict[str, Any]:
 
 def section(found: dict[str, dict[str, Any]]) -> str:
     """Format the results as Markdown: a table, and below it the output of each plan."""
-    heads = ["plan", "devices", "mesh", "parameters", "peak", "of", "step at least", "utilization"]
-    lines = [f"\n| {' | '.join(heads)} at most |", "|---" * len(heads) + "|"]
+    heads = ["plan", "devices", "mesh", "parameters", "peak", "of", "step at least"]
+    heads += ["utilization at most", "without overlap"]
+    lines = [f"\n| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [row(name, plan) for name, plan in found.items()]
     for name, plan in found.items():
         lines += [f"\n### {name}\n", "```", plan["text"].rstrip(), "```"]
@@ -90,11 +91,12 @@ def row(name: str, plan: dict[str, Any]) -> str:
     cells = [name, f"{plan['devices']:,} ({plan['topology']})", mesh, f"{plan['parameters']:,}"]
     memory = f"{plan['memory_per_device'] / 1e9:.1f} GB"
     if "utilization_ceiling" not in plan:
-        return f"| {' | '.join([*cells, 'does not fit', memory, '', ''])} |"
+        return f"| {' | '.join([*cells, 'does not fit', memory, '', '', ''])} |"
     peak = f"{plan['bytes_per_device']['peak'] / 1e9:.1f} GB"
     step = f"{plan['step_seconds_lower_bound']:.3g} s"
     ceiling = f"{plan['utilization_ceiling']:.0%}"
-    return f"| {' | '.join([*cells, peak, memory, step, ceiling])} |"
+    expected = f"{plan['utilization_without_overlap']:.0%}"
+    return f"| {' | '.join([*cells, peak, memory, step, ceiling, expected])} |"
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -20,7 +20,6 @@ KINDS = (
     "collective-permute",
     "collective-broadcast",
 )
-_CHANNEL = re.compile(r"channel_id=\d+")
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)+)\}")
 _IOTA = r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?"
 _GROUPS = re.compile(r"replica_groups=" + _IOTA)
@@ -60,13 +59,13 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
     seen: set[tuple] = set()
     for visit, instruction in program.instructions():
         kind = instruction.opcode.removesuffix("-start")
-        if kind not in KINDS:
+        if kind not in KINDS or instruction.name in program.continued:
             continue
         # A collective that is split over several fusions occurs in each, with one channel. Outside
         # of fusions each instruction is a collective: in a `shard_map` all may have the same
         # channel.
-        channel = None if visit.is_frame else _CHANNEL.search(instruction.attributes)
-        place = (visit.frame, kind, channel[0] if channel else instruction.name)
+        channel = () if visit.is_frame else instruction.channel
+        place = (visit.frame, kind, channel or instruction.name)
         if place in seen:
             continue
         seen.add(place)

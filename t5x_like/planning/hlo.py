@@ -14,6 +14,10 @@ _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
 # Memory spaces in a layout: 1, 3 and 4 are on-chip (VMEM, v4's CMEM, SMEM), 5 is on the host.
 _ON_CHIP = re.compile(r"S\([134]\)")
 _NAME = re.compile(r"%([\w.\-]+)")
+# A collective that several fusions carry out: one has a custom call that starts it and one a call
+# that ends it, and those between, also in the bodies of loops, advance it beside their own work.
+STARTS, ENDS = '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
+_CHANNEL = re.compile(r'channel_id=\d+|chain_id="\d+"')
 _CALLED = re.compile(r"(calls|to_apply|body|condition|branch_computations)=\{?([^{}]*?)\}?(?=, |$)")
 
 
@@ -65,6 +69,11 @@ class Instruction:
         """{attribute: computations that it calls}."""
         found = _CALLED.findall(self.attributes)
         return {kind: tuple(_NAME.findall(names)) for kind, names in found}
+
+    @functools.cached_property
+    def channel(self) -> tuple[str, ...]:
+        """What the parts of a collective have in common; () for other instructions."""
+        return tuple(_CHANNEL.findall(self.attributes))
 
 
 Computation = dict[str, Instruction]
@@ -287,6 +296,22 @@ class Program:
         there = self.computations[visit.name]
         return [array for name in instruction.operands for array in there[name].arrays]
 
+    @functools.cached_property
+    def continued(self) -> frozenset[str]:
+        """Names of the collectives in fusions that advance or end what another fusion started."""
+        fused = [
+            (visit.name, instruction)
+            for visit, instruction in self.instructions()
+            if not visit.is_frame
+        ]
+        starting = {name for name, instruction in fused if STARTS in instruction.attributes}
+        started = {instruction.channel for name, instruction in fused if name in starting}
+        return frozenset(
+            instruction.name
+            for name, instruction in fused
+            if instruction.channel and instruction.channel in started and name not in starting
+        )
+
 
 def parse(text: str) -> Program:
     """Parse `compiled.as_text()`.
@@ -325,6 +350,6 @@ class _Walk:
                 # All branches of a conditional count, since the program does not show which runs.
                 for part in itertools.chain(*called.values()):
                     self.visit(part, times=times, frame=None)
-            elif "calls" in called:
+            elif "calls" in called and instruction.opcode not in ("async-update", "async-done"):
                 for part in called["calls"]:
                     self.visit(part, times=times, frame=own)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t5x_like.planning.hlo import Array, Computation, Instruction, Program, Visit
+from t5x_like.planning.hlo import ENDS, STARTS, Array, Computation, Instruction, Program, Visit
 
 _KERNEL = re.compile(r'"cost_estimate":\{([^}]*)\}')
 # Matrix products per kernel of splash attention: scores and values in the forward pass; in the
@@ -19,7 +19,9 @@ _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
 # Instructions that only name values and move no bytes.
 _FREE = {"parameter", "tuple", "get-tuple-element", "bitcast", "constant", "while", "conditional"}
-_FREE |= {"call", "after-all", "partition-id", "replica-id", "iota", "opt-barrier"}
+_FREE |= {"call", "after-all", "partition-id", "replica-id", "iota", "opt-barrier", "async-update"}
+_FREE_CALLS = ('"AllocateBuffer"', '"ConcatBitcast"')  # in the attributes of a custom call
+_SLICES = ("dynamic-slice", "gather", "slice")
 
 
 def flops(program: Program) -> int:
@@ -135,28 +137,41 @@ def memory_bytes(program: Program) -> int:
     """Return the bytes that a step moves to and from one device's main memory, without padding.
 
     Each instruction reads its operands and writes its value once; instructions that only name
-    values are free. For slices and updates in place only the slice counts. A kernel moves its
+    values are free. For slices and updates in place only the slice counts. What is started and
+    ended by two instructions is read at its start and written at its end. A kernel moves its
     declared bytes if that is more, since it may read an operand several times.
     """
     return sum(
         visit.times * _traffic(program, visit, instruction)
         for visit, instruction in program.instructions()
-        if visit.is_frame
-        and instruction.opcode not in _FREE
-        and not instruction.opcode.endswith("-done")
+        if visit.is_frame and instruction.opcode not in _FREE
     )
 
 
 def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
-    there = program.computations[visit.name]
     if instruction.opcode == "fusion":
         return _of_fusion(program, instruction)
-    if instruction.opcode in ("dynamic-slice", "gather", "slice"):
-        return 2 * _main(instruction.arrays)
+    if any(call in instruction.attributes for call in _FREE_CALLS):
+        return 0
+    opcode, _, part = instruction.opcode.rpartition("-")
+    if part == "done":
+        return _main(instruction.arrays)
+    operands = program.operands(visit, instruction)
+    if part == "start":
+        # Its value repeats the operands; the array after them is what the end yields.
+        sliced = opcode in _SLICES
+        return _sliced(operands, instruction.arrays[len(operands)]) if sliced else _main(operands)
+    if instruction.opcode in _SLICES:
+        return _sliced(operands, instruction.arrays[0]) + _main(instruction.arrays)
     if instruction.opcode == "dynamic-update-slice":
-        return 2 * _main(there[instruction.operands[1]].arrays)
-    own = _main(instruction.arrays) + _main(program.operands(visit, instruction))
+        return 2 * _main([operands[1]])
+    own = _main(instruction.arrays) + _main(operands)
     return max(own, _declared(instruction, "bytes_accessed"))
+
+
+def _sliced(operands: list[Array], part: Array) -> int:
+    """Return the bytes that are read of the first operand, wherever the slice is put."""
+    return 0 if operands[0].on_chip else part.bytes
 
 
 def _main(arrays: list[Array] | tuple[Array, ...]) -> int:
@@ -170,7 +185,9 @@ def _of_fusion(program: Program, instruction: Instruction) -> int:
 
 
 def _body(program: Program, fusion: Instruction) -> Computation:
-    return program.computations[fusion.called["calls"][0]]
+    """Return what a fusion does itself, without a collective that it only advances or ends."""
+    body = program.computations[fusion.called["calls"][0]]
+    return {name: one for name, one in body.items() if name not in program.continued}
 
 
 def _read(program: Program, body: Computation, number: int) -> int:
@@ -179,33 +196,44 @@ def _read(program: Program, body: Computation, number: int) -> int:
         one for one in body.values() if one.opcode == "parameter" and one.arguments == str(number)
     ]
     whole, total = _main(parameter.arrays), 0
-    for name, user in _uses(body, parameter.name):
+    for name, user in _uses(program, body, parameter.name):
         first = user.operands[0] == name
-        if user.opcode in ("dynamic-slice", "slice", "gather") and first:
-            total += _main(user.arrays)
+        if user.opcode in _SLICES and first:
+            total += sum(array.bytes for array in user.arrays)  # wherever the slice is put
         elif user.opcode == "fusion":
             inner = _body(program, user)
             places = [n for n, operand in enumerate(user.operands) if operand == name]
             total += sum(_read(program, inner, place) for place in places)
-        elif user.opcode != "tuple" and not (user.opcode == "dynamic-update-slice" and first):
+        elif user.opcode == "dynamic-update-slice" and first:
+            continue
+        elif user.opcode != "tuple" and ENDS not in user.attributes:
             return whole
     return min(total, whole)
 
 
-def _uses(body: Computation, name: str) -> Iterator[tuple[str, Instruction]]:
-    """Yield the users of a value, also through bitcasts: (name that they use, user)."""
+def _uses(program: Program, body: Computation, name: str) -> Iterator[tuple[str, Instruction]]:
+    """Yield the users of a value, also by its other names: (name that they use, user)."""
     for user in body.values():
         if name in user.operands:
-            if user.opcode == "bitcast":
-                yield from _uses(body, user.name)
+            if _renames(program, user):
+                yield from _uses(program, body, user.name)
             else:
                 yield name, user
+
+
+def _renames(program: Program, user: Instruction) -> bool:
+    """Return whether the value is the operand's, under another shape."""
+    inner = _body(program, user).values() if user.opcode == "fusion" else (user,)
+    return {one.opcode for one in inner} <= {"parameter", "bitcast"}
 
 
 def _written(program: Program, body: Computation) -> int:
     """Return the bytes that a fusion writes; of arrays updated in place only the slices."""
     root = next(one for one in body.values() if one.is_root)
-    values = [body[name] for name in root.operands] if root.opcode == "tuple" else [root]
+    if STARTS in root.attributes:
+        return 0
+    names = root.operands if root.opcode == "tuple" else (root.name,)
+    values = [body[name] for name in names if name in body]
     total = 0
     for value in values:
         while value.opcode == "bitcast":

@@ -113,7 +113,8 @@ def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
     for name, other in compiled.items():  # the work before the update
         of_other = _measured(plan, other, topology, devices)
         del of_other["flops_ratio"]
-        of_other.pop("utilization_ceiling", None)
+        for share in _UTILIZATIONS:
+            of_other.pop(share, None)
         found[name] = of_other | decide(other, memory)
         found["fits"] = found["fits"] and found[name]["fits"]
     if plan.get("generates"):
@@ -217,16 +218,22 @@ def _measured(
     }
     bounds = compiling.step_bounds(compiled, topology, devices[0])
     if bounds:
-        least = max(bounds.values())
+        least, total = max(bounds.values()), sum(bounds.values())
         peak = flops.peak_flops(devices[0])
         assert peak is not None
+        at_peak = plan["flops_per_step"] / (len(devices) * peak)  # seconds
         found |= {
             "step_seconds": bounds,
             "step_seconds_lower_bound": least,
-            "step_seconds_without_overlap": sum(bounds.values()),
-            "utilization_ceiling": plan["flops_per_step"] / (len(devices) * peak * least),
+            "step_seconds_without_overlap": total,
+            "utilization_ceiling": at_peak / least,
+            "utilization_without_overlap": at_peak / total,
         }
     return found
+
+
+# Shares of the whole step's FLOPs; a program before the update has none of its own.
+_UTILIZATIONS = ("utilization_ceiling", "utilization_without_overlap")
 
 
 def decide(compiled: Compiled, memory: int | None) -> Plan:
@@ -355,8 +362,9 @@ def _time_lines(plan: Plan) -> list[str]:
         f"without overlap {plan['step_seconds_without_overlap']:.3g} s"
     )
     if "utilization_ceiling" in plan:
-        share = f"{plan['utilization_ceiling']:.1%}"
-        lines.append(f"{'utilization at most':<24}{share} of the peak in model FLOPs")
+        ceiling, total = (f"{plan[name]:.1%}" for name in _UTILIZATIONS)
+        shares = f"{ceiling} of the peak in model FLOPs; without overlap {total}"
+        lines.append(f"{'utilization at most':<24}{shares}")
     return lines
 
 

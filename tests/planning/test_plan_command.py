@@ -56,6 +56,7 @@ TIMES = {
     "step_seconds_lower_bound",
     "step_seconds_without_overlap",
     "utilization_ceiling",
+    "utilization_without_overlap",
 }
 TINY = {
     "vocab_size": 64,
@@ -256,7 +257,14 @@ def test_tpus_that_are_not_here(run, monkeypatch, topology, devices):
     assert found["unknown_loops"] == 0
     bounds = found["step_seconds"]
     assert found["step_seconds_lower_bound"] == max(bounds.values()) > 0
+    assert found["step_seconds_without_overlap"] == sum(bounds.values())
     assert 0 < found["utilization_ceiling"] <= 1
+    # cloud.google.com/tpu/docs/v5e and v4: FLOP/s of a chip in bfloat16.
+    peak = {"v5e": 197e12, "v4": 275e12}[topology[: topology.index(":")]]
+    seconds = sum(bounds.values())
+    share = found["flops_per_step"] / (devices * peak * seconds)
+    assert found["utilization_without_overlap"] == pytest.approx(share)
+    assert f"; without overlap {share:.1%}\n" in out
     assert "fits" in out
 
 
