@@ -24,6 +24,7 @@ sizes.
 
 import dataclasses
 import functools
+import os
 import pathlib
 import re
 import sys
@@ -129,9 +130,16 @@ def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
         "generation": dataclasses.asdict(model.generation),
         "model_type": model.model_type,
         "labels": {task: dataclasses.asdict(own) for task, own in model.labels.items()},
+        "vocabulary": _absolute(model.vocabulary),
     }
     with Checkpoints(target / "checkpoints", metadata=metadata) as checkpoints:
         checkpoints.save(0, _Weights(params=model.params, step=jnp.zeros((), jnp.int32)))
+
+
+def _absolute(vocabulary: str) -> str:
+    """Return the name of a vocabulary, with an absolute path if it is a file or folder."""
+    is_local = "://" not in vocabulary and os.path.exists(vocabulary)
+    return os.path.abspath(vocabulary) if is_local else vocabulary
 
 
 def _write_t5x(model: "Pretrained", target: pathlib.Path) -> None:

@@ -49,6 +49,7 @@ MAY_IMPORT = {
         "decoding",
         "checkpoints",
         "hf",
+        "vocabularies",
     ),
     "experiment": (
         "names",

@@ -22,7 +22,7 @@ from t5x_like.hf.architectures import Labels
 from t5x_like.nn.compound_networks import Ensemble
 from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
-from t5x_like.pretrained.weight_source import Leaves, Source, open_source
+from t5x_like.pretrained.weight_source import Leaves, Source, open_source, vocabulary_of
 from t5x_like.systems.system import Adaptation
 
 _HEAD = "head/"  # parameters of a head may be new, if the folder has another head
@@ -103,6 +103,7 @@ def from_source(
         model_type=source.model_type,
         labels=_labels(source, config),
         from_folder=not source.run,
+        vocabulary=vocabulary_of(source),
     )
 
 

@@ -14,6 +14,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
@@ -28,6 +29,7 @@ from t5x_like.hf.architectures import Labels
 from t5x_like.hf.generation_config import write_generation
 from t5x_like.names import choose, hint
 from t5x_like.pretrained.assembled import copy_part
+from t5x_like.vocabularies import saving
 
 IGNORED_LABEL = -100
 
@@ -168,6 +170,8 @@ class Pretrained:
             one head.
         from_folder: whether `generation` comes from a folder of another library, whose start and
             end tokens take precedence over the vocabulary's. A run uses its vocabulary's.
+        vocabulary: the vocabulary that the model was trained with, as `data.vocabulary` names it;
+            empty if it is not known.
     """
 
     def __init__(
@@ -182,9 +186,11 @@ class Pretrained:
         model_type: str = "",
         labels: Mapping[str, Labels] | None = None,
         from_folder: bool = False,
+        vocabulary: str = "",
     ):
         self.module, self.params, self.model_type = module, params, model_type
         self.labels, self.from_folder = dict(labels or {}), from_folder
+        self.vocabulary = vocabulary
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
@@ -340,6 +346,7 @@ class Pretrained:
             model_type=self.model_type,
             labels={"": self.labels[task]} if task in self.labels else {},
             from_folder=self.from_folder,
+            vocabulary=self.vocabulary,
         )
 
     @property
@@ -360,12 +367,16 @@ class Pretrained:
             config=config,
             generation=self.generation,
             mesh=self.mesh,
+            vocabulary=self.vocabulary,
         )
 
     def save_pretrained(
         self, folder: str | os.PathLike, *, max_shard_size: int = 5 * 10**9
     ) -> None:
-        """Write a folder that Hugging Face loads: settings, and tensors in the parameters' dtype.
+        """Write a folder that Hugging Face loads: settings, tokenizer, and tensors.
+
+        The tensors have the parameters' dtype. If transformers has no tokenizer with the ids of the
+        vocabulary, none is written, and a warning gives the reason.
 
         Parameters that only pretraining needs, such as ELECTRA's generator, are left out. The host
         has one tensor in memory at a time. Parameters may be sharded over several processes; then
@@ -400,8 +411,20 @@ class Pretrained:
             path.mkdir(parents=True, exist_ok=True)
             files.write_json(old, config)
             write_generation(path, self.generation)
+            self._save_tokenizer(path, config)
         tensors = weight_map.disassemble(flat, parts, copy=copy_part)
         files.write_tensors(path, tensors, max_shard_size=max_shard_size)
+
+    def _save_tokenizer(self, folder: pathlib.Path, config: Mapping[str, Any]) -> None:
+        if not self.vocabulary:
+            return
+        network = saving.Network(
+            config, encodes="encoder" in self.module.sides, length=self.config.get("positions")
+        )
+        try:
+            saving.save(self.vocabulary, folder, network)
+        except ValueError as error:
+            logging.warning("%s: no tokenizer is written: %s", folder, error)
 
     def free(self) -> None:
         """Release the parameters, and the generator's copy; compiled code is kept.

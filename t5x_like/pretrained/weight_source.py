@@ -131,6 +131,17 @@ def data_settings(source: Source) -> dict[str, Any]:
     return source.run.get("config", {}).get("data", {})
 
 
+def vocabulary_of(source: Source) -> str:
+    """Return the path of the model's vocabulary, or its name; "" if it is not known.
+
+    The files of a Hugging Face folder are together its vocabulary.
+    """
+    if isinstance(source, _HuggingFace):
+        return str(source.tensors.folder)
+    stored = source.run.get("vocabulary", "")
+    return str(data_settings(source).get("vocabulary") or stored)
+
+
 def _opener(path: pathlib.Path, system: str | None) -> Callable[[], Source] | None:
     """Return a function that opens a folder of T5X, Hugging Face or AllenNLP; None for others."""
     if found := find_checkpoint(path):

@@ -54,19 +54,24 @@ class AlbertPieces(SpecialTokenVocabulary):
     A comma after a digit stays with it if there is such a piece, as in Hugging Face's ALBERT; the
     original code splits it off.
 
+    Attributes:
+        model: the serialized model.
+        prepare: the normalization of a text before the model's.
+
     Args:
         model: the content of the model's file.
         settings: do_lower_case and keep_accents of tokenizer_config.json.
     """
 
     def __init__(self, model: bytes, *, settings: Mapping[str, Any]):
+        self.model = model
         self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
         pieces = [self._model.IdToPiece(number) for number in range(len(self._model))]
-        self._prepare = AlbertText(
+        self.prepare = AlbertText(
             lower_case=lowers_case(pieces, settings=settings),
             keep_accents=settings.get("keep_accents", False),
         )
-        contents = model + repr(self._prepare).encode()
+        contents = model + repr(self.prepare).encode()
         super().__init__(pieces, special_tokens=ALBERT_SPECIAL_TOKENS, contents=contents)
         names = "|".join(map(re.escape, self.special_tokens))
         self._split = re.compile(f"({names})").split
@@ -83,7 +88,7 @@ class AlbertPieces(SpecialTokenVocabulary):
             ids += (
                 [self.special_tokens[part]]
                 if is_special
-                else self._model.EncodeAsIds(self._prepare(part))
+                else self._model.EncodeAsIds(self.prepare(part))
             )
         return ids
 
@@ -99,8 +104,8 @@ class AlbertPieces(SpecialTokenVocabulary):
                 ids.append(self.special_tokens[part])
                 offsets.append((start, start + len(part)))
             elif part:
-                origins = [*self._prepare.origins(part), (len(part), len(part))]
-                for number, first, after_last in cut(self._prepare(part), model=self._model):
+                origins = [*self.prepare.origins(part), (len(part), len(part))]
+                for number, first, after_last in cut(self.prepare(part), model=self._model):
                     last = max(first, after_last - 1)
                     ids.append(number)
                     offsets.append((start + origins[first][0], start + origins[last][1]))

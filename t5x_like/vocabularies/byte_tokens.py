@@ -2,7 +2,8 @@
 
 The names are `<extra_id_0>` to `<extra_id_124>`, in this order from id 259. The released models
 were not trained with them: in pretraining the last bytes, from id 258 down, stand for spans (Xue et
-al. 2022, section 3.1).
+al. 2022, section 3.1). Models of this package can be trained with the named tokens as sentinels
+(`sentence_piece.Bytes`): then `<extra_id_0>` is the last id.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,12 +41,15 @@ class ByteTokens(T5Vocabulary):
         flagged = (number for number, token in added.items() if token.special)
         self.special_ids = tuple(sorted({*_SPECIAL, *flagged}))
         size = max(self._bytes.vocab_size - 1, *tokens) + 1
-        super().__init__(vocab_size=size, contents=self._added.contents)
+        named = size - self._bytes.vocab_size
+        counts_down = named > 1 and self._added.texts.get(size - 1) == "<extra_id_0>"
+        extra_ids = named if counts_down else 0
+        super().__init__(vocab_size=size, contents=self._added.contents, extra_ids=extra_ids)
 
     @property
     def first_sentinel(self) -> int:
-        """The last byte: no model was pretrained with the named tokens."""
-        return self._bytes.first_sentinel
+        """The last id if it is <extra_id_0>, or the last byte, as in the released models."""
+        return super().first_sentinel if self.extra_ids else self._bytes.first_sentinel
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text's bytes; names of tokens become those tokens."""

@@ -95,11 +95,15 @@ LLAMA_SPECIAL_TOKENS = ("<unk>", "<s>", "</s>")
 class LosslessSentencePiece(SpecialTokenVocabulary):
     """A SentencePiece model with the ids above (Touvron et al. 2023, section 2.1).
 
+    Attributes:
+        model: the serialized model.
+
     Args:
         model: the content of the model's file.
     """
 
     def __init__(self, model: bytes):
+        self.model = model
         self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
         pieces = [self._model.IdToPiece(number) for number in range(len(self._model))]
         super().__init__(pieces, special_tokens=LLAMA_SPECIAL_TOKENS, contents=model)

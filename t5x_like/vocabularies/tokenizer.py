@@ -58,6 +58,7 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
     """A tokenizer of the library `tokenizers`, without the special tokens that it adds to texts.
 
     Attributes:
+        tokenizer: the tokenizer.
         is_bpe: whether it is byte-pair encoding.
 
     Args:
@@ -75,7 +76,7 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
     ):
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         ids = tokenizer.get_vocab()
         pieces = [_REPLACEMENT] * (max(ids.values(), default=-1) + 1)
         for piece, number in ids.items():
@@ -93,7 +94,7 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
 
     def encode(self, text: str) -> list[int]:
         """Tokenize a text."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def _begins_word(self, piece: str) -> bool:
         if self._continues:
@@ -101,19 +102,19 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
         return piece.startswith(tuple(self._blanks))
 
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        found = self._tokenizer.encode(text, add_special_tokens=False)
+        found = self.tokenizer.encode(text, add_special_tokens=False)
         return found.ids, found.offsets
 
     def _decode(self, ids: Sequence[int]) -> str:
         size = len(self.pieces)
         known = all(0 <= one < size for one in ids)
         if known and self._whole.isdisjoint(self.pieces[one] for one in ids):
-            return self._tokenizer.decode(ids, skip_special_tokens=False)
+            return self.tokenizer.decode(ids, skip_special_tokens=False)
         # GPT-2's folders name the end-of-text token as the unknown token, too.
         none = self.unk_id is None or self.unk_id in (self.bos_id, self.eos_id)
         unknown = _REPLACEMENT if none else self.pieces[self.required_id("unk_id")]
         pieces = [self.pieces[one] if 0 <= one < size else unknown for one in ids]
-        decoder = self._tokenizer.decoder
+        decoder = self.tokenizer.decoder
         if decoder is None:
             return " ".join(pieces)
         runs = itertools.groupby(pieces, key=self._whole.__contains__)

@@ -265,7 +265,7 @@ def test_case_of_sentence_pieces_is_kept_by_a_model_with_upper_case(tmp_path, al
 
 def test_tokenizer_json_is_the_same_vocabulary(tmp_path, wordpiece, byte_bpe):
     for vocabulary, text in ((wordpiece, "The dogs, [MASK]"), (byte_bpe, "hello <mask> hello")):
-        tokenizer = vocabulary._tokenizer
+        tokenizer = vocabulary.tokenizer
         tokenizer.enable_padding(length=50)
         tokenizer.enable_truncation(2)
         path = tmp_path / f"{tokenizer.get_vocab_size()}.json"

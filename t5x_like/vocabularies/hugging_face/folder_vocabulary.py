@@ -280,6 +280,9 @@ _CLEANED = {
 class FolderVocabulary(TokenizerVocabulary):
     """The vocabulary of a folder's tokenizer.
 
+    Attributes:
+        cleans: whether decoding removes the blanks that WordPiece puts before punctuation.
+
     Args:
         resolved: the tokenizer and its special tokens.
         generation: generation_config.json, with settings of config.json for settings that it lacks.
@@ -287,14 +290,14 @@ class FolderVocabulary(TokenizerVocabulary):
     """
 
     def __init__(self, resolved: ResolvedTokenizer, *, generation: Mapping[str, Any], name: str):
-        tokenizer, self._cleans = resolved.tokenizer, resolved.cleans
+        tokenizer, self.cleans = resolved.tokenizer, resolved.cleans
         recipe = tokenizer_class.RECIPES.get(name)
         self._word = recipe.begins_word if recipe else None
         ids = _ids(resolved, generation)
         super().__init__(
             tokenizer,
             special_tokens=resolved.special,
-            decides=json.dumps([ids, self._cleans]).encode(),
+            decides=json.dumps([ids, self.cleans]).encode(),
         )
         added = tokenizer.get_added_tokens_decoder()
         flagged = {number for number, token in added.items() if token.special}
@@ -323,7 +326,7 @@ class FolderVocabulary(TokenizerVocabulary):
 
     def _decode(self, ids: Sequence[int]) -> str:
         text = super()._decode(ids)
-        if self._cleans and not self.is_bpe:
+        if self.cleans and not self.is_bpe:
             for written, clean in _CLEANED.items():
                 text = text.replace(written, clean)
         return text

@@ -86,6 +86,17 @@ def _model(proto: Any, names: list[str], *, has_user_pieces: bool) -> Any:
     if spec.model_type == _UNIGRAM:
         scores = [(name, one.score) for name, one in zip(names, proto.pieces, strict=True)]
         return models.Unigram(scores, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)
+    return bpe(proto, names, has_user_pieces=has_user_pieces)
+
+
+def bpe(proto: Any, names: list[str], *, has_user_pieces: bool) -> models.BPE:
+    """Return the BPE model of the library `tokenizers` with the pieces of a SentencePiece model.
+
+    Args:
+        names: the texts of the pieces.
+        has_user_pieces: whether a text that is a piece is never merged from others.
+    """
+    spec = proto.trainer_spec
     return models.BPE(
         {name: number for number, name in enumerate(names)},
         _merges_by_score(proto, names),

@@ -1,0 +1,100 @@
+"""Folders are written with their tokenizer: copied from a folder, or made from a vocabulary."""
+
+import json
+
+import pytest
+
+from t5x_like import convert, vocabularies
+from t5x_like.pretrained import from_pretrained
+from t5x_like.pretrained.model import Pretrained
+from tests.programs import tiny_encoder
+
+TEXT = "the cat, caf\u00e9 [MASK] 12  and"
+TOKENIZER = {
+    "tokenizer_config.json": b'{"tokenizer_class": "T5Tokenizer", "auto_map": {"AutoModel": "x"}}',
+    "spiece.model": b"\x00pieces\xff",
+    "special_tokens_map.json": b"{}",
+    "chat_template.jinja": b"{{ messages }}",
+}
+OTHERS = {"x.py": b"raise SystemExit", "README.md": b"mine", "notes.txt": b"mine"}
+
+
+def write(folder, files):
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def tokenizer_of(folder):
+    weights = ("config.json", "generation_config.json", "model.safetensors")
+    return {one.name: one.read_bytes() for one in folder.iterdir() if one.name not in weights}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return tiny_encoder.write(folder, "bert", words=["the", "cat", "##s", "cafe", "12", ","])
+
+
+def test_the_tokenizer_of_a_folder_is_copied_unchanged(v1_1, tmp_path):
+    folder, out = v1_1.write(tmp_path / "in"), tmp_path / "out"
+    write(folder, {**TOKENIZER, **OTHERS})
+    (tmp_path / "blob").write_bytes(b"{}")
+    (folder / "added_tokens.json").symlink_to(tmp_path / "blob")  # as in a cache of the hub
+    out.mkdir()
+    (out / "tokenizer.json").write_text("of an earlier model")
+    from_pretrained(folder).save_pretrained(out)
+    assert tokenizer_of(out) == {**TOKENIZER, "added_tokens.json": b"{}"}
+    assert not (out / "added_tokens.json").is_symlink()
+
+
+def test_it_comes_back_from_a_checkpoint(v1_1, tmp_path):
+    write(v1_1.write(tmp_path / "in"), TOKENIZER)
+    for source, target, form in (("in", "ours", "t5x_like"), ("ours", "out", "hf")):
+        flags = {"from": tmp_path / source, "to": tmp_path / target, "format": form}
+        convert.main([f"--{name}={value}" for name, value in flags.items()])
+    assert tokenizer_of(tmp_path / "out") == TOKENIZER
+
+
+def test_a_folder_that_is_saved_in_place_keeps_its_tokenizer(v1_1, tmp_path):
+    folder = v1_1.write(tmp_path)
+    write(folder, TOKENIZER)
+    from_pretrained(folder).save_pretrained(folder)
+    assert tokenizer_of(folder) == TOKENIZER
+
+
+def test_the_vocabulary_of_a_run_becomes_a_tokenizer(run, tmp_path):
+    convert.main([f"--from={run}", f"--to={tmp_path / 'out'}"])
+    assert tokenizer_of(tmp_path / "out").keys() == {"tokenizer.json", "tokenizer_config.json"}
+    original, written = (vocabularies.load(one) for one in (run / "vocab.txt", tmp_path / "out"))
+    assert written.encode(TEXT) == original.encode(TEXT)
+    assert written.decode(original.encode(TEXT)) == original.decode(original.encode(TEXT))
+    settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert settings["model_max_length"] == 64
+    assert "token_type_ids" in settings["model_input_names"]
+    assert (settings["mask_token"], settings["pad_token"]) == ("[MASK]", "[PAD]")
+
+
+def test_a_tokenizer_that_was_written_is_copied_from_then_on(run, tmp_path):
+    from_pretrained(run).save_pretrained(tmp_path / "one")
+    from_pretrained(tmp_path / "one").save_pretrained(tmp_path / "two")
+    assert tokenizer_of(tmp_path / "one") == tokenizer_of(tmp_path / "two") != {}
+
+
+def test_a_vocabulary_that_is_gone_is_one_line(run, tmp_path, caplog):
+    model = from_pretrained(run)
+    model.vocabulary = str(tmp_path / "gone.model")
+    model.save_pretrained(tmp_path / "out")
+    (record,) = caplog.records
+    assert "no tokenizer is written: vocabulary=" in record.getMessage()
+    assert "does not exist" in record.getMessage()
+    assert "\n" not in record.getMessage()
+    assert tokenizer_of(tmp_path / "out") == {}
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_a_model_without_a_known_vocabulary_has_no_tokenizer(run, tmp_path, caplog):
+    model = from_pretrained(run)
+    new = Pretrained(model.module, model.params, system=model.system, config=model.config)
+    new.save_pretrained(tmp_path / "out")
+    assert tokenizer_of(tmp_path / "out") == {}
+    assert caplog.records == []
