@@ -3,6 +3,8 @@ SHELL := /bin/bash
 VENV := .venv
 READY := $(VENV)/.installed
 PYTHON_IN_VENV := $(VENV)/bin/python
+TOOLS := build/tools
+TOOLS_READY := $(TOOLS)/.installed
 DEMO := runs/demo
 VOCABULARY := $(DEMO)/vocabulary.model
 
@@ -10,7 +12,7 @@ VOCABULARY := $(DEMO)/vocabulary.model
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHON
 
-.PHONY: help demo test test-slow test-page notebooks plans lint lock clean
+.PHONY: help demo test test-slow test-page notebooks plans docs release lint lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -18,6 +20,9 @@ help:
 
 $(READY): requirements.lock setup.py
 	@bash launch/environment.sh
+
+$(TOOLS_READY): tools.lock
+	@bash launch/environment.sh tools
 
 # 3,996 pieces and 100 sentinels are the 4,096 rows of the model.
 # Order only: a renewed .venv must not retrain the vocabulary under a model that uses it.
@@ -60,16 +65,27 @@ notebooks: $(READY)  ## run the notebooks from top to bottom, and keep what they
 plans: $(READY)  ## compile the plans of configs/plans.py (half an hour), and write them into docs/plans.md
 	@$(PYTHON_IN_VENV) -m benchmarks.plans
 
+# Material prints an advertisement against the next MkDocs, which tools.lock does not have.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(TOOLS_READY)  ## build the documentation into site/, with every warning as an error
+	@$(TOOLS)/bin/mkdocs build --strict
+	@echo "site/index.html"
+
+release: $(TOOLS_READY)  ## build and try the wheel and the sdist of the last commit, into dist/
+	@bash launch/release.sh
+
 lint: $(READY)  ## ruff (style and layout) and mypy (types)
 	@$(PYTHON_IN_VENV) -m ruff check .
 	@$(PYTHON_IN_VENV) -m ruff format --check .
 	@$(PYTHON_IN_VENV) -m mypy
 
-lock: $(READY)  ## renew requirements.lock from the ranges in setup.py
+lock: $(READY)  ## renew requirements.lock and tools.lock from setup.py and pyproject.toml
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check uv
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(PYTHON_IN_VENV) -m uv pip compile setup.py --extra dev \
 		--universal --python-version 3.11 --no-annotate --upgrade --quiet --output-file requirements.lock
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(PYTHON_IN_VENV) -m uv pip compile --group tools \
+		--universal --python-version 3.11 --no-annotate --upgrade --quiet --output-file tools.lock
 
 clean:  ## remove .venv and every cache; runs/ stays
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find t5x_like configs data tests -name __pycache__ -type d -prune -exec rm -rf {} +

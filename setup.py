@@ -4,7 +4,15 @@ The pinned versions that `make` installs stand in requirements.lock (`make lock`
 ranges here are the oldest releases the code is written against.
 """
 
+import pathlib
+import re
+
 from setuptools import find_packages, setup
+
+# The address of the public repository, https://github.com/OWNER/NAME, for the links of a release.
+# There is none yet.
+REPOSITORY = ""
+PAGES = {"Source": "", "Documentation": "/tree/HEAD/docs", "Changelog": "/blob/HEAD/CHANGELOG.md"}
 
 # Needed by the models, systems, training, decoding and checkpoints. Nothing here needs TensorFlow.
 ARRAYS = [
@@ -86,14 +94,41 @@ EXTRAS = {
     ],
 }
 
+
+def long_description() -> str:
+    """Return the README as a package index shows it, where its paths lead nowhere.
+
+    With `REPOSITORY` they become addresses there; without it only the words of links remain.
+    """
+    text = pathlib.Path(__file__).with_name("README.md").read_text("utf-8")
+    figure, link = r"!\[([^]]*)\]\((?!https?:)([^)]+)\)", r"\[([^]]*)\]\((?!https?:|#)([^)]+)\)"
+    if not REPOSITORY:
+        return re.sub(link, r"\1", re.sub(figure, "", text))
+    text = re.sub(figure, rf"![\1]({REPOSITORY}/raw/HEAD/\2)", text)
+    return re.sub(link, rf"[\1]({REPOSITORY}/blob/HEAD/\2)", text)
+
+
 setup(
     name="t5x_like",
     version="0.1.0",
     description="The lineage of pretrained language models in JAX and Flax, under one trainer.",
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
+    project_urls={name: REPOSITORY + path for name, path in PAGES.items()} if REPOSITORY else {},
+    keywords=["JAX", "Flax", "language models", "pretraining", "T5", "BERT", "GPT", "LLaMA", "TPU"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13, 14)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["t5x_like", "t5x_like.*"]),
-    package_data={"t5x_like.inspection": ["static/*"]},
+    package_data={"t5x_like": ["py.typed"], "t5x_like.inspection": ["static/*"]},
     python_requires=">=3.11,<3.15",
     install_requires=ARRAYS + COMMANDS,
     extras_require=EXTRAS,

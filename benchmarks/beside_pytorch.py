@@ -1,7 +1,7 @@
 """Compare training and generation with Hugging Face's networks in PyTorch: time ratios.
 
     pip install torch transformers      # only for this benchmark
-    python -m benchmarks.beside_pytorch [--rows train_t5 t5_greedy] [--repeats 5] [--json FILE]
+    python benchmarks/beside_pytorch.py [--rows train_t5 t5_greedy] [--repeats 5] [--json FILE]
 
 Each side of a row runs in a separate process with the same weights and tokens in float32, and the
 sides take turns: PyTorch eager and compiled; here with scanned layers, and with `model.loop=auto`.
@@ -15,10 +15,32 @@ are summed over all threads of a process. Nothing else may run meanwhile: other 
 threads wait for each other, which flatters this side.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    import importlib.util
+    import pathlib
+    import sys
+
+    sys.path[0] = str(
+        pathlib.Path(__file__).resolve().parents[1]
+    )  # to import `benchmarks` when run as a file
+
+    from benchmarks.beside_pytorch_rows import ROWS
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python benchmarks/beside_pytorch.py")
+    PARSER.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    PARSER.add_argument("--repeats", type=count, default=5)
+    PARSER.add_argument("--json", metavar="FILE", help="JSON file for the figures")
+    PARSER.add_argument("--preload", metavar="FILE", help="a library that all sides preload")
+    PARSER.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
+    ARGUMENTS = PARSER.parse_args()
+    if None in map(importlib.util.find_spec, ("torch", "transformers")):
+        PARSER.error("torch or transformers is not there: pip install torch transformers")
+
 import argparse
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 import pathlib
@@ -32,7 +54,6 @@ from typing import Any
 
 from benchmarks.beside_pytorch_rows import ROWS, Row
 from t5x_like.experiment import command_line, startup
-from t5x_like.experiment.command_line import ArgumentParser, count
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WARM_UP = 2
@@ -167,19 +188,5 @@ def report(row: Row, sides: Sequence[Side]) -> dict[str, Any]:
     return found
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.beside_pytorch")
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
-    parser.add_argument("--repeats", type=count, default=5)
-    parser.add_argument("--json", metavar="FILE", help="JSON file for the figures")
-    parser.add_argument("--preload", metavar="FILE", help="a library that all sides preload")
-    parser.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
-    arguments = parser.parse_args()
-    if None in map(importlib.util.find_spec, ("torch", "transformers")):
-        parser.error("torch or transformers is not there: pip install torch transformers")
-    return arguments
-
-
 if __name__ == "__main__":
-    main(parse_arguments())
+    main(ARGUMENTS)

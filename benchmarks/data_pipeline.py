@@ -9,6 +9,28 @@ should last several epochs (pydocs: 290 batches of 32), since filling the shuffl
 done before.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.data_pipeline")
+    PARSER.add_argument("--vocabulary", required=True)
+    for NAME, DEFAULT in {
+        "data": "data/pydocs.py",
+        "task": "pydocs",
+        "objective": "span_corruption",
+        "inputs": 512,
+        "targets": 114,
+        "batch_size": 32,
+        "batches": 1500,
+        "shards": 1,
+        "shuffle_buffer": 10_000,
+    }.items():
+        KIND = str if isinstance(DEFAULT, str) else count
+        PARSER.add_argument(f"--{NAME}", default=DEFAULT, type=KIND)
+    PARSER.add_argument("--pack", default=0, type=int, choices=(0, 1))
+    ARGUMENTS = PARSER.parse_args()
+
 import argparse
 import time
 from collections.abc import Callable
@@ -18,7 +40,6 @@ import numpy as np
 
 from t5x_like import vocabularies
 from t5x_like.config import one_line_errors
-from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import SeqioBatches
 
@@ -73,26 +94,5 @@ def report(what: str, work: Callable[[], Any]) -> Any:
     return result
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.data_pipeline")
-    parser.add_argument("--vocabulary", required=True)
-    for name, default in {
-        "data": "data/pydocs.py",
-        "task": "pydocs",
-        "objective": "span_corruption",
-        "inputs": 512,
-        "targets": 114,
-        "batch_size": 32,
-        "batches": 1500,
-        "shards": 1,
-        "shuffle_buffer": 10_000,
-    }.items():
-        kind = str if isinstance(default, str) else count
-        parser.add_argument(f"--{name}", default=default, type=kind)
-    parser.add_argument("--pack", default=0, type=int, choices=(0, 1))
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main(parse_arguments())
+    main(ARGUMENTS)

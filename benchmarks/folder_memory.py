@@ -10,6 +10,18 @@ Linux, without pages of mapped files, which the kernel can drop) while it reads,
 processes write the folder again. A small folder is read first, so that imports do not count.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.folder_memory")
+    PARSER.add_argument("--layers", type=count, default=12)
+    PARSER.add_argument("--d_model", type=count, default=1536)
+    PARSER.add_argument("--vocabulary", type=count, default=32_000)
+    PARSER.add_argument("--processes", type=count, default=1)
+    PARSER.add_argument("--devices", type=count, default=8)
+    ARGUMENTS = PARSER.parse_args()
+
 import argparse
 import contextlib
 import multiprocessing
@@ -20,8 +32,6 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-
-from t5x_like.experiment.command_line import ArgumentParser, count
 
 _EVERY = 0.002  # seconds between two measurements
 
@@ -126,16 +136,5 @@ def _anonymous() -> int:
     return int(found[1]) * 1024
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.folder_memory")
-    parser.add_argument("--layers", type=count, default=12)
-    parser.add_argument("--d_model", type=count, default=1536)
-    parser.add_argument("--vocabulary", type=count, default=32_000)
-    parser.add_argument("--processes", type=count, default=1)
-    parser.add_argument("--devices", type=count, default=8)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main(parse_arguments())
+    main(ARGUMENTS)

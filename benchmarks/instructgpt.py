@@ -17,6 +17,17 @@ continues; processes with other seeds may run at the same time. At the end the t
 all measured seeds.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.instructgpt")
+    PARSER.add_argument("--out", required=True, metavar="FOLDER", help="of the runs")
+    PARSER.add_argument("--seeds", default="0,1,2")
+    PARSER.add_argument("--write", metavar="FOLDER", help="for table and figure (--out)")
+    PARSER.add_argument("--steps", type=float, default=1.0, help="times the steps, to try it out")
+    ARGUMENTS = PARSER.parse_args()
+
 import argparse
 import dataclasses
 import json
@@ -30,7 +41,7 @@ from benchmarks.instructgpt_measures import LENGTHS
 from data import instructions
 from t5x_like import checkpoints
 from t5x_like.config import one_line_errors
-from t5x_like.experiment.command_line import ArgumentParser, check_folder
+from t5x_like.experiment.command_line import check_folder
 
 BETAS = (0.02, 0.1, 0.5)
 PTX = "ppo_ptx"
@@ -239,15 +250,5 @@ def _command(name: str, *arguments: str) -> None:
         sys.exit(status)
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.instructgpt")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="of the runs")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--write", metavar="FOLDER", help="for table and figure (--out)")
-    parser.add_argument("--steps", type=float, default=1.0, help="times the steps, to try it out")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main(parse_arguments())
+    main(ARGUMENTS)

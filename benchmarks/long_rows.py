@@ -9,6 +9,16 @@ the compiled program, which is not run if they exceed `--most` GB. The slopes ar
 logarithms from 2k tokens on: 1 is linear in the length, 2 quadratic.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.long_rows")
+    PARSER.add_argument("--lengths", default="1024,2048,4096,8192,16384")
+    PARSER.add_argument("--repeats", type=count, default=5)
+    PARSER.add_argument("--most", type=count, default=12)
+    ARGUMENTS = PARSER.parse_args()
+
 import argparse
 import dataclasses
 import os
@@ -21,7 +31,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x_like import systems
-from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.systems import bigbird
 
 KINDS = {"BigBird": "window|random|global", "dense": "all"}
@@ -110,14 +119,5 @@ def slope(values: dict[int, float]) -> str:
     return f"{found:.2f}"
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.long_rows")
-    parser.add_argument("--lengths", default="1024,2048,4096,8192,16384")
-    parser.add_argument("--repeats", type=count, default=5)
-    parser.add_argument("--most", type=count, default=12)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main(parse_arguments())
+    main(ARGUMENTS)

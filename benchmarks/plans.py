@@ -7,7 +7,14 @@ Each plan runs in a separate process, since compiling a large step takes gigabyt
 stored in runs/plans/, and copied to the page.
 """
 
-import argparse
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.plans")
+    PARSER.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
+    ARGUMENTS = PARSER.parse_args()
+
 import json
 import subprocess
 import sys
@@ -18,7 +25,6 @@ from typing import Any
 
 from configs.plans import TOPOLOGIES
 from t5x_like.config import one_line_errors
-from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.names import choose
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,12 +105,5 @@ def row(name: str, plan: dict[str, Any]) -> str:
     return f"| {' | '.join([*cells, peak, memory, step, ceiling, expected])} |"
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.plans")
-    parser.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main(parse_arguments().names)
+    main(ARGUMENTS.names)

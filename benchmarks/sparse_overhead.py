@@ -6,6 +6,18 @@
 The measured functions take turns in one process; results are medians, and ratios of medians.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.sparse_overhead")
+    PARSER.add_argument("--experts", type=count, default=8)
+    PARSER.add_argument("--batch", type=count, default=4)
+    PARSER.add_argument("--loop", choices=("scan", "unroll"), default="scan")
+    PARSER.add_argument("--repeats", type=count, default=7)
+    PARSER.add_argument("--parts", action="store_true")
+    ARGUMENTS = PARSER.parse_args()
+
 import argparse
 import functools
 import statistics
@@ -20,7 +32,6 @@ import ml_collections
 
 from benchmarks.train_step import load_config, random_batch
 from t5x_like.experiment import model_side
-from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.run import of_config
 from t5x_like.nn import moe
 from t5x_like.nn.linear import MLP
@@ -162,16 +173,5 @@ def take_turns(calls: Mapping[str, Callable[[], Any]], *, repeats: int) -> dict[
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.sparse_overhead")
-    parser.add_argument("--experts", type=count, default=8)
-    parser.add_argument("--batch", type=count, default=4)
-    parser.add_argument("--loop", choices=("scan", "unroll"), default="scan")
-    parser.add_argument("--repeats", type=count, default=7)
-    parser.add_argument("--parts", action="store_true")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main(parse_arguments())
+    main(ARGUMENTS)

@@ -14,6 +14,24 @@ be comparable with a finished run, and "the steps to the final loss of another" 
 cut short with a complete run.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.switch_vs_dense")
+    PARSER.add_argument("comparison", choices=("choice", "claim", "capacity"))
+    PARSER.add_argument("--seeds", type=count, default=1, help="how many")
+    PARSER.add_argument("--first-seed", type=int, default=0)
+    PARSER.add_argument("--steps", type=count, default=400)
+    PARSER.add_argument("--every", type=count, default=100, help="steps between evaluations")
+    PARSER.add_argument("--batch", type=count, default=8, help="rows of 128 inputs and 32 targets")
+    PARSER.add_argument("--warmup", type=int, default=100, help="steps")
+    PARSER.add_argument("--learning-rate", type=float, default=0.03)
+    PARSER.add_argument("--init-scale", type=float, default=0.1, help="of Switch; the paper: 0.1")
+    PARSER.add_argument("--vocabulary", default="runs/switch_demo/vocabulary.model")
+    PARSER.add_argument("--out", required=True, help="folder for results and picture")
+    ARGUMENTS = PARSER.parse_args()
+
 import argparse
 import dataclasses
 import itertools
@@ -32,7 +50,7 @@ import numpy as np
 from benchmarks.train_step import load_config
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import data_side, model_side
-from t5x_like.experiment.command_line import ArgumentParser, check_folder, count
+from t5x_like.experiment.command_line import check_folder
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import of_config
 from t5x_like.systems import switch, t5
@@ -238,22 +256,5 @@ def draw(seeds: Sequence[Mapping[str, Run]], path: Path) -> None:
     figure.savefig(path, dpi=90)
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.switch_vs_dense")
-    parser.add_argument("comparison", choices=("choice", "claim", "capacity"))
-    parser.add_argument("--seeds", type=count, default=1, help="how many")
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--steps", type=count, default=400)
-    parser.add_argument("--every", type=count, default=100, help="steps between evaluations")
-    parser.add_argument("--batch", type=count, default=8, help="rows of 128 inputs and 32 targets")
-    parser.add_argument("--warmup", type=int, default=100, help="steps")
-    parser.add_argument("--learning-rate", type=float, default=0.03)
-    parser.add_argument("--init-scale", type=float, default=0.1, help="of Switch; the paper: 0.1")
-    parser.add_argument("--vocabulary", default="runs/switch_demo/vocabulary.model")
-    parser.add_argument("--out", required=True, help="folder for results and picture")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main(parse_arguments())
+    main(ARGUMENTS)

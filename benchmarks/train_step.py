@@ -1,11 +1,22 @@
 """Measure speed and memory of a training step on random tokens, and its compile time.
 
-    python -m benchmarks.train_step                      T5 v1.1 small, batch 4, 512 and 114 tokens
-    python -m benchmarks.train_step --compile            compile times, scanned and looped
+    python benchmarks/train_step.py                      T5 v1.1 small, batch 4, 512 and 114 tokens
+    python benchmarks/train_step.py --compile            compile times, scanned and looped
 
 The step is compared with the machine's measured peak, a large matrix product timed before and after
 it in the same run. Times are medians.
 """
+
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python benchmarks/train_step.py")
+    PARSER.add_argument("--size", default="small")
+    PARSER.add_argument("--batch", type=count, default=4)
+    PARSER.add_argument("--steps", type=count, default=10)
+    PARSER.add_argument("--compile", action="store_true")
+    ARGUMENTS = PARSER.parse_args()
 
 import argparse
 import importlib.util
@@ -23,7 +34,6 @@ import numpy as np
 
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
-from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.run import of_config
 from t5x_like.training import flops
 
@@ -120,15 +130,5 @@ def matrix_product_peak(size: int = 2048) -> float:
     return 2 * size**3 / min(seconds)
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.train_step")
-    parser.add_argument("--size", default="small")
-    parser.add_argument("--batch", type=count, default=4)
-    parser.add_argument("--steps", type=count, default=10)
-    parser.add_argument("--compile", action="store_true")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main(parse_arguments())
+    main(ARGUMENTS)

@@ -11,6 +11,15 @@ with the most similar words. The rule is what a person would write in a few line
 twenty rows (`RULES`). A threshold in a rule is the best value on the training rows.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds, so that help and errors are quick.
+    from t5x_like.experiment import command_line, startup
+
+    PARSER = command_line.ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
+    PARSER.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
+    ARGUMENTS = PARSER.parse_args()
+    startup.silence_tensorflow()
+
 import collections
 import dataclasses
 import itertools
@@ -25,7 +34,6 @@ from data import pyglue_rows
 from data.pyglue_tasks import overlap
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation.metrics import METRICS
-from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.names import choose
 
 Row = dict[str, Any]
@@ -312,6 +320,4 @@ def main(tasks: str) -> None:
 
 
 if __name__ == "__main__":
-    PARSER = ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
-    PARSER.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
-    main(PARSER.parse_args().tasks)
+    main(ARGUMENTS.tasks)

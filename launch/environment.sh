@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Makes .venv and installs the pinned dependencies in it: `launch/environment.sh`. `make` calls it.
-# PYTHON=python3.12 chooses the interpreter of a new .venv.
+# PYTHON=python3.12 chooses the interpreter of a new .venv. `launch/environment.sh tools` makes
+# build/tools, which builds the documentation and releases, from tools.lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-venv=.venv
-finished=$venv/.installed  # newer than requirements.lock and setup.py: nothing to do
+venv=.venv lock=requirements.lock size=" (3 GB)"
+if [[ ${1:-} == tools ]]; then venv=build/tools lock=tools.lock size=""; fi
+finished=$venv/.installed  # newer than the lock (and setup.py): nothing to do
 started=$venv/.installing  # still there: the last run was interrupted
 log=$venv/install.log
 
@@ -52,7 +54,7 @@ make_venv() {
     python=$(find_python)
     echo "Making $venv with $("$python" --version) ($python)"
     rm -rf "$venv"
-    mkdir "$venv"
+    mkdir -p "$venv"
     touch "$started"
     "$python" -m venv "$venv"
   fi
@@ -62,7 +64,7 @@ make_venv() {
 # pip's output as one moving line on a terminal, and as a line for each tenth package elsewhere.
 progress() {
   local pinned terminal=0
-  pinned=$(grep -c '' requirements.lock)
+  pinned=$(grep -c '' "$lock")
   if [[ -t 1 ]]; then terminal=1; fi
   awk -v total="$pinned" -v terminal="$terminal" '
     function show(text) {
@@ -90,10 +92,11 @@ pip() {
 }
 
 install() {
-  echo "Installing the packages of requirements.lock in $venv (3 GB; log: $log)"
+  echo "Installing the packages of $lock$size in $venv, log: $log"
   # The lock is complete, so pip need not search; `pip check` proves that it is.
-  if ! { pip install --no-deps --progress-bar off -r requirements.lock | tee "$log" | progress &&
-    pip install --no-deps --no-build-isolation --quiet --editable . >> "$log" &&
+  if ! { pip install --no-deps --progress-bar off -r "$lock" | tee "$log" | progress &&
+    { [[ $venv != .venv ]] ||
+      pip install --no-deps --no-build-isolation --quiet --editable . >> "$log"; } &&
     pip check >> "$log"; }; then
     printf '\nThe install failed; run it again once this is mended (whole log: %s):\n' "$log" >&2
     grep -v '^WARNING: Location' "$log" | tail -n 15 >&2

@@ -43,7 +43,10 @@ def path(name: str | os.PathLike[str]) -> Path:
             raise ValueError(f"{text!r} must be a path of this machine, or begin with {PREFIX}")
         return pathlib.Path(text).expanduser()
     if importlib.util.find_spec("gcsfs") is None:
-        raise ValueError(f"{text!r} needs gcsfs: pip install 't5x_like[gcs]'")
+        raise ValueError(
+            f"{text!r} needs gcsfs: pip install 't5x_like[gcs]' (in a clone: pip install "
+            "-e '.[gcs]')"
+        )
     if not text.removeprefix(PREFIX).strip("/"):
         raise ValueError(f"{text!r} has no bucket: {PREFIX}BUCKET/PATH")
     _bucket_files()

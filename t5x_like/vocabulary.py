@@ -7,6 +7,7 @@ r"""Train a vocabulary on the text of a data module.
         --output=runs/bert/vocab.txt
 
 --kind sets the kind of vocabulary, and with it the format of --output:
+
     unigram        T5's: a SentencePiece .model
     albert         ALBERT's: the same with [CLS], [SEP] and [MASK], lower case
     wordpiece      BERT's: a file vocab.txt, lower case

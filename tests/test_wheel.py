@@ -19,7 +19,7 @@ def test_the_wheel_has_the_package_and_the_command(tmp_path):
     clone = tmp_path / "clone"  # a build writes into the folder
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "t5x_like", clone / "t5x_like", ignore=ignored)
-    for part in ("setup.py", "pyproject.toml", "LICENSE"):
+    for part in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / part, clone)
     build = ["pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
     done = subprocess.run(

@@ -41,8 +41,9 @@ def _import(file: Path) -> ModuleType:
             raise
         raise ValueError(
             f"data.module={str(file)!r} reads its text by seqio, and {missing.name} is not "
-            "installed: pip install 't5x_like[seqio]', or take data/grain_files.py, which reads "
-            "JSON Lines, Parquet and ArrayRecord files without it"
+            "installed: pip install 't5x_like[seqio]' (in a clone: pip install -e '.[seqio]'), or "
+            "take data/grain_files.py, which reads JSON Lines, Parquet and ArrayRecord files "
+            "without it"
         ) from error
     functions = [name for name in ("register", "documents") if not hasattr(module, name)]
     if functions and not hasattr(module, CORPORA):

@@ -214,7 +214,8 @@ def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
         from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise ValueError(
-            f"--harness needs the package lm-eval: pip install 't5x_like[harness]' ({error})"
+            "--harness needs the package lm-eval: pip install 't5x_like[harness]' (in a clone: "
+            f"pip install -e '.[harness]'): {error}"
         ) from error
     if folder and not pathlib.Path(folder).is_dir():
         raise ValueError(f"--harness_folder={folder!r} is not a folder")

@@ -254,7 +254,8 @@ def _parser() -> Any:
         from gin import config_parser
     except ImportError as error:
         raise ValueError(
-            "--gin needs the package gin-config: pip install 't5x_like[gin]'"
+            "--gin needs the package gin-config: pip install 't5x_like[gin]' (in a clone: pip "
+            "install -e '.[gin]')"
         ) from error
     return config_parser
 

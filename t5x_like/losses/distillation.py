@@ -106,9 +106,9 @@ def soft_cross_entropy(
 ) -> LossSums:
     """Return the student's cross-entropy against the teacher's distribution: TinyBERT, equation 10.
 
-    With t and s the softmaxes of the logits divided by the temperature, a row costs
-    - sum_v t_v log s_v nats (Jiao et al. 2019, section 3.1). At temperature 1 the gradient equals
-    the gradient of `soft_targets`.
+    With t and s the softmaxes of the logits divided by the temperature, a row costs `-sum_v t_v log
+    s_v` nats (Jiao et al. 2019, section 3.1). At temperature 1 the gradient equals the gradient of
+    `soft_targets`.
 
     Returns:
         The weighted sum over rows, the sum of the weights, and `soft_cross_entropy`.

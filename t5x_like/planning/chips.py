@@ -124,7 +124,8 @@ class Topology:
         if importlib.util.find_spec("libtpu") is None:
             raise NoCompilerError(
                 f"--topology={self.name} needs libtpu, the TPU's compiler, which runs on any "
-                f"machine with Linux on x86-64: pip install -e '.[{EXTRA}]'"
+                f"machine with Linux on x86-64: pip install 't5x_like[{EXTRA}]' (in a clone: pip "
+                f"install -e '.[{EXTRA}]')"
             )
         # libtpu only compiles here, so another process may hold the chips.
         os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")

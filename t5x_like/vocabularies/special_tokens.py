@@ -2,11 +2,11 @@
 
 | who | file | special tokens | text before it is tokenized |
 |---|---|---|---|
-| BERT (WordPiece) | vocab.txt | [PAD] [UNK] [CLS] [SEP] [MASK] | cleaned, split, lower case |
-| RoBERTa (bytes) | vocab.json, merges.txt | <pad> <unk> <s> </s> <mask> | unchanged |
-| ALBERT (unigram) | a .model | <pad> <unk> [CLS] [SEP] [MASK] | quotes, accents, lower case |
+| BERT (WordPiece) | vocab.txt | `[PAD] [UNK] [CLS] [SEP] [MASK]` | cleaned, split, lower case |
+| RoBERTa (bytes) | vocab.json, merges.txt | `<pad> <unk> <s> </s> <mask>` | unchanged |
+| ALBERT (unigram) | a .model | `<pad> <unk> [CLS] [SEP] [MASK]` | quotes, accents, lower case |
 | any, also LLaMA 3 | tokenizer.json | their names | as the file defines it |
-| LLaMA, PaLM | a .model | <unk> <s> </s> | unchanged |
+| LLaMA, PaLM | a .model | `<unk> <s> </s>` | unchanged |
 
 The table is about files in folders that do not name a tokenizer's class; if a folder in Hugging
 Face's format names it, see `hugging_face`. A special token's name in a text, such as "[MASK]", is
