@@ -95,10 +95,12 @@ def made(tmp_path_factory):
     _write_run(made)
     tiny_encoder.write(made / "bert", "bert", words=WORDS)
     from_pretrained(made / "run").save_pretrained(made / "hf")
-    for name in ("no_config", "no_weights", "truncated", "wider", "layoutlm"):
+    for name in ("no_config", "no_weights", "no_tokenizer", "truncated", "wider", "layoutlm"):
         shutil.copytree(made / "hf", made / name)
     (made / "no_config" / "config.json").unlink()
     (made / "no_weights" / "model.safetensors").unlink()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (made / "no_tokenizer" / name).unlink(missing_ok=True)
     weights = made / "truncated" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-50])
     for name, changes in (("wider", {"d_ff": 56}), ("layoutlm", {"model_type": "layoutlm"})):

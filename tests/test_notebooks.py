@@ -53,7 +53,7 @@ def texts_of(cell):
 
 
 def test_there_is_a_notebook_for_each_wing_and_the_page_lists_all():
-    wings = {"encoders", "decoders", "encoder_decoders", "own_corpus", "plan_a_pod_run"}
+    wings = {"encoders", "decoders", "encoder_decoders", "own_corpus", "plan_a_pod_run", "subwords"}
     assert NOTEBOOKS.keys() == wings
     page = (ROOT / "docs" / "notebooks.md").read_text()
     assert set(re.findall(r"\(\.\./notebooks/(\w+)\.ipynb\)", page)) == wings

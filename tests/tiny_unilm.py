@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x_like import systems
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.systems import unilm
 from t5x_like.systems.unilm import SEGMENTS
 
@@ -51,7 +51,7 @@ def under(kind, batch):
 
 @jax.jit
 def outputs(params, batch):
-    return sums(make()[0], params, batch, None)
+    return forward(make()[0], params, batch, None)
 
 
 def read(batch, kind):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning, systems
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import albert
 from t5x_like.training import optimizers
@@ -109,7 +109,7 @@ def jitted(module):
 
 @functools.cache
 def outputs(module):
-    return jax.jit(lambda params: sums(module, params, batch(), None))
+    return jax.jit(lambda params: forward(module, params, batch(), None))
 
 
 def test_the_loss_is_the_mean_of_masked_tokens_and_the_mean_of_orders():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from t5x_like import losses, systems
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.systems import bert
 
 # Of `google-bert/bert-*-uncased`, which the paper rounds to 110M and 340M: the encoder and its
@@ -70,7 +70,7 @@ def batch():
 def test_the_loss_is_the_mean_of_masked_tokens_and_the_mean_of_pairs():
     module, params = make()
     total, weight, metrics = jax.jit(functools.partial(bert.loss, module))(params, batch(), None)
-    outputs = jax.jit(functools.partial(sums, module))(params, batch(), None)
+    outputs = jax.jit(functools.partial(forward, module))(params, batch(), None)
     log_probs = jax.nn.log_softmax(outputs["logits"])
     targets = batch()["encoder_target_tokens"]
     masked = [log_probs[row, place, targets[row, place]] for row, place in [(0, 2), (0, 7), (1, 1)]]

@@ -11,7 +11,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from t5x_like import partitioning, systems
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.nn.attention.block_sparse import BlockSparseAttention, Pattern
 from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.pretrained.loading import load
@@ -178,7 +178,7 @@ def test_there_is_no_score_for_each_pair_of_tokens():
     position = params["embeddings"]["position"] | {"embedding": table}
     params = params | {"embeddings": params["embeddings"] | {"position": position}}
     rows = batch(rows=1, length=length)
-    jaxpr = jax.make_jaxpr(jax.grad(lambda p: sums(module, p, rows, None)["logits"].sum()))
+    jaxpr = jax.make_jaxpr(jax.grad(lambda p: forward(module, p, rows, None)["logits"].sum()))
     sizes = [math.prod(shape) for shape in arrays(jaxpr(params).jaxpr)]
     # The keys of 256 blocks for one of the two heads: 14 of them, 8 wide.
     assert max(sizes) == 256 * 14 * 8 < length * length
@@ -192,7 +192,7 @@ def test_short_texts_have_dense_attention():
 
 def value_and_gradient(module):
     def loss(params, rows):
-        return jnp.mean(sums(module, params, rows, None)["logits"] ** 2)
+        return jnp.mean(forward(module, params, rows, None)["logits"] ** 2)
 
     return jax.jit(jax.value_and_grad(loss))
 
@@ -250,9 +250,9 @@ def test_it_starts_from_roberta_with_repeated_positions(roberta_folder):
     )
 
     rows = batch(length=12)
-    logits = jax.jit(lambda p, rows: sums(module, p, rows, None)["logits"])
+    logits = jax.jit(lambda p, rows: forward(module, p, rows, None)["logits"])
     own = logits(params, rows)
-    theirs = jax.jit(lambda p: sums(model.module, p, rows, None)["logits"])(expected)
+    theirs = jax.jit(lambda p: forward(model.module, p, rows, None)["logits"])(expected)
     # The approximate GELU and another epsilon of the norms, of logits with a deviation of 3.
     assert np.abs(own - theirs).max() < 0.02 < theirs.std()
     # Behind the first 16 positions come the same again.

@@ -11,7 +11,7 @@ import scipy.special
 from jax.extend.core import jaxprs_in_params
 
 from t5x_like import convert, partitioning, systems
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.pretrained.loading import load
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import open_source
@@ -177,7 +177,7 @@ def network():
     module = systems.build("bigbird_etc", TINY)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     params = jax.tree.map(lambda x: x * 5, params)
-    compare = jax.jit(lambda p, b: sums(module, p, b, None, method="compare"))
+    compare = jax.jit(lambda p, b: forward(module, p, b, None, method="compare"))
     return module, params, compare
 
 
@@ -235,7 +235,7 @@ def test_without_sentences_a_text_is_one(network):
     module, params, _ = network
     rows = {k: v for k, v in make_batch().items() if k.startswith(("encoder_i", "encoder_seg"))}
     given = rows | {"encoder_sentences": rows["encoder_segment_ids"]}
-    run = jax.jit(lambda p, b: sums(module, p, b, None)["logits"])
+    run = jax.jit(lambda p, b: forward(module, p, b, None)["logits"])
     np.testing.assert_array_equal(run(params, rows), run(params, given))
 
 

@@ -13,7 +13,7 @@ from jax.extend.core import jaxprs_in_params
 from configs import deberta as configs
 from t5x_like import partitioning, systems
 from t5x_like.experiment.run import of_config
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.nn.blocks import Shared
 from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained.model import Pretrained
@@ -85,7 +85,7 @@ def version(convolution):
 @functools.cache
 def logits(convolution):
     module, _ = version(convolution)
-    return jax.jit(lambda params, batch: sums(module, params, batch, None)["logits"])
+    return jax.jit(lambda params, batch: forward(module, params, batch, None)["logits"])
 
 
 TOKENS = np.random.default_rng(0).integers(4, 32, (2, 9)).astype(np.int32)
@@ -149,7 +149,7 @@ def test_there_is_no_vector_for_each_pair_of_tokens():
     module, params = version(False)
     tokens = jnp.zeros((1, 12), jnp.int32)
     batch = {"encoder_input_tokens": tokens, "encoder_segment_ids": tokens + 1}
-    jaxpr = jax.make_jaxpr(jax.grad(lambda p: sums(module, p, batch, None)["logits"].sum()))
+    jaxpr = jax.make_jaxpr(jax.grad(lambda p: forward(module, p, batch, None)["logits"].sum()))
     # The scores of 12 queries and 23 distances in 2 heads, padded; vectors of width 8 would be
     # 12 * 12 * 2 * 8.
     sizes = map(math.prod, arrays(jaxpr(params).jaxpr))
@@ -166,7 +166,7 @@ def decoded_by_hand(params, batch):
         "encoder": {"layers": first, "extra": params["encoder"]["extra"]},
     }
     module = systems.build("deberta", config)
-    hidden = sums(module, below, batch, None)["hidden"]
+    hidden = forward(module, below, batch, None)["hidden"]
     block = deberta.block(deberta.ReleasedConfig(**TINY))(parent=None)
     shared = Shared(
         mask=module.mask(batch), memory=hidden, extra=params["encoder"]["extra"]["embedding"]
@@ -221,7 +221,7 @@ def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device():
 
     def value_and_gradient(params, batch):
         def loss(params):
-            return jnp.mean(sums(module, params, batch, None)["logits"] ** 2)
+            return jnp.mean(forward(module, params, batch, None)["logits"] ** 2)
 
         return jax.value_and_grad(loss)(params)
 

@@ -14,7 +14,7 @@ from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import defaults, parse, to_dict
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.losses import distillation, sums
+from t5x_like.losses import distillation, forward
 from t5x_like.nn.stack import unstack_layers
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import bert, distilbert
@@ -129,7 +129,7 @@ def test_the_loss_is_the_weighted_sum_of_three_means():
     total, weight, metrics = loss(params, batch())
     networks = ((student, params), (systems.build("bert", TEACHER), teacher()))
     student_logits, teacher_logits = (
-        np.asarray(jax.jit(functools.partial(sums, network))(p, batch(), None)["logits"])
+        np.asarray(jax.jit(functools.partial(forward, network))(p, batch(), None)["logits"])
         for network, p in networks
     )
     places = [(0, 2), (0, 7), (1, 1)]

@@ -13,7 +13,7 @@ from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import to_dict
 from t5x_like.experiment import completion, model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import distilbert
 from tests.systems.test_distilbert import TEACHER, TINY, batch, initialized, settings, start
@@ -75,7 +75,7 @@ def test_a_fine_tuned_teacher_adds_its_distribution_to_the_labels(head):
     settings = fine_tuned(head)["teacher"] | {"system": None, "folder": None}
     settings = {name: value for name, value in settings.items() if value is not None}
     outputs = [
-        jax.jit(functools.partial(sums, network))(p, labelled(head), None)
+        jax.jit(functools.partial(forward, network))(p, labelled(head), None)
         for network, p in ((alone, own), (systems.build("bert", settings), params["teacher"]))
     ]
     if head == "question_answering":

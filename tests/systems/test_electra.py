@@ -15,7 +15,7 @@ from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import parse, to_dict
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import electra
 
@@ -94,7 +94,7 @@ def loss(params, batch, key, *, objective="electra", **weights):
 @functools.partial(jax.jit, static_argnames="objective")
 def discriminate(params, read, *, objective="electra"):
     given = batch() | {"encoder_input_tokens": read}
-    return sums(make(objective)[0], params, given, None)
+    return forward(make(objective)[0], params, given, None)
 
 
 def with_bias(params, bias):

@@ -18,7 +18,7 @@ from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import parse
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.losses import fine_tuning, sums
+from t5x_like.losses import fine_tuning, forward
 from t5x_like.planning import batches
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import bert, k_bert
@@ -107,13 +107,13 @@ def folder(tmp_path_factory):
 
 def test_it_computes_what_pytorch_s_bert_does_under_its_mask_and_positions(folder, tmp_path):
     model = from_pretrained(folder, system="k_bert")
-    found = jax.jit(functools.partial(sums, model.module))(model.params, batch(), None)
+    found = jax.jit(functools.partial(forward, model.module))(model.params, batch(), None)
     real = frozen()["segments"] > 0
     hidden = frozen()["hidden"]
     np.testing.assert_allclose(found["hidden"][real], hidden[real], atol=TOLERANCE)
     np.testing.assert_allclose(found["summary"], frozen()["summary"], atol=TOLERANCE)
     # The mask and the positions matter in the rows with branches alone.
-    flat = jax.jit(functools.partial(sums, model.module))(model.params, of_bert(batch()), None)
+    flat = jax.jit(functools.partial(forward, model.module))(model.params, of_bert(batch()), None)
     change = np.abs(np.where(real[..., None], flat["hidden"] - hidden, 0)).max(axis=(1, 2))
     assert change[1] < TOLERANCE < 0.1 < change[[0, 2]].min()
     model.save_pretrained(tmp_path)
@@ -136,7 +136,7 @@ def test_the_mask_on_the_device_is_the_visible_matrix():
 def test_without_branches_it_is_bert_bit_for_bit():
     def run(module, rows):
         def loss(params, rows):
-            outputs = sums(module, params, rows, jax.random.key(0))  # with dropout
+            outputs = forward(module, params, rows, jax.random.key(0))  # with dropout
             return fine_tuning.classification(outputs, rows)[0], outputs
 
         return jax.jit(jax.value_and_grad(loss, has_aux=True))(params(), rows)
@@ -149,7 +149,7 @@ def test_without_branches_it_is_bert_bit_for_bit():
 
 
 def outputs_of(module, head, rows):
-    return jax.jit(functools.partial(sums, module, rng=None))(params(head), rows)
+    return jax.jit(functools.partial(forward, module, rng=None))(params(head), rows)
 
 
 @pytest.mark.parametrize("soft_positions", [True, False])
@@ -186,7 +186,7 @@ def reach(layers):
 
     @jax.jit
     def hidden(tokens):
-        return sums(module, weights, rows | {"encoder_input_tokens": tokens}, None)["hidden"][0]
+        return forward(module, weights, rows | {"encoder_input_tokens": tokens}, None)["hidden"][0]
 
     tokens = rows["encoder_input_tokens"]
     changed = np.repeat(tokens, 17, axis=0)

@@ -237,9 +237,9 @@ def test_a_run_is_read_as_the_average_of_its_policy(folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_plan_has_both_programs_of_a_step(folder):
-    given = settings(folder)
-    found = report.arithmetic(of_config(given))
-    found = report.with_compiler(found, given, chips.topology("cpu:8"))
+    run = of_config(settings(folder))
+    found = report.arithmetic(run)
+    found = report.with_compiler(found, run, chips.topology("cpu:8"))
     before = found["prepare"]
     assert before["bytes_per_device"]["optimizer"] == found["bytes_per_device"]["optimizer"]
     for one in (before, found):

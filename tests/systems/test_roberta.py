@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from t5x_like import systems
 from t5x_like.batches import converters
 from t5x_like.hf.folder import read_json, write_json
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.pretrained import from_pretrained
@@ -70,7 +70,7 @@ def make(head="features"):
 
 @functools.cache
 def jitted(head):
-    return jax.jit(functools.partial(sums, make(head)[0]))
+    return jax.jit(functools.partial(forward, make(head)[0]))
 
 
 def outputs(batch, *, head="features"):
@@ -103,7 +103,7 @@ def test_positions_begin_after_that_of_padding():
     @jax.jit
     @jax.grad
     def gradient(params, place):
-        return jnp.sum(sums(module, params, rows([0, 7, 2]), None)["hidden"][0, place] ** 3)
+        return jnp.sum(forward(module, params, rows([0, 7, 2]), None)["hidden"][0, place] ** 3)
 
     def used(place):
         table = gradient(params, place)["embeddings"]["position"]["embedding"]

@@ -11,7 +11,7 @@ import pytest
 
 from t5x_like import systems
 from t5x_like.hf.folder import read_json
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.systems import bert, spanbert
@@ -87,7 +87,7 @@ def make(head="pretraining"):
 @functools.cache
 def outputs():
     module, params = make()
-    return jax.jit(functools.partial(sums, module))(params, batch(), None)
+    return jax.jit(functools.partial(forward, module))(params, batch(), None)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from t5x_like import systems
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import structbert
 
@@ -69,7 +69,7 @@ def batch():
 @functools.cache
 def outputs(head="pretraining"):
     module, params = make(head)
-    return jax.jit(lambda: sums(module, params, batch(), None))()
+    return jax.jit(lambda: forward(module, params, batch(), None))()
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t5x_like import losses, systems
-from t5x_like.losses import sums
+from t5x_like.losses import forward
 from t5x_like.objectives import formats
 from t5x_like.systems import bert, unilm
 from t5x_like.systems.unilm import SEGMENTS
@@ -107,7 +107,7 @@ def gradient_under(batch):
     module, params = make()
 
     def total(params):
-        outputs = sums(module, params, batch, None)
+        outputs = forward(module, params, batch, None)
         return jnp.sum(jnp.square(outputs["logits"]))
 
     return jax.grad(total)(params)
