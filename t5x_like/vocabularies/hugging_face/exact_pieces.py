@@ -16,10 +16,15 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from t5x_like.vocabularies.hugging_face import sentence_pieces
+from t5x_like.vocabularies.hugging_face.sentence_pieces import (
+    CONTROL,
+    NORMAL,
+    OF_USER,
+    UNIGRAM,
+    UNKNOWN,
+)
 
 _BLANK = "\u2581"
-_NORMAL, _UNKNOWN, _CONTROL, _OF_USER = 1, 2, 3, 4  # types of pieces in a ModelProto
-_UNIGRAM = 1  # a model_type in a ModelProto
 _NEVER = -10_000.0  # the score of a piece that no text may be split into
 _PER_BYTE = 0.1
 
@@ -48,11 +53,11 @@ def make(
         raise ValueError("its SentencePiece model puts blanks elsewhere than before words.")
     tokenizer = tokenizers.Tokenizer(_model(proto))
     tokenizer.normalizer = normalizers.Sequence([*prepare, *_normalizers(spec)])
-    of_user = [one.piece for one in proto.pieces if one.type == _OF_USER]
-    if of_user and proto.trainer_spec.model_type != _UNIGRAM:
+    of_user = [one.piece for one in proto.pieces if one.type == OF_USER]
+    if of_user and proto.trainer_spec.model_type != UNIGRAM:
         tokenizer.pre_tokenizer = pre_tokenizers.Split(_any_of(of_user), behavior="isolated")
     tokenizer.decoder = _decoder(proto)
-    special = [one.piece for one in proto.pieces if one.type in (_UNKNOWN, _CONTROL)]
+    special = [one.piece for one in proto.pieces if one.type in (UNKNOWN, CONTROL)]
     tokenizer.add_special_tokens(
         [AddedToken(one, normalized=False, special=True) for one in special]
     )
@@ -64,14 +69,14 @@ def make(
 def _model(proto: Any) -> Any:
     """Return the model of BPE or Unigram with the pieces that a text is split into."""
     spec, pieces = proto.trainer_spec, proto.pieces
-    if spec.model_type != _UNIGRAM:
-        has_user_pieces = any(one.type == _OF_USER for one in pieces)
+    if spec.model_type != UNIGRAM:
+        has_user_pieces = any(one.type == OF_USER for one in pieces)
         names = [one.piece for one in pieces]
         return sentence_pieces.bpe(proto, names, has_user_pieces=has_user_pieces)
     scores = []
     for one in pieces:
-        score = one.score if one.type == _NORMAL else _NEVER
-        if one.type == _OF_USER:  # the score that SentencePiece 0.2.3 gives it
+        score = one.score if one.type == NORMAL else _NEVER
+        if one.type == OF_USER:  # the score that SentencePiece 0.2.3 gives it
             score = _PER_BYTE * (len(one.piece.encode()) - 1)
         scores.append((one.piece, score))
     return models.Unigram(scores, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)

@@ -10,16 +10,16 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from t5x_like.vocabularies.hugging_face.tokenizer_recipes import Pieces
 
 _BLANK = "\u2581"
-_NORMAL, _CONTROL, _OF_USER = 1, 3, 4  # types of pieces in a ModelProto
-_UNIGRAM = 1  # a model_type in a ModelProto
+NORMAL, UNKNOWN, CONTROL, OF_USER = 1, 2, 3, 4  # types of pieces in a ModelProto
+UNIGRAM = 1  # a model_type in a ModelProto
 
 
 def pieces(proto: Any, *, model: str) -> Pieces:
     """Return the pieces of a model, for a class whose tokenizers are of the kind `model`."""
     tokens = [
-        AddedToken(one.piece, normalized=False, special=one.type == _CONTROL)
+        AddedToken(one.piece, normalized=False, special=one.type == CONTROL)
         for one in proto.pieces
-        if one.type in (_CONTROL, _OF_USER)
+        if one.type in (CONTROL, OF_USER)
     ]
     charsmap = proto.normalizer_spec.precompiled_charsmap
     if model == "Unigram":
@@ -58,7 +58,7 @@ def as_written(
         renamed[number] if number in renamed and renamed[number] not in kept else name
         for number, name in enumerate(names)
     ]
-    of_user = [name for name, one in zip(names, proto.pieces, strict=True) if one.type == _OF_USER]
+    of_user = [name for name, one in zip(names, proto.pieces, strict=True) if one.type == OF_USER]
     tokenizer = tokenizers.Tokenizer(_model(proto, names, has_user_pieces=bool(of_user)))
     tokenizer.normalizer = _normalizer(proto.normalizer_spec, legacy=legacy)
     parts: list[pre_tokenizers.PreTokenizer] = []
@@ -83,7 +83,7 @@ def as_written(
 
 def _model(proto: Any, names: list[str], *, has_user_pieces: bool) -> Any:
     spec = proto.trainer_spec
-    if spec.model_type == _UNIGRAM:
+    if spec.model_type == UNIGRAM:
         scores = [(name, one.score) for name, one in zip(names, proto.pieces, strict=True)]
         return models.Unigram(scores, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)
     return bpe(proto, names, has_user_pieces=has_user_pieces)
@@ -112,7 +112,7 @@ def _merges_by_score(proto: Any, names: list[str]) -> list[tuple[str, str]]:
     normal = {
         name: (-one.score, number)
         for number, (name, one) in enumerate(zip(names, proto.pieces, strict=True))
-        if one.type == _NORMAL
+        if one.type == NORMAL
     }
     found = [
         (*rank, name[:place], name[place:])
