@@ -22,6 +22,7 @@ size and lengths are symbolic; --sizes fixes them, for a network that cannot run
 sizes.
 """
 
+import argparse
 import dataclasses
 import functools
 import os
@@ -98,7 +99,7 @@ def convert(
 
 
 def _described_settings(bindings: "Bindings", source: pathlib.Path) -> dict[str, Any]:
-    """Return the settings of the gin files that the weights do not determine (the dropout rate).
+    """Return the settings of the gin files that the weights do not determine, such as dropout.
 
     Raises:
         ValueError: another setting differs from the folder's.
@@ -113,7 +114,8 @@ def _described_settings(bindings: "Bindings", source: pathlib.Path) -> dict[str,
         expected = {"system": system, **settings}.get(name, value)
         if value != expected:
             raise ValueError(f"{source} has {name}={value!r}, and the gin files {expected!r}")
-    return {"dropout": settings["dropout"]}
+    names = (name for name in _NOT_IN_WEIGHTS if name in settings and name != "dtype")
+    return {name: settings[name] for name in names}
 
 
 def _write_hugging_face(model: "Pretrained", target: pathlib.Path) -> None:
@@ -192,7 +194,7 @@ FORMATS: dict[str, Callable[["Pretrained", pathlib.Path], None]] = {
 }
 _TRAINING = "t5x_training"  # writes the whole state of a run, not a model
 # Settings that cannot be read off the weights.
-_NOT_IN_WEIGHTS = ("dropout", "dtype")
+_NOT_IN_WEIGHTS = ("dropout", "dtype", "architecture", "scaled_scores")
 # The sizes of programs that may be fixed; `slots`: positions in the key-value cache, for a prompt
 # and its continuation.
 _SIZES = {name: name for name in ("batch", "length", "target_length", "slots")}
@@ -201,21 +203,20 @@ _SIZES = {name: name for name in ("batch", "length", "target_length", "slots")}
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.convert")
-    parser.add_argument("--from", dest="source", type=pathlib.Path, required=True, metavar="FOLDER")
-    parser.add_argument("--to", dest="target", type=pathlib.Path, required=True, metavar="FOLDER")
-    parser.add_argument(
-        "--format", default="hf", help="hf (default), t5x_like, t5x, t5x_training or stablehlo"
-    )
+    parser.add_argument("--from", dest="source", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--to", dest="target", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--format", help="hf (default), t5x_like, t5x, t5x_training or stablehlo")
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
     parser.add_argument("--system", metavar="NAME", help="system to read the folder as")
     parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")
     parser.add_argument("--sizes", default="", help="fixed sizes of stablehlo: batch=8,length=128")
     parser.add_argument("--gin", default="", metavar="FILE", help="of a T5X checkpoint's network")
     with one_line_errors():
-        files, changes, arguments = gin_files.split(arguments)
+        gin, arguments = gin_files.split(arguments)
     given = parser.parse_args(arguments)
     with one_line_errors():
-        described = gin_files.Bindings(files, changes) if files else None
+        described = gin_files.Bindings(gin) if gin.files else None
+        _take_defaults(given, described)
         convert(
             given.source,
             given.target,
@@ -227,6 +228,26 @@ def main(arguments: Sequence[str]) -> None:
             described=described,
         )
         print(f"{given.source} -> {given.target} ({given.format}, {given.dtype})")
+
+
+def _take_defaults(given: argparse.Namespace, described: "Bindings | None") -> None:
+    """Fill in flags that are not set: from the gin files of T5X's export script, if they are given.
+
+    Raises:
+        ValueError: --from or --to is not set.
+    """
+    if described is not None:
+        from t5x_like.experiment import t5x_runs
+
+        if t5x_runs.exports(described):
+            source, target = t5x_runs.checkpoint_path, t5x_runs.export_folder
+            given.source = given.source or pathlib.Path(source(described))
+            given.target = given.target or pathlib.Path(target(described))
+            given.format = given.format or "stablehlo"
+    given.format = given.format or "hf"
+    for flag, folder in {"--from": given.source, "--to": given.target}.items():
+        if folder is None:
+            raise ValueError(f"{flag}=FOLDER is not set")
 
 
 if __name__ == "__main__":

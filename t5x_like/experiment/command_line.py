@@ -166,7 +166,7 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
         ValueError: there is neither `--config` nor `--gin`, or a file, size, setting or value is
             wrong.
     """
-    gin, gin_changes, arguments = gin_files.split(arguments)
+    gin, arguments = gin_files.split(arguments)
     file, changes, rest = "", [], []
     words = iter(arguments)
     for word in words:
@@ -184,12 +184,12 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
     trust_code([value for _, value in changes])
     if f"--{TRUST}" in rest or f"--{TRUST}=true" in rest:
         trust_all_code()
-    if file and gin:
-        raise ValueError(f"--config={file!r} and --gin={gin[0]!r}: give one of them")
-    if gin or gin_changes:
+    if file and gin.files:
+        raise ValueError(f"--config={file!r} and --gin={gin.files[0]!r}: give one of them")
+    if gin.files or gin.bindings:
         from t5x_like.experiment import t5x_runs  # imports JAX
 
-        config = editable(t5x_runs.load(gin, gin_changes))
+        config = editable(t5x_runs.load(gin))
     else:
         config = load_file(file)
     for key, value in changes:

@@ -13,9 +13,7 @@ from typing import Any
 from t5x_like.names import hint
 
 _REQUIRED = "gin.REQUIRED"
-# T5X's flags for gin files; --gin.NAME=VALUE is the same in both.
-_OF_T5X = ("gin_file", "gin_bindings", "gin_search_paths")
-# T5X's training script binds names under `__main__` or its module name.
+# T5X's scripts bind names under `__main__`; here all have the name of its training script.
 _SCRIPT = {"__main__": "t5x.train"}
 
 
@@ -53,54 +51,79 @@ class Binding:
     used: bool = False
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-    """Split arguments into files (`--gin=FILE`), bindings (`--gin.NAME=VALUE`) and the rest.
+@dataclasses.dataclass(frozen=True)
+class GinFlags:
+    """The flags of a command that concern gin files.
+
+    Attributes:
+        files: the files, in order.
+        bindings: further bindings, (name, value) as texts: ("train/DatasetConfig.seed", "3").
+        folders: where files and includes are searched before the working directory.
+    """
+
+    files: tuple[str, ...] = ()
+    bindings: tuple[tuple[str, str], ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+def split(arguments: Sequence[str]) -> tuple[GinFlags, list[str]]:
+    """Split arguments into the flags of gin files and the rest.
+
+    The flags are `--gin=FILE` and `--gin.NAME=VALUE`, or as T5X spells them `--gin_file=FILE`,
+    `--gin_bindings='NAME = VALUE'` and `--gin_search_paths=FOLDER,FOLDER`.
 
     Raises:
-        ValueError: a gin flag has no value, or is spelled as in T5X.
+        ValueError: a gin flag has no value.
     """
-    files, bindings, rest = [], [], []
+    files, bindings, folders, rest = [], [], [], []
     for word in arguments:
         name, equals, value = word.lstrip("-").partition("=")
-        if word.startswith("-") and name in _OF_T5X:
-            raise ValueError(
-                f"--{name} is a flag of T5X: write --gin=FILE for each file, and --gin.NAME=VALUE "
-                "for each binding"
-            )
-        if not word.startswith("-") or name.split(".")[0] != "gin":
+        if not word.startswith("-") or not (name in _FLAGS or name.startswith("gin.")):
             rest.append(word)
         elif not equals or not value:
             raise ValueError(f"{word!r} must be written --gin=FILE or --gin.NAME=VALUE")
-        elif name == "gin":
+        elif name in ("gin", "gin_file"):
             files.append(value)
+        elif name == "gin_search_paths":
+            folders += value.split(",")
+        elif name == "gin_bindings":
+            name, _, value = value.partition("=")
+            bindings.append((name.strip(), value.strip()))
         else:
             bindings.append((name.removeprefix("gin."), value))
-    return files, bindings, rest
+    return GinFlags(tuple(files), tuple(bindings), tuple(folders)), rest
+
+
+_FLAGS = ("gin", "gin_file", "gin_bindings", "gin_search_paths")
 
 
 class Bindings:
     """The bindings of gin files; a later binding of a name replaces an earlier one.
 
-    Args:
-        files: paths, in order.
-        changes: further bindings, (name, value) as texts: ("train/DatasetConfig.seed", "3").
+    Attributes:
+        arguments: {(scope, function, argument): binding}.
+        macros: {name: binding}.
+        modules: the modules that the files import, in order.
 
     Raises:
         ValueError: gin-config is not installed, a file or an include is missing or malformed, or
             a macro is not defined.
     """
 
-    def __init__(self, files: Sequence[str], changes: Sequence[tuple[str, str]] = ()):
-        self.arguments: dict[tuple[str, str, str], Binding] = {}  # by scope, selector, argument
+    def __init__(self, flags: GinFlags):
+        self.arguments: dict[tuple[str, str, str], Binding] = {}
         self.macros: dict[str, Binding] = {}
+        self.modules: list[str] = []
         self._aliases: dict[str, str] = {}
         self._parser = _parser()
-        for file in files:
-            path = pathlib.Path(file).expanduser()
-            if not path.is_file():
+        self._folders = [pathlib.Path(one).expanduser() for one in (*flags.folders, ".")]
+        for file in flags.files:
+            candidates = [one / pathlib.Path(file).expanduser() for one in self._folders]
+            path = next((one for one in candidates if one.is_file()), None)
+            if path is None:
                 raise ValueError(f"--gin={file!r}: there is no such file")
             self._read(path, above=())
-        for name, value in changes:
+        for name, value in flags.bindings:
             self._read_text(f"{name} = {value}\n", f"--gin.{name}", self._aliases, above=())
         self._check_macros()
 
@@ -195,10 +218,24 @@ class Bindings:
                     bound = statement.bound_name()
                     whole = statement.alias or statement.is_from
                     aliases[bound] = self._aliases[bound] = statement.module if whole else bound
+                    self.modules.append(statement.module)
                 elif kind == "IncludeStatement":
-                    self._read(_included(statement.filename, place, above), above=above)
+                    self._read(self._included(statement.filename, place, above), above=above)
                 elif kind == "BindingStatement":
                     self._bind(statement, full, place)
+
+    def _included(self, name: str, place: str, above: tuple[pathlib.Path, ...]) -> pathlib.Path:
+        """Find an included file in the search folders, or in a folder above the including file.
+
+        T5X's files include each other by their path in its repository.
+        """
+        for folder in (*self._folders, *(above[-1].parents if above else ())):
+            if (folder / name).is_file():
+                return folder / name
+        raise ValueError(
+            f"{place}: include {name!r}: there is no such file in the working directory, nor in "
+            "--gin_search_paths, nor in a folder above the including file"
+        )
 
     def _bind(self, statement: Any, full: Any, place: str) -> None:
         scope = f"{statement.scope}/" if statement.scope else ""
@@ -229,8 +266,8 @@ class Bindings:
             for name in _macros_in(binding.value):
                 if name not in self.macros and name != _REQUIRED:
                     raise ValueError(
-                        f"{binding.place}: the macro %{name} is not defined."
-                        f"{hint(name, self.macros)}"
+                        f"{binding.place}: the macro %{name} is not defined: give the file that "
+                        f"defines it, too, or --gin.{name}=VALUE.{hint(name, self.macros)}"
                     )
 
 
@@ -271,21 +308,6 @@ def _located(where: str) -> Iterator[None]:
         raise ValueError(f"{where}{line}: {' '.join(error.msg.split())}{quotes}") from error
     except tokenize.TokenError as error:
         raise ValueError(f"{where}: {error.args[0]}") from error
-
-
-def _included(name: str, place: str, above: tuple[pathlib.Path, ...]) -> pathlib.Path:
-    """Find an included file in the working directory, or in a folder above the including file.
-
-    T5X's files include each other by their path in its repository.
-    """
-    folders = [pathlib.Path(), *(above[-1].parents if above else ())]
-    for folder in folders:
-        if (folder / name).is_file():
-            return folder / name
-    raise ValueError(
-        f"{place}: include {name!r}: there is no such file in the working directory, nor in "
-        "a folder above the including file"
-    )
 
 
 def _macros_in(value: Any) -> Iterator[str]:

@@ -22,7 +22,7 @@ from t5x_like.pretrained import t5x, t5x_optimizers
 from t5x_like.pretrained.t5x import T5XCheckpoint
 from t5x_like.pretrained.t5x_files import StoredArrays
 from t5x_like.training.layer_tensors import two_sides
-from t5x_like.training.optimizers import Factored, FactoredRmsState
+from t5x_like.training.optimizers import CLIPS, Factored, FactoredRmsState
 from t5x_like.training.state import TrainState
 
 _NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
@@ -186,7 +186,7 @@ def write(state: TrainState, folder: pathlib.Path, *, settings: RunSettings) -> 
             nu=adam.nu,
             count=int(adam.count),
             schedule=None if constant else int(schedule.count),
-            clipped=bool(optimizer.get("clip_norm") or optimizer.get("clip_sum")),
+            clipped=any(optimizer.get(name) for name in CLIPS),
         ),
     )
 

@@ -33,7 +33,12 @@ from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class UnquantizedT5Config(DropoutConfig, AttentionConfig):
-    """The settings that a T5 and a Switch Transformer have in common, see `build`."""
+    """The settings that a T5 and a Switch Transformer have in common, see `build`.
+
+    Attributes:
+        scaled_scores: whether attention scores are divided by sqrt(d_kv), as in T5X's configs for
+            GPUs that train with AdamW.
+    """
 
     architecture: str = "encoder_decoder"
     vocab_size: int = 32128
@@ -50,6 +55,7 @@ class UnquantizedT5Config(DropoutConfig, AttentionConfig):
     relative_max_distance: int = 128
     d_adapter: int = 0
     scale_tied_logits: bool = True
+    scaled_scores: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -363,11 +369,11 @@ def attention_settings(
 ) -> dict[str, Any]:
     """Return the keyword arguments of `Attention`."""
     d_model = config.d_model
-    # The scores are not divided by sqrt(K): the query's smaller initialization has the same effect.
+    # By default the query's smaller initialization has the effect of a division by sqrt(K).
     return {
         "heads": config.heads,
         "width": config.d_kv,
-        "scale": 1.0,
+        "scale": None if config.scaled_scores else 1.0,
         "query_init": make_init((d_model * config.d_kv) ** -0.5),
         "kernel_init": make_init(d_model**-0.5),
         "out_init": make_init((config.heads * config.d_kv) ** -0.5),

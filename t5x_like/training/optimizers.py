@@ -23,22 +23,24 @@ from t5x_like.training.layer_tensors import matrices, rms, two_sides, without
 from t5x_like.training.several_tasks import by_task, keep_absent_heads
 
 
-def clip_sum(limit: float) -> optax.GradientTransformationExtraArgs:
-    """Convert the gradient of the mean to the gradient of the sum, and clip its global norm.
+def of_sum(clip: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+    """Convert the gradient of the mean to the gradient of the sum, and clip that.
 
-    With g the gradient of the mean loss, w the sum of the batch's weights and G = w g the gradient
-    of the summed loss, the output is G min(1, limit / |G|). The `update` function needs `weight=w`.
+    With g the gradient of the mean loss and w the sum of the batch's weights, w g is the gradient
+    of the summed loss. The `update` function needs `weight=w`; the output is the sum's gradient.
+
+    Args:
+        clip: a clipping without state, such as `optax.clip_by_global_norm(limit)`.
     """
 
     def update(
         updates: Any, state: Any, params: Any = None, *, weight: Array, **_: Any
     ) -> tuple[Any, Any]:
         del params
-        norm = weight * optax.tree.norm(updates)
-        factor = weight * jnp.minimum(1.0, limit / jnp.where(norm == 0, 1.0, norm))
-        return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state
+        updates = jax.tree.map(lambda g: g * weight.astype(g.dtype), updates)
+        return clip.update(updates, state)
 
-    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    return optax.GradientTransformationExtraArgs(clip.init, update)
 
 
 class Factored(NamedTuple):
@@ -59,7 +61,7 @@ class FactoredRmsState(NamedTuple):
 
 
 def scale_by_factored_rms(
-    axes: Any, *, decay_exponent: float, min_size: int, epsilon: float
+    axes: Any, *, decay_exponent: float, min_size: int, epsilon: float, offset: int = 0
 ) -> optax.GradientTransformation:
     """Divide gradients by the square root of their second moments, see `optimizers.adafactor`."""
 
@@ -75,7 +77,8 @@ def scale_by_factored_rms(
 
     def update(gradients: Any, state: FactoredRmsState, params: Any = None):
         del params
-        decay = 1.0 - (state.step + 1).astype(jnp.float32) ** -decay_exponent
+        number = jnp.maximum(state.step + 1 - offset, 1) if offset else state.step + 1
+        decay = 1.0 - number.astype(jnp.float32) ** -decay_exponent
 
         def one(gradient: Array, spec: PartitionSpec, moment: Array | Factored):
             gradient = gradient.astype(jnp.float32)
@@ -180,15 +183,22 @@ _SCHEDULE_SETTINGS = (
     "decay_steps",
     "end_learning_rate",
     "start_learning_rate",
+    "schedule_offset",
 )
 _FIRST_MOMENTS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 _DECAY_SETTINGS = ("weight_decay", "weight_decay_power")
+# {setting: its transformation, which has no state}
+CLIPS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+    "clip_norm": optax.clip_by_global_norm,
+    "clip_value": optax.clip,
+    "clip_sum": lambda limit: of_sum(optax.clip_by_global_norm(limit)),
+    "clip_sum_value": lambda limit: of_sum(optax.clip(limit)),
+}
 _COMMON_SETTINGS = (
     "name",
     "schedule",
     *_SCHEDULE_SETTINGS,
-    "clip_norm",
-    "clip_sum",
+    *CLIPS,
     *_DECAY_SETTINGS,
     "layer_decay",
     "frozen",
@@ -209,10 +219,11 @@ def build(
             A setting that is None has its default.
             `name`: a name in OPTIMIZERS.
             `schedule`, `learning_rate`, `warmup_steps`, `decay_steps`, `end_learning_rate`,
-            `start_learning_rate`: see `schedules.build`.
+            `start_learning_rate`, `schedule_offset`: see `schedules.build`.
             `clip_norm`: the largest global gradient norm; 0 for no limit.
-            `clip_sum`: alternatively, the largest norm of the gradient of the batch's loss sum, as
-            in T5X (see `clip_sum`).
+            `clip_value`: alternatively, the largest absolute value of the gradient's elements.
+            `clip_sum`, `clip_sum_value`: alternatively, the same limits for the gradient of the
+            batch's loss sum, as in T5X (see `of_sum`).
             `weight_decay`: each step subtracts this times the learning rate times the matrix
             (Loshchilov & Hutter 2019; not for gains and biases); 0 for none.
             `weight_decay_power`: the power of the learning rate in that product: 1, or 2 as in PaLM
@@ -280,6 +291,7 @@ def adafactor(
     min_dim_size_to_factor: int = 128,
     epsilon_gradient: float = 1e-30,
     epsilon_parameter: float = 1e-3,
+    decay_offset: int = 0,
 ) -> optax.GradientTransformation:
     """Adafactor without the learning rate (Shazeer & Stern 2018, algorithms 4 and 5), as in T5.
 
@@ -289,6 +301,9 @@ def adafactor(
         V = beta V + (1 - beta) (G^2 + epsilon_gradient)
         U = G / sqrt(V);   U = U / max(1, RMS(U) / clipping_threshold)
         step = U max(epsilon_parameter, RMS(X))       (if multiply_by_parameter_scale)
+
+    With `decay_offset` n, beta is computed from t - n, and is 0 up to step n + 1: a run that
+    continues from a checkpoint of step n so forgets the checkpoint's V, as with T5X's step_offset.
 
     With `momentum` b, the step is replaced by M = b M + (1 - b) step, starting from M = 0.
 
@@ -302,12 +317,15 @@ def adafactor(
         raise ValueError(f"optimizer.clipping_threshold is {clipping_threshold}; it must be > 0")
     if not 0 < decay_exponent < 1:
         raise ValueError(f"optimizer.decay_exponent is {decay_exponent}; it must lie in (0, 1)")
+    if decay_offset < 0:
+        raise ValueError(f"optimizer.decay_offset is {decay_offset}; it must be 0 or more")
     transformations = [
         scale_by_factored_rms(
             axes,
             decay_exponent=decay_exponent,
             min_size=min_dim_size_to_factor,
             epsilon=epsilon_gradient,
+            offset=decay_offset,
         ),
         optax.stateless(
             lambda updates, params: jax.tree.map(
@@ -416,11 +434,25 @@ def adagrad(axes: Any, *, initial_accumulator: float = 0.1) -> optax.GradientTra
     return optax.scale_by_rss(initial_accumulator_value=initial_accumulator, eps=0.0)
 
 
+def lion(
+    axes: Any, *, b1: float = 0.9, b2: float = 0.99, first_moment: str = "float32"
+) -> optax.GradientTransformation:
+    """Lion without the learning rate (Chen et al. 2023, algorithm 2), element-wise.
+
+    With G the gradient and M = 0 at first: step = sign(b1 M + (1 - b1) G);
+    M = b2 M + (1 - b2) G. M is stored as `first_moment`, float32 or bfloat16.
+    """
+    del axes
+    kind = names.choose("optimizer.first_moment", first_moment, _FIRST_MOMENTS)
+    return optax.scale_by_lion(_below_one("b1", b1), _below_one("b2", b2), mu_dtype=kind)
+
+
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "adafactor": adafactor,
     "adamw": adamw,
     "adamax": adamax,
     "lamb": lamb,
+    "lion": lion,
     "sgd": sgd,
     "adagrad": adagrad,
 }
@@ -509,14 +541,11 @@ def _not_negative(settings: Mapping[str, Any], key: str) -> float:
 
 
 def _clipping(settings: Mapping[str, Any]) -> list[optax.GradientTransformation]:
-    limits = {name: _not_negative(settings, name) for name in ("clip_norm", "clip_sum")}
-    if all(limits.values()):
-        raise ValueError(
-            f"optimizer.clip_norm={limits['clip_norm']} and "
-            f"optimizer.clip_sum={limits['clip_sum']}: set one of them to 0"
-        )
-    clips = {"clip_norm": optax.clip_by_global_norm, "clip_sum": clip_sum}
-    return [clips[name](limit) for name, limit in limits.items() if limit]
+    limits = {name: limit for name in CLIPS if (limit := _not_negative(settings, name))}
+    if len(limits) > 1:
+        both = " and ".join(f"optimizer.{name}={limit}" for name, limit in limits.items())
+        raise ValueError(f"{both}: set one of them, and the others to 0")
+    return [CLIPS[name](limit) for name, limit in limits.items()]
 
 
 def _weight_decay(

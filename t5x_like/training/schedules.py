@@ -18,8 +18,12 @@ def build(
     decay_steps: int | None = None,
     end_learning_rate: float = 0.0,
     start_learning_rate: float = 0.0,
+    schedule_offset: int = 0,
 ) -> optax.Schedule:
     """Make the schedule with this name.
+
+    The schedule starts at step `schedule_offset`: all earlier steps have its first rate. A run that
+    continues from the step of a checkpoint can so have a schedule of its own.
 
     `rsqrt`: learning_rate / sqrt(max(step, warmup_steps)), the schedule of T5's pretraining (Raffel
     et al. 2020, section 3.1.2). It is constant during the warmup: 0.01 with learning_rate 1 and
@@ -28,15 +32,18 @@ def build(
     `warmup_rsqrt`: learning_rate * min(n^-0.5, n * warmup_steps^-1.5), with n = step + 1, the
     schedule of the Transformer (Vaswani et al. 2017, equation 3) with learning_rate D^-0.5.
 
-    For these two, `learning_rate` is a factor, not the peak.
+    `linear_rsqrt`: learning_rate * min(1, step / warmup_steps) / sqrt(max(step, warmup_steps)),
+    `constant * linear_warmup * rsqrt_decay` in T5X: the Transformer's schedule with n = step.
+
+    For these three, `learning_rate` is a factor, not the peak.
 
     The other schedules rise linearly from `start_learning_rate` to `learning_rate` at step
     `warmup_steps`. Then `constant` stays there, while `linear` and `cosine` fall to
     `end_learning_rate` at step `decay_steps` (usually the length of the run; it includes the
     warmup), and stay there.
 
-    `rsqrt`, `warmup_rsqrt` and `constant` ignore `decay_steps` and `end_learning_rate`; `rsqrt` and
-    `warmup_rsqrt` also ignore `start_learning_rate`.
+    `constant` and the schedules with a square root ignore `decay_steps` and `end_learning_rate`;
+    the latter also ignore `start_learning_rate`.
 
     Raises:
         ValueError: the name is unknown, or a setting is out of range.
@@ -56,8 +63,13 @@ def build(
             f"optimizer.start_learning_rate is {start_learning_rate}; it must lie between 0 and "
             f"optimizer.learning_rate, {learning_rate}"
         )
+    if schedule_offset < 0:
+        raise ValueError(f"optimizer.schedule_offset is {schedule_offset}; it must be 0 or more")
     rates = _Rates(learning_rate, start_learning_rate, end_learning_rate)
-    return make(rates, warmup_steps, decay_steps)
+    schedule = make(rates, warmup_steps, decay_steps)
+    if not schedule_offset:
+        return schedule
+    return lambda step: schedule(jnp.maximum(step - schedule_offset, 0))
 
 
 class _Rates(NamedTuple):
@@ -81,6 +93,17 @@ def _warmup_rsqrt(rates: _Rates, warmup_steps: int, decay_steps: int | None) -> 
     def schedule(step):
         number = jnp.asarray(step, jnp.float32) + 1
         return rates.peak * jnp.minimum(number**-0.5, number * warmup_steps**-1.5)
+
+    return schedule
+
+
+def _linear_rsqrt(rates: _Rates, warmup_steps: int, decay_steps: int | None) -> optax.Schedule:
+    _check_root("linear_rsqrt", warmup_steps, example="T5X: 1000")
+
+    def schedule(step):
+        step = jnp.asarray(step, jnp.float32)
+        warmup = jnp.minimum(1.0, step / warmup_steps)
+        return rates.peak * warmup / jnp.sqrt(jnp.maximum(step, warmup_steps))
 
     return schedule
 
@@ -128,6 +151,7 @@ def _steps_of_decay(warmup_steps: int, decay_steps: int | None) -> int:
 SCHEDULES: dict[str, Callable[[_Rates, int, int | None], optax.Schedule]] = {
     "rsqrt": _rsqrt,
     "warmup_rsqrt": _warmup_rsqrt,
+    "linear_rsqrt": _linear_rsqrt,
     "constant": _constant,
     "linear": _linear,
     "cosine": _cosine,

@@ -117,6 +117,24 @@ def test_initial_scores_have_the_size_that_scaled_attention_would_give_them():
     assert abs(float(scores.std()) - 1.0) < 0.1
 
 
+def test_scaled_scores_are_those_of_smaller_query_kernels():
+    # t5x/contrib/gpu/t5/layers.py divides the input of the query's projection by sqrt(head_dim).
+    scaled, params = initialized(vocab_size=32, scaled_scores=True)
+    plain, _ = initialized(vocab_size=32)
+    batch = {
+        "encoder_input_tokens": np.arange(2, 18).reshape(2, 8),
+        "decoder_input_tokens": np.arange(3, 11).reshape(2, 4),
+    }
+    found = scaled.apply({"params": params}, batch)
+    assert np.abs(found - plain.apply({"params": params}, batch)).max() > 1e-3
+    smaller = jax.tree.map_with_path(
+        lambda path, x: x / 64**0.5 if "query" in jax.tree_util.keystr(path) else x, params
+    )
+    expected = plain.apply({"params": smaller}, batch)
+    # Scores are products of rounded factors, in another order.
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
 def test_unknown_choices_name_the_nearest():
     with pytest.raises(ValueError, match="Did you mean 'prefix_decoder'"):
         systems.build("t5", t5.SIZES["small"] | {"architecture": "prefix_decode"})

@@ -9,6 +9,7 @@ import pytest
 from t5x_like import partitioning
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import parse, to_dict
+from t5x_like.config.run_settings import MeshSettings
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.studies import cells, definition
@@ -116,9 +117,9 @@ def test_general_distillation_resumes_bit_for_bit(general):
 @pytest.mark.slow
 def test_general_distillation_on_eight_devices_is_that_on_one(general, teacher):
     several, *_ = general
-    config = several.config.copy_and_resolve_references()
-    config.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
-    one = model_side.build(of_config(config), devices=jax.devices()[:1])
+    one = model_side.build(
+        several.run.replace(mesh=MeshSettings(data=1)), devices=jax.devices()[:1]
+    )
     (_, [found]), (_, [expected]) = (
         step_on(model, model.initial_state(), range(1)) for model in (several, one)
     )

@@ -23,10 +23,18 @@ def clipped_by_t5x(gradient, threshold):
     return gradient * threshold * np.minimum(1.0 / threshold, 1.0 / global_norm)
 
 
+def clipped_elements(gradient, limit):
+    """As optax.clip clips in a chain of T5X's, where the loss is a sum."""
+    return np.clip(gradient, -limit, limit)
+
+
 @pytest.mark.parametrize("microbatches", [1, 2])
 @pytest.mark.parametrize("threshold", [0.5, 1e6])
-def test_the_sum_over_the_targets_is_clipped_as_in_t5x(threshold, microbatches):
-    optimizer, schedule = optimizers.build({**SETTINGS, "clip_sum": threshold}, axes=AXES)
+@pytest.mark.parametrize(
+    ("setting", "clip"), [("clip_sum", clipped_by_t5x), ("clip_sum_value", clipped_elements)]
+)
+def test_the_sum_over_the_targets_is_clipped_as_in_t5x(threshold, microbatches, setting, clip):
+    optimizer, schedule = optimizers.build({**SETTINGS, setting: threshold}, axes=AXES)
     train_step = jax.jit(
         step.make_train_step(loss, optimizer, schedule=schedule, microbatches=microbatches)
     )
@@ -37,7 +45,7 @@ def test_the_sum_over_the_targets_is_clipped_as_in_t5x(threshold, microbatches):
         start = state.create(params, optimizer=optimizer, seed=0)
         after, _ = train_step(start, batch)
         summed = jax.grad(lambda p, batch=batch: loss(p, batch, None)[0])(params)["kernel"]
-        expected = clipped_by_t5x(np.asarray(summed), threshold)
+        expected = clip(np.asarray(summed), threshold)
         found = params["kernel"] - np.asarray(after.params["kernel"])
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -49,6 +57,14 @@ def test_a_batch_without_weights_has_no_step():
     start = state.create(params, optimizer=optimizer, seed=0)
     after, _ = jax.jit(step.make_train_step(loss, optimizer, schedule=schedule))(start, batch)
     np.testing.assert_array_equal(after.params["kernel"], params["kernel"])
+
+
+def test_elements_of_the_mean_s_gradient_are_clipped():
+    optimizer, _ = optimizers.build({**SETTINGS, "clip_value": 0.5}, axes=AXES)
+    gradient = {"kernel": np.array([[3, -0.25], [-2, 0.5], [0, 0.75]], np.float32)}
+    updates, _ = optimizer.update(gradient, optimizer.init(gradient), gradient)
+    expected = [[-0.5, 0.25], [0.5, -0.5], [0, -0.5]]  # a step of SGD with rate 1
+    np.testing.assert_array_equal(updates["kernel"], expected)
 
 
 def test_two_kinds_of_clipping_are_refused():

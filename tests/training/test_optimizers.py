@@ -275,6 +275,35 @@ def test_a_first_moment_in_bfloat16_takes_half_the_memory_and_nearly_the_same_st
         assert (found[key] != x).any()
 
 
+def test_adafactor_forgets_what_was_before_its_offset():
+    # t5x/adafactor.py, step_offset: "to reset the second moment accumulators".
+    params, *gradients = (layer(draw(seed, ("wi", "norm")), 0) for seed in range(6))
+    axes = {name: AXES[name] for name in params}
+    fresh, _ = optimizers.build(config(**ADAFACTOR), axes=axes)
+    offset, _ = optimizers.build(config(**ADAFACTOR, decay_offset=2), axes=axes)
+    new, old = fresh.init(params), offset.init(params)
+    for gradient in gradients[:2]:
+        _, old = offset.update(gradient, old, params)
+    for gradient in gradients[2:]:
+        (expected, new), (found, old) = (
+            one.update(gradient, state, params) for one, state in ((fresh, new), (offset, old))
+        )
+        assert_same(found, expected)
+    without, _ = optimizers.build(config(**ADAFACTOR), axes=axes)
+    state = without.init(params)
+    for gradient in gradients:
+        other, state = without.update(gradient, state, params)
+    assert any(np.any(found[name] != other[name]) for name in params)
+
+
+def test_lion_is_that_of_optax():
+    params, *gradients = (layer(draw(seed), 0) for seed in range(4))
+    ours = run(config(name="lion", weight_decay=0.1), params, axes=AXES, gradients=gradients)
+    mask = {name: name not in ("norm", "query_bias") for name in AXES}
+    reference = optax.lion(0.1, weight_decay=0.1, mask=mask)
+    assert_same(ours, descend(reference, params, gradients))
+
+
 def test_adamax_follows_the_paper():
     params, *gradients = (layer(draw(seed, ("wi",)), 0) for seed in (0, 1, 2, 3))
     x, m, u = params["wi"].astype(np.float64), 0.0, 0.0
@@ -353,6 +382,8 @@ def test_the_schedule_is_followed():
         ({"name": "adamw", "first_moment": "bf16"}, "optimizer.first_moment='bf16'"),
         ({"name": "adafactor", "decay_exponent": 1.0}, "optimizer.decay_exponent is 1"),
         ({"name": "adafactor", "clipping_threshold": 0.0}, "optimizer.clipping_threshold is 0"),
+        ({"name": "adafactor", "decay_offset": -1}, "optimizer.decay_offset is -1"),
+        ({"name": "lion", "b2": 1.0}, "optimizer.b2 is 1"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

@@ -77,6 +77,8 @@ def test_schedules_take_traced_steps(name):
         ({"warmup_steps": 9, "decay_steps": 9}, "optimizer.decay_steps is 9"),
         ({"name": "rsqrt", "warmup_steps": 0}, "optimizer.warmup_steps is 0"),
         ({"name": "warmup_rsqrt", "warmup_steps": 0}, "schedule 'warmup_rsqrt' divides"),
+        ({"name": "linear_rsqrt", "warmup_steps": 0}, "schedule 'linear_rsqrt' divides"),
+        ({"schedule_offset": -1}, "optimizer.schedule_offset is -1"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

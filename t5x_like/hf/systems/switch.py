@@ -61,6 +61,7 @@ _SUPPORTED: dict[str, tuple] = {
     # If this is false, transformers 5 initializes the embeddings randomly.
     "tied_head": (True,),
     "scale_tied_logits": (True,),
+    "scaled_scores": (False,),
     "d_adapter": (0,),
 }
 # Hugging Face's capacity must be a number; a capacity above any number of tokens drops none.

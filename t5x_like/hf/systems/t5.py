@@ -131,6 +131,11 @@ def derive_config(settings: Settings) -> dict[str, Any]:
             f"model.d_adapter={settings['d_adapter']}: Hugging Face's T5 has no adapter layers; a "
             "run with them stays in its own format"
         )
+    if settings["scaled_scores"]:
+        raise ValueError(
+            "model.scaled_scores=True: Hugging Face's T5 does not scale attention scores; a run "
+            "with it stays in its own format"
+        )
     (feed_forward,) = (
         name for name, ours in _FEED_FORWARDS.items() if ours == settings["feed_forward"]
     )
