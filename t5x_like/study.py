@@ -13,6 +13,8 @@ OUTPUT/ARM/SEED/RUN; each is a process whose output goes to output.txt. Ctrl-C, 
 lose only the steps since the last checkpoints: the same command continues, and trains no finished
 run again. A run whose settings have changed is refused, or trained anew with --rerun=ARM.
 
+Vocabularies and other files that a study needs and that do not exist are made first.
+
 --until_decided adds seeds, one at a time, to the arms of claims that are not decided, until all
 are, or an arm has --most_seeds, or --hours are over; intervals are wide enough for these looks.
 
@@ -26,6 +28,8 @@ import ast
 import dataclasses
 import math
 import pathlib
+import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,12 +100,19 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     folder = pathlib.Path(given.output or f"runs/studies/{name}")
     command_line.check_folder("--output", folder)
     command_line.check_folder("--write", given.write or folder)
+    missing = study.missing()
+    if given.plan:
+        print("".join(f"first: python -m {shlex.join(command)}\n" for command in missing), end="")
+    elif not given.report:
+        _make(missing)
+        missing = []
     found = cells.cells(study, folder, changes=changes)
     runs = cells.runs_of(found)
     for run in runs:  # find a wrong network or vocabulary before training
         estimate.of_run(run)
     for vocabulary in dict.fromkeys(run.settings.data.vocabulary for run in runs):
-        if vocabulary:  # otherwise the `initialize` folder's
+        # Without a name it is the `initialize` folder's; with --plan it may not be made yet.
+        if vocabulary and not missing:
             vocabularies.load(vocabulary)
     if given.plan:
         rate, source = (given.rate, "--rate") if given.rate else estimate.measured_rate(runs)
@@ -123,6 +134,18 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     print(f"written to {path}")
     if not all(one.passed for one in verdicts.checks(study, trained.values())):
         sys.exit(1)
+
+
+def _make(commands: Sequence[Sequence[str]]) -> None:
+    """Run the commands that make what a study needs.
+
+    Raises:
+        ValueError: a command failed; its output has the reason.
+    """
+    for command in commands:
+        print(f"first: python -m {shlex.join(command)}", flush=True)
+        if subprocess.run([sys.executable, "-m", *command], check=False).returncode:
+            raise ValueError(f"the study needs what `python -m {shlex.join(command)}` makes")
 
 
 def _all(given: argparse.Namespace, changes: dict[str, Any]) -> None:

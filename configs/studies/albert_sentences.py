@@ -1,7 +1,5 @@
 """The ALBERT paper's comparison of sentence objectives, with the same n-gram masks.
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=albert \
-        --size=4096 --output=runs/albert_demo/vocabulary.model
     python -m t5x_like.study albert_sentences
 
 Lan et al. 2019, section 4.6, the intrinsic tasks of table 5: the accuracy of masked tokens, of next
@@ -61,6 +59,12 @@ def get_study() -> Study:
     return Study(
         title="Objectives about sentences in ALBERT at demo size",
         source="Lan et al. 2019, table 5",
+        needs={
+            "runs/albert_demo/vocabulary.model": (
+                "t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=albert "
+                "--size=4096 --output=runs/albert_demo/vocabulary.model"
+            ),
+        },
         runs={
             "pretraining": Run(config="configs/albert.py:demo", changes=_SHORT),
             "pairs": Run(

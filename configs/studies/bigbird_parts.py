@@ -1,7 +1,5 @@
 """BigBird's building blocks at demo size: random, window, both, and both with global blocks.
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=albert --size=4096 \
-        --output=runs/bigbird_demo/vocabulary.model
     python -m t5x_like.study bigbird_parts --plan
     python -m t5x_like.study bigbird_parts
 
@@ -30,6 +28,12 @@ def get_study() -> Study:
     return Study(
         title="BigBird's building blocks",
         source="Zaheer et al. 2020, table 1",
+        needs={
+            "runs/bigbird_demo/vocabulary.model": (
+                "t5x_like.vocabulary --data=data/pydocs.py --kind=albert --size=4096 "
+                "--output=runs/bigbird_demo/vocabulary.model"
+            ),
+        },
         runs={"pretraining": Run(config="configs/bigbird.py:demo")},
         arms={
             name: Arm(changes={"pretraining": {"model.attention_parts": parts}})

@@ -1,7 +1,5 @@
 """DeBERTa's ablation at demo size: without the mask decoder, without terms of the attention scores.
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
-        --output=runs/deberta_demo/vocabulary
     python -m t5x_like.study deberta_parts --plan
     python -m t5x_like.study deberta_parts
 
@@ -36,6 +34,12 @@ def get_study() -> Study:
     return Study(
         title="DeBERTa without its parts",
         source="He et al. 2020, table 4",
+        needs={
+            "runs/deberta_demo/vocabulary": (
+                "t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 "
+                "--output=runs/deberta_demo/vocabulary"
+            ),
+        },
         runs={"pretraining": Run(config="configs/deberta.py:demo")},
         arms=ARMS,
         measures={"loss": Measure(run="pretraining", number="pydocs/loss", smaller_is_better=True)},

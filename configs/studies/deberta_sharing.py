@@ -1,7 +1,5 @@
 """DeBERTa v3's comparison at demo size: how generator and discriminator share their embeddings.
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
-        --output=runs/deberta_demo/vocabulary
     python -m t5x_like.study deberta_sharing --plan
     python -m t5x_like.study deberta_sharing
 
@@ -34,6 +32,12 @@ def get_study() -> Study:
     return Study(
         title="DeBERTa v3: embeddings of generator and discriminator",
         source="He et al. 2021, table 2 and figure 1",
+        needs={
+            "runs/deberta_demo/vocabulary": (
+                "t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 "
+                "--output=runs/deberta_demo/vocabulary"
+            ),
+        },
         runs={"pretraining": Run(config="configs/deberta.py:v3_demo")},
         arms=ARMS,
         measures={

@@ -1,8 +1,5 @@
 """K-BERT's ablation at demo size: without soft positions, without visible matrix, without a graph.
 
-    python -m data.function_graph --output=runs/k_bert_demo
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
-        --output=runs/k_bert_demo/vocab.txt
     python -m t5x_like.study k_bert_arms --plan
     python -m t5x_like.study k_bert_arms
 
@@ -42,6 +39,13 @@ def get_study() -> Study:
     return Study(
         title="K-BERT without its parts",
         source="Liu et al. 2019, figure 5",
+        needs={
+            "runs/k_bert_demo/graph.tsv": "data.function_graph --output=runs/k_bert_demo",
+            "runs/k_bert_demo/vocab.txt": (
+                "t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 "
+                "--output=runs/k_bert_demo/vocab.txt"
+            ),
+        },
         runs={"questions": Run(config="configs/k_bert.py:demo", changes=_SETTINGS)},
         arms=ARMS,
         measures={

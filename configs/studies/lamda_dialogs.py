@@ -1,9 +1,5 @@
 """LaMDA's comparison at demo size: pretrained, fine-tuned, with ranking, with tools; two sizes.
 
-    python -m data.generated_dialogs --output=runs/generated_dialogs
-    python -m t5x_like.vocabulary --data=data/generated_dialogs.py --size=152 \
-        --whole_words 0 1 RESPONSE SENSIBLE SPECIFIC INTERESTING UNSAFE TURN BASE RESEARCH RESULT \
-        --output=runs/generated_dialogs/vocabulary.model
     python -m t5x_like.study lamda_dialogs --plan
     python -m t5x_like.study lamda_dialogs
 
@@ -92,6 +88,16 @@ def get_study() -> Study:
     return Study(
         title="LaMDA's fine-tuning, ranking and tools",
         source="Thoppilan et al. 2022, figures 4 and 5",
+        needs={
+            "runs/generated_dialogs/facts.jsonl": (
+                "data.generated_dialogs --output=runs/generated_dialogs"
+            ),
+            "runs/generated_dialogs/vocabulary.model": (
+                "t5x_like.vocabulary --data=data/generated_dialogs.py --size=152 --whole_words "
+                "0 1 RESPONSE SENSIBLE SPECIFIC INTERESTING UNSAFE TURN BASE RESEARCH RESULT "
+                "--output=runs/generated_dialogs/vocabulary.model"
+            ),
+        },
         runs={
             "pretraining": Run(config="configs/lamda_dialogs.py:demo_pretraining"),
             "fine_tuning": Run(

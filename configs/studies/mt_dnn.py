@@ -1,9 +1,5 @@
 """MT-DNN at demo size: four tasks of PyGLUE together or separately, and then a fifth task.
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
-        --output=runs/bert_demo/vocab.txt
-    python -m t5x_like.train --config=configs/bert.py:demo --config.workdir=runs/small_bert \
-        --config.model.layers=4 --config.model.d_model=64 --config.model.d_ff=256
     python -m t5x_like.study mt_dnn
 
 Liu et al. 2019, section 4. All runs start from the same BERT. In the arm `mt_dnn` it is fine-tuned
@@ -113,6 +109,16 @@ def get_study() -> Study:
     return Study(
         title="MT-DNN at demo size",
         source="Liu et al. 2019, section 4",
+        needs={
+            "runs/bert_demo/vocab.txt": (
+                "t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 "
+                "--output=runs/bert_demo/vocab.txt"
+            ),
+            "runs/small_bert/checkpoints/1500": (
+                "t5x_like.train --config=configs/bert.py:demo --config.workdir=runs/small_bert "
+                "--config.model.layers=4 --config.model.d_model=64 --config.model.d_ff=256"
+            ),
+        },
         runs={
             # All equal, so that they are a single run in the arm `mt_dnn`.
             **dict.fromkeys(("shared", *_MEASURES), together),

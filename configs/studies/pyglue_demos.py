@@ -1,8 +1,5 @@
 """The results of the demos of BERT, GPT and T5 on the test rows of PyGLUE, after fine-tuning.
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
-        --output=runs/bert_demo/vocab.txt
-    python -m t5x_like.train --config=configs/bert.py:demo
     python -m t5x_like.study pyglue_demos:bert --processes=2
 
 The argument is `bert`, `gpt` or `t5`, whose demo is in runs/bert_demo, runs/gpt_demo or runs/demo
@@ -15,6 +12,13 @@ from configs.pyglue import GPT_KINDS, KINDS
 from t5x_like.names import choose
 from t5x_like.studies import Arm, Measure, Run, Study
 
+_NEEDS = {
+    "runs/bert_demo/vocab.txt": (
+        "t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 "
+        "--output=runs/bert_demo/vocab.txt"
+    ),
+    "runs/bert_demo/checkpoints/1500": "t5x_like.train --config=configs/bert.py:demo",
+}
 _FOLDERS = {"bert": "runs/bert_demo", "gpt": "runs/gpt_demo", "t5": "runs/demo"}
 _NUMBERS = {
     "acceptability": ("matthews",),
@@ -59,6 +63,7 @@ def get_study(system: str = "bert") -> Study:
     return Study(
         title=f"The demo of {system} on PyGLUE",
         source="No paper",
+        needs=_NEEDS if system == "bert" else {},
         runs=runs,
         arms={system: Arm()},
         measures={

@@ -1,7 +1,5 @@
 """The comparisons of the T5 paper at demo size: pretrained on documentation, fine-tuned on PyGLUE.
 
-    python -m t5x_like.vocabulary --data=data/pyglue.py --size=3996 \
-        --output=runs/studies/pyglue_vocabulary.model
     python -m t5x_like.study t5_grid --plan
     python -m t5x_like.study t5_grid --processes=2
 
@@ -355,6 +353,12 @@ def get_study() -> Study:
     return Study(
         title="The comparisons of T5 at demo size",
         source="Raffel et al. 2020, tables 1, 2, 4 to 7, 9, 10 and 12",
+        needs={
+            "runs/studies/pyglue_vocabulary.model": (
+                "t5x_like.vocabulary --data=data/pyglue.py --size=3996 "
+                "--output=runs/studies/pyglue_vocabulary.model"
+            ),
+        },
         runs={
             "pretraining": Run(config="configs/t5.py:demo", changes=_PRETRAINING),
             "fine_tuning": Run(

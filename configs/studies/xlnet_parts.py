@@ -1,7 +1,5 @@
 """XLNet's ablation at demo size: without memory, without spans, without text in both directions.
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
-        --output=runs/xlnet_demo/vocab.txt
     python -m t5x_like.study xlnet_parts --plan
     python -m t5x_like.study xlnet_parts
 
@@ -55,6 +53,12 @@ def get_study() -> Study:
     return Study(
         title="XLNet without its parts",
         source="Yang et al. 2019, table 6",
+        needs={
+            "runs/xlnet_demo/vocab.txt": (
+                "t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 "
+                "--output=runs/xlnet_demo/vocab.txt"
+            ),
+        },
         runs={
             "pretraining": Run(config="configs/xlnet.py:demo"),
             **{name: _task(name) for name in _TASKS},

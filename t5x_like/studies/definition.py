@@ -5,6 +5,7 @@ import inspect
 import itertools
 import pathlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -126,6 +127,8 @@ class Study:
     Attributes:
         title, source: title of the page, and the paper and its section.
         runs, arms, measures: by name, in order.
+        needs: {file or folder that the runs read: the command that makes it, after `python -m`}.
+            Before training, what does not exist is made, in this order.
         claims: the claims to judge.
         learned: what must be true before claims are judged.
         seeds: values of `train.seed` and `data.seed`, the same for every run of a cell.
@@ -138,6 +141,7 @@ class Study:
     runs: Mapping[str, Run]
     arms: Mapping[str, Arm]
     measures: Mapping[str, Measure]
+    needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     claims: Sequence[Claim] = ()
     learned: Sequence[Learned] = ()
     seeds: Sequence[int] = (0, 1, 2)
@@ -195,6 +199,14 @@ class Study:
             if "initialize" in arm.changes.get(run, {}):
                 own = arm.changes[run]["initialize"]
                 raise ValueError(f"{setting} and initialize={own!r} are two starts: leave out one")
+
+    def missing(self) -> list[list[str]]:
+        """Return the arguments of `python -m` of the commands whose result does not exist."""
+        return [
+            shlex.split(command)
+            for path, command in self.needs.items()
+            if not pathlib.Path(path).exists()
+        ]
 
     def start_of(self, arm: str, run: str) -> str:
         """Return the name of the run that a run starts from in an arm; "" for none."""

@@ -42,7 +42,7 @@ def test_a_new_v1_1_of_transformers_5_is_tied_and_not_scaled(v1_1, tmp_path):
 
 def test_scaled_scores_have_no_folder(v1_1, tmp_path):
     model = from_pretrained(v1_1.folder, scaled_scores=True)
-    with pytest.raises(ValueError, match="model.scaled_scores=True: Hugging Face's T5 does not"):
+    with pytest.raises(ValueError, match=r"model\.scaled_scores=True: Hugging Face's T5 does not"):
         save(model, tmp_path)
 
 

@@ -9,8 +9,7 @@ DROPPED = """
 import time
 import seqio
 import tensorflow as tf
-from t5x_like.preprocessing.pipeline import Batches
-from t5x_like.preprocessing.streams import Reading, TaskReader
+from t5x_like.preprocessing.pipeline import SeqioBatches
 
 def slowly(tokens):
     time.sleep(0.01)
@@ -37,7 +36,7 @@ seqio.TaskRegistry.add(
     ),
 )
 lengths = {"inputs": 4, "targets": 4}
-batches = Batches("task", split="train", batch_size=2, lengths=lengths, shuffle=False)
+batches = SeqioBatches("task", split="train", batch_size=2, lengths=lengths, shuffle=False)
 next(batches)
 """
 

@@ -343,6 +343,44 @@ def numbers(monkeypatch, of):
     return trained
 
 
+def needing(tmp_path, command):
+    """The arguments of a study that needs the file made.zip, which a command of Python makes."""
+    file = tmp_path / "needing.py"
+    file.write_text(
+        "from tests.programs import toy_study\n"
+        "def get_study():\n"
+        f"    needs = {{'{tmp_path}/made.zip': '{command}'}}\n"
+        "    return toy_study.get_study(needs=needs)\n"
+    )
+    return [str(file), f"--output={tmp_path}/runs"]
+
+
+def test_what_a_study_needs_is_named_by_its_plan_and_made_before_training(
+    tmp_path, monkeypatch, capfd
+):
+    numbers(monkeypatch, lambda arm, seed: 1.0)
+    arguments = needing(tmp_path, f"zipfile -c {tmp_path}/made.zip Makefile")
+    first = f"first: python -m zipfile -c {tmp_path}/made.zip Makefile\n"
+    command.main([*arguments, "--plan", "--rate=1e9"])
+    assert capfd.readouterr().out.startswith(first)
+    assert not (tmp_path / "made.zip").exists()
+    command.main(arguments)
+    assert capfd.readouterr().out.startswith(first)
+    assert (tmp_path / "made.zip").exists()
+    command.main(arguments)
+    assert "first:" not in capfd.readouterr().out
+
+
+def test_a_study_ends_where_what_it_needs_cannot_be_made(tmp_path, monkeypatch, capfd):
+    trained = numbers(monkeypatch, lambda arm, seed: 1.0)
+    with pytest.raises(SystemExit) as stopped:
+        command.main(needing(tmp_path, "zipfile -t no_such_file.zip"))
+    assert stopped.value.code == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"error: the study needs what `python -m zipfile .*` makes", last)
+    assert not trained
+
+
 def test_seeds_are_added_until_the_claim_is_decided(tmp_path, monkeypatch, capsys):
     noise = [0.9, 1.2, 0.2, 0.5, 0.4, 0.5, 0.6, 0.5, 0.4, 0.5]  # of the deep network's advantage
     trained = numbers(monkeypatch, lambda arm, seed: 3.0 - noise[seed] * (arm == "deep"))
