@@ -1,11 +1,14 @@
 """A model with its vocabulary, whose predictions for a text become JSON values for the page."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from tokenizers.decoders import ByteLevel
 
 from t5x_like.batches.labelled_rows import RowWriter
 from t5x_like.config.run_settings import DataSettings, RunSettings
@@ -21,6 +24,16 @@ from t5x_like.vocabularies import Vocabulary
 MOST_CHARACTERS = 10_000
 TOP = 10  # most likely tokens per position
 NEW_TOKENS = 48  # maximum tokens that an encoder-decoder generates
+# {setting of a network: what the page calls it}
+_SIZES = {
+    "layers": "layers",
+    "encoder_layers": "encoder layers",
+    "decoder_layers": "decoder layers",
+    "d_model": "wide",
+    "heads": "heads",
+    "experts": "experts",
+    "vocab_size": "token ids",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +56,14 @@ class Inspected:
     text: TextModel | None
 
     def about(self) -> dict[str, Any]:
-        """Return the properties of the model that the page needs before a text is entered."""
+        """Return the properties of the model that the page needs before a text is entered.
+
+        `sizes` are numbers of the network by their names, `examples` texts to try.
+        """
         mask = None if self.kind != "masks" else self.vocabulary.required_id("mask_id")
+        config = self.pretrained.config
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(self.pretrained.params))
+        sizes = {name: config[key] for key, name in _SIZES.items() if config.get(key)}
         return {
             "name": self.name,
             "system": self.pretrained.system,
@@ -53,7 +72,23 @@ class Inspected:
             "routes": self.states.routes,
             "mask": mask,
             "most": self.states.most,
+            "sizes": {"parameters": parameters, **sizes},
+            "examples": self._examples(mask),
         }
+
+    def _examples(self, mask: int | None) -> list[str]:
+        if self.kind == "masks":
+            assert mask is not None
+            name = self.vocabulary.piece(mask)
+            return [f"The {name} of the function is a list.", f"Paris is the {name} of France."]
+        if self.kind == "generated" and self.vocabulary.sentinels:
+            name = self.vocabulary.piece(self.vocabulary.first_sentinel)
+            return [f"Return the {name} of an array.", f"The {name} sat on the mat."]
+        texts = {
+            "next_tokens": ["Return the number of", "The cat sat on the"],
+            "replaced": ["Return the number of elements in a green.", "The cat sat on the idea."],
+        }
+        return texts.get(self.kind, ["Return the number of elements.", "The cat sat on the mat."])
 
     def read(self, text: str) -> list[int]:
         """Tokenize a text, with the special tokens that the model was trained to see around it.
@@ -79,7 +114,8 @@ class Inspected:
                 generate it greedily.
 
         Returns:
-            `tokens`, and for an encoder-decoder `targets`, each with `id` and `text`. Predicted
+            `tokens`, and for an encoder-decoder `targets`, each with `id`, `text` and `piece` (the
+            vocabulary's spelling). Predicted
             tokens have `probability`, `bits` (the surprisal, -log2 p) and `top`, the most likely
             tokens at their position; with kind `replaced` each token has the probability
             `replaced`. `next` lists the most likely tokens after the last.
@@ -254,9 +290,29 @@ class Inspected:
         return [self._one(token) for token in tokens]
 
     def _one(self, token: int) -> dict[str, Any]:
+        """Return a token's id, its text, and its piece, as the vocabulary spells it."""
         # A model's embedding table may have more rows than its vocabulary has pieces.
         known = token < self.vocabulary.vocab_size
-        return {"id": token, "text": (known and self.vocabulary.piece(token)) or f"<{token}>"}
+        piece = (known and self.vocabulary.piece(token)) or f"<{token}>"
+        return {"id": token, "text": self._readable(piece), "piece": piece}
+
+    def _readable(self, piece: str) -> str:
+        """Replace the letters that stand for blanks and bytes in a piece by these.
+
+        A byte that is a part of a character stays a letter; control characters are escaped.
+        """
+        text = ByteLevel().decode([piece]) if self._spells_bytes else piece.replace("\u2581", " ")
+        if "\ufffd" in text:
+            return piece
+        return "".join(
+            one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text
+        )
+
+    @functools.cached_property
+    def _spells_bytes(self) -> bool:
+        """Whether pieces are spelled in GPT-2's letters for bytes, in which a blank is U+0120."""
+        pieces = map(self.vocabulary.piece, range(self.vocabulary.vocab_size))
+        return any(piece.startswith("\u0120") for piece in pieces)
 
     def _check(self, tokens: Sequence[int]) -> None:
         size = self.pretrained.config["vocab_size"]

@@ -1,12 +1,16 @@
 """The page in headless Chromium, by keyboard: `make test-page`, where the browser is installed."""
 
+import json
+import math
+import re
 import threading
 
+import numpy as np
 import pytest
 
 from t5x_like.inspection import inspected, server
 from tests.programs import tiny_encoder, tiny_writer
-from tests.programs.browser import CONTROL, ENTER, TAB, Browser
+from tests.programs.browser import CONTROL, ENTER, LEFT, RIGHT, TAB, Browser
 
 pytestmark = pytest.mark.browser
 
@@ -55,7 +59,8 @@ def test_the_page_shows_the_models_numbers_and_no_markup_of_the_text(models, ope
     assert opened.run("return document.querySelectorAll('#models b').length") == 0
     found = models[0].look(models[0].read(TEXT))
     decoder, generated, *_ = opened.run(TITLES)
-    assert opened.run(TEXTS)[0][1:] == [one["text"] for one in found["tokens"][1:]]
+    shown = [one["text"].replace(" ", "\u2423") for one in found["tokens"][1:]]
+    assert opened.run(TEXTS)[0][1:] == shown
     expected = [f"{one['bits']:.2f} bits" for one in found["tokens"][1:]]
     assert [title.split(",")[0] for title in decoder[1:]] == expected
     targets = models[1].look(models[1].read(TEXT))["targets"]
@@ -125,11 +130,114 @@ def test_tokens_are_coloured_by_expert_and_dropped_ones_are_marked(models, opene
     assert opened.run(f"return {routed}.map(t => t.title)") == [one or "dropped" for one in by]
     marked = opened.run(f"return {routed}.map(t => t.classList.contains('dropped'))")
     assert marked == [not one["experts"] for one in found["tokens"]]
-    colours = opened.run(f"return {routed}.map(t => t.style.backgroundColor)")
+    colours = opened.run(f"return {routed}.map(t => getComputedStyle(t).backgroundColor)")
     expected = {one: colour for one, colour in zip(by, colours, strict=True) if one}
     assert len(set(expected.values())) == len(expected) > 1
     counts = opened.run("return document.querySelector('.counts').textContent")
     assert f"expert {found['tokens'][0]['experts'][0]}: " in counts
+
+
+def test_the_page_says_what_the_models_are_before_a_text_is_typed(models, opened):
+    assert opened.run("return document.title") == "gpt2 and t5 and bert and switch: t5x_like"
+    abouts = opened.run("return [...document.querySelectorAll('.about')].map(p => p.textContent)")
+    sizes = [model.about()["sizes"]["parameters"] for model in models]
+    for about, model, size in zip(abouts, models, sizes, strict=True):
+        assert f"{model.pretrained.system}, " in about
+        assert f"{size:,} parameters" in about
+    examples = opened.run(
+        "return [...document.querySelectorAll('.example')].map(e => e.textContent)"
+    )
+    kinds = {example.partition(": ")[0] for example in examples}
+    assert kinds == {"Predictions", "Attention", "Logit lens", "Experts"}
+
+
+def click_example(browser, name):
+    own = "[...document.querySelectorAll('.example')].find(e => e.textContent.startsWith"
+    browser.run(f"{own}('{name}')).focus()")
+    browser.press(ENTER)
+
+
+def test_an_example_opens_its_view_and_the_address_opens_it_again(models, opened):
+    click_example(opened, "Attention")
+    opened.until("return document.querySelectorAll('table.attention').length === 4")
+    done(opened)
+    text = models[0].about()["examples"][1]
+    assert opened.run("return document.querySelector('#text').value") == text
+    address = opened.run("return location.href")
+    opened.open("about:blank")
+    opened.open(address)
+    opened.until("return document.querySelectorAll('table.attention').length === 4")
+    done(opened)
+    assert opened.run("return document.querySelector('#text').value") == text
+    click_example(opened, "Experts")
+    opened.until("return document.querySelectorAll('.routed').length > 0")
+    done(opened)
+
+
+def test_answers_are_copied_as_json_and_as_an_image(models, opened):
+    allowed = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    opened.emulate("Browser.grantPermissions", permissions=allowed)
+    click_example(opened, "Attention")
+    opened.until("return document.querySelectorAll('table.attention').length === 4")
+    done(opened)
+    own = "document.querySelector('section table.attention')"
+    near = f"{own}.closest('.scroll').parentElement.querySelector('.copies')"
+    read = "navigator.clipboard.read().then(async ([one]) => { window.copied = await one.getType("
+    opened.run(f"{near}.querySelector('.copy-json').click()")
+    opened.until("return document.querySelector('#status').textContent === 'JSON copied'")
+    opened.run(f"{read}'text/plain').then(blob => blob.text()) }})")
+    copied = json.loads(opened.until("return window.copied"))
+    found = models[0].look(models[0].read(models[0].about()["examples"][1]))
+    tokens = [one["id"] for one in found["tokens"]]
+    expected = models[0].attention(tokens, None, side="", layer=0, head=0)
+    np.testing.assert_allclose(copied["weights"], expected["weights"])
+    opened.run("window.copied = null")
+    opened.run(f"{near}.querySelector('.copy-png').click()")
+    opened.until("return document.querySelector('#status').textContent === 'PNG copied'")
+    opened.run(f"{read}'image/png').then(createImageBitmap) }})")
+    size = opened.until("return window.copied && [copied.width, copied.height]")
+    box = opened.run(f"const box = {own}.getBoundingClientRect(); return [box.width, box.height]")
+    assert size == [math.ceil(2 * side) for side in box]
+    # The first query attends only to the first key: its cell has the darkest colour.
+    pixel = (
+        "const made = document.createElement('canvas'); made.width = copied.width;"
+        "made.height = copied.height; const paint = made.getContext('2d');"
+        f"paint.drawImage(copied, 0, 0); const whole = {own}.getBoundingClientRect();"
+        f"const box = {own}.querySelector('td').getBoundingClientRect();"
+        "const [x, y] = [box.left - whole.left, box.top - whole.top];"
+        "return [...paint.getImageData(2 * x + 9, 2 * y + 9, 1, 1).data]"
+    )
+    colour = opened.run(f"return getComputedStyle({own}.querySelector('td')).backgroundColor")
+    channels = [
+        255 * float(one) for one in re.findall(r"[\d.]+", colour.removeprefix("color(srgb"))
+    ]
+    np.testing.assert_allclose(opened.run(pixel)[:3], channels[:3], atol=2)
+
+
+def test_a_dark_page_in_one_column_of_a_telephone(opened):
+    light = opened.run("return getComputedStyle(document.body).backgroundColor")
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    opened.emulate("Emulation.setEmulatedMedia", features=[dark])
+    phone = {"width": 375, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    opened.emulate("Emulation.setDeviceMetricsOverride", **phone)
+    look(opened, TEXT)
+    assert light == "rgb(255, 255, 255)"
+    assert opened.run("return getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 27)"
+    lefts = (
+        "return [...document.querySelectorAll('section')].map(s => s.getBoundingClientRect().left)"
+    )
+    assert len(set(opened.run(lefts))) == 1
+    assert opened.run("return document.documentElement.scrollWidth") == 375
+
+
+def test_arrow_keys_move_between_tokens(opened):
+    look(opened, TEXT)
+    opened.run("document.querySelector('section .token').focus()")
+    opened.press(RIGHT, RIGHT, LEFT)
+    row = "[...document.querySelector('section .tokens').children]"
+    assert opened.run(f"return {row}.indexOf(document.activeElement)") == 1
+    opened.press(ENTER)
+    assert opened.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
 
 
 def test_a_text_that_is_too_long_is_one_line(opened):

@@ -1,5 +1,6 @@
 """The numbers of the page are those of the model."""
 
+import dataclasses
 import functools
 
 import jax
@@ -63,6 +64,50 @@ def check_next(model, shown, following, expected):
     for one in following:
         assert one["probability"] == pytest.approx(expected[-1][one["id"]], abs=TOLERANCE)
     assert following[0]["probability"] == pytest.approx(known[-1].max(), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        # GPT-2's letters for bytes: a blank, a word, a line end, half a character, a whole one, 5.
+        (
+            ["\u0120", "\u0120cat", "\u010a", "\u00c3", "\u00c3\u00a9", "\u0105"],
+            [" ", " cat", "\n", "\u00c3", "\u00e9", "\\x05"],
+        ),
+        (["\u2581", "\u2581cat", "s", "\u00e9", "\x05"], [" ", " cat", "s", "\u00e9", "\\x05"]),
+        (["[CLS]", "cat", "##s"], ["[CLS]", "cat", "##s"]),
+    ],
+)
+def test_tokens_are_readable(models, pieces, expected):
+    class Pieces:
+        vocab_size = len(pieces)
+
+        def piece(self, token):
+            return pieces[token]
+
+    model = dataclasses.replace(models("gpt2"), vocabulary=Pieces())
+    shown = [model._one(token) for token in range(len(pieces) + 1)]
+    assert [one["text"] for one in shown] == [*expected, f"<{len(pieces)}>"]
+    assert [one["piece"] for one in shown[:-1]] == pieces
+
+
+def test_the_sizes_of_a_model_are_its_network_s(models):
+    for system in ("gpt2", "switch"):
+        model = models(system)
+        sizes = model.about()["sizes"]
+        leaves = jax.tree.leaves(model.pretrained.params)
+        assert sizes["parameters"] == sum(np.asarray(leaf).size for leaf in leaves)
+        assert sizes["wide"] == model.pretrained.config["d_model"]
+        assert ("experts" in sizes) == (system == "switch")
+
+
+def test_examples_are_texts_that_a_model_can_show(models):
+    for system in ("gpt2", "t5", "bert", "electra"):
+        model = models(system)
+        for text in model.about()["examples"]:
+            found = server.answer([model], "/api/look", {"text": text})
+            marks = [one for one in found["tokens"] if one["id"] == model.about()["mask"]]
+            assert bool(marks) == (system == "bert")
 
 
 def test_next_tokens_of_a_decoder(models):

@@ -18,7 +18,7 @@ _OPTIONS = {
     },
     "goog:loggingPrefs": {"browser": "ALL"},
 }
-ENTER, TAB, CONTROL = "\ue007", "\ue004", "\ue009"
+ENTER, TAB, CONTROL, LEFT, RIGHT = "\ue007", "\ue004", "\ue009", "\ue012", "\ue014"
 
 
 class Browser:
@@ -78,6 +78,10 @@ class Browser:
         """What the page wrote to its console as errors, and requests that failed."""
         found = self._ask("POST", "/se/log", {"type": "browser"})
         return [one["message"] for one in found if one["level"] == "SEVERE"]
+
+    def emulate(self, command: str, **parameters: Any) -> None:
+        """Runs a command of the DevTools protocol, such as Emulation.setEmulatedMedia."""
+        self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def screenshot(self, path: pathlib.Path) -> None:
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
