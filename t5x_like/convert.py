@@ -1,8 +1,8 @@
 """Convert weights between Hugging Face folders, t5x_like and T5X checkpoints, or to StableHLO.
 
     python -m t5x_like.convert --from=FOLDER --to=FOLDER
-        [--format=hf|t5x_like|t5x|t5x_training|stablehlo] [--dtype=float32] [--system=NAME]
-        [--average=5] [--sizes=batch=8,length=128] [--gin=FILE --gin.NAME=VALUE]
+        [--format=hf|t5x_like|t5x|t5x_training|stablehlo|peft] [--dtype=float32]
+        [--system=NAME] [--average=5] [--sizes=batch=8,length=128] [--gin=FILE --gin.NAME=VALUE]
 
 --from names a Hugging Face folder (config.json and model.safetensors or its shards), one of our
 checkpoints, a run (its newest checkpoint is read), or a checkpoint of T5X's T5
@@ -16,6 +16,10 @@ dropout rate) are read from it, and all others must equal the checkpoint's.
 
 --format=t5x_training writes the newest checkpoint of a run with adamw, so that T5X can continue the
 training: the parameters, the step and Adam's moments (docs/checkpoints.md).
+
+--format=peft writes the LoRA matrices of a run, and a head that it trained, as an adapter that PEFT
+loads beside the base model (docs/fine_tuning.md); the other formats have the matrices in the
+kernels. --from may name such an adapter, too.
 
 --format=stablehlo writes programs that JAX runs without this package (docs/serving.md). Their batch
 size and lengths are symbolic; --sizes fixes them, for a network that cannot run with symbolic
@@ -37,7 +41,9 @@ from t5x_like.experiment import command_line, gin_files
 from t5x_like.names import choose
 
 if TYPE_CHECKING:
+    from t5x_like import paths
     from t5x_like.experiment.gin_files import Bindings
+    from t5x_like.experiment.run import Run
     from t5x_like.pretrained import Pretrained
 
 
@@ -64,7 +70,8 @@ def convert(
 
     Args:
         form: the format to write: `hf`; `t5x_like` or `t5x`, a checkpoint of step 0;
-            `t5x_training`, one with the step and the optimizer state; or `stablehlo`, programs.
+            `t5x_training`, one with the step and the optimizer state; `stablehlo`, programs; or
+            `peft`, a run's LoRA matrices.
         dtype: the dtype of the written parameters, `float32` or `bfloat16`.
         system, average: see `from_pretrained`.
         sizes: fixed sizes of programs, such as "batch=8,length=128"; the others stay symbolic.
@@ -75,7 +82,7 @@ def convert(
             describe, the target is not empty, or the format does not support the network or
             optimizer.
     """
-    write = choose("--format", form, {**FORMATS, _TRAINING: _write_t5x})
+    write = choose("--format", form, {**FORMATS, **dict.fromkeys(_OF_RUNS, _write_t5x)})
     if sizes:
         if form != "stablehlo":
             raise ValueError(f"--sizes={sizes!r} has no effect with --format={form}")
@@ -83,13 +90,13 @@ def convert(
     command_line.check_folder("--to", target)
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"--to={str(target)!r} is not empty: choose a new folder")
-    if form == _TRAINING:
+    if form in _OF_RUNS:
         if (dtype, system, average, described) != ("float32", None, 1, None):
             raise ValueError(
                 f"--format={form} writes the state of a run as it is: give no --dtype, --system, "
                 "--average and --gin"
             )
-        return _convert_training(source, target)
+        return _OF_RUNS[form](source, target)
     # JAX takes seconds to import: after the arguments have been checked, and not for --help.
     from t5x_like.pretrained import from_pretrained
 
@@ -152,21 +159,41 @@ def _write_t5x(model: "Pretrained", target: pathlib.Path) -> None:
 
 def _convert_training(source: pathlib.Path, target: pathlib.Path) -> None:
     """Write the newest checkpoint of a run in T5X's format, with step and optimizer state."""
-    from t5x_like import checkpoints, config, paths
+    from t5x_like import checkpoints
     from t5x_like.config.run_settings import MeshSettings
     from t5x_like.experiment import model_side, optimizer_state
-    from t5x_like.experiment.run import Run
 
-    folder = paths.path(checkpoints.locate(paths.path(source)))
-    stored = checkpoints.read_metadata(folder)
-    if "data_shards" not in stored:
-        raise ValueError(f"--format={_TRAINING}: {source} has converted weights, and no run")
-    of_run = Run(config.of_stored(stored["config"]))
+    folder, of_run = _run_of(source, form=_TRAINING)
+    if of_run.settings.lora.rank:
+        raise ValueError(
+            f"--format={_TRAINING}: {source} has LoRA matrices, and T5X has none: --format=t5x "
+            "writes the merged kernels"
+        )
     model = model_side.build(of_run.replace(mesh=MeshSettings()))  # the mesh of this machine
     optimizer_state.check_written(model.shapes, settings=of_run.settings)
     newest = checkpoints.newest_intact(folder)
     state, _ = checkpoints.restore_state(newest, model.abstract_state)
     optimizer_state.write(state, target, settings=of_run.settings)
+
+
+def _convert_adapter(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Write the LoRA matrices in the newest checkpoint of a run for PEFT."""
+    from t5x_like.experiment import adapters
+
+    folder, of_run = _run_of(source, form=_ADAPTER)
+    adapters.write(of_run, folder, target)
+
+
+def _run_of(source: pathlib.Path, *, form: str) -> tuple["paths.Path", "Run"]:
+    """Return the folder of a run's checkpoints, and the run."""
+    from t5x_like import checkpoints, config, paths
+    from t5x_like.experiment.run import Run
+
+    folder = paths.path(checkpoints.locate(paths.path(source)))
+    stored = checkpoints.read_metadata(folder)
+    if "data_shards" not in stored:
+        raise ValueError(f"--format={form}: {source} has converted weights, and no run")
+    return folder, Run(config.of_stored(stored["config"]))
 
 
 def _write_programs(
@@ -192,7 +219,12 @@ FORMATS: dict[str, Callable[["Pretrained", pathlib.Path], None]] = {
     "t5x": _write_t5x,
     "stablehlo": _write_programs,
 }
-_TRAINING = "t5x_training"  # writes the whole state of a run, not a model
+_TRAINING, _ADAPTER = "t5x_training", "peft"
+# These read a run, and not only its model.
+_OF_RUNS: dict[str, Callable[[pathlib.Path, pathlib.Path], None]] = {
+    _TRAINING: _convert_training,
+    _ADAPTER: _convert_adapter,
+}
 # Settings that cannot be read off the weights.
 _NOT_IN_WEIGHTS = ("dropout", "dtype", "architecture", "scaled_scores")
 # The sizes of programs that may be fixed; `slots`: positions in the key-value cache, for a prompt
@@ -205,7 +237,9 @@ def main(arguments: Sequence[str]) -> None:
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.convert")
     parser.add_argument("--from", dest="source", type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("--to", dest="target", type=pathlib.Path, metavar="FOLDER")
-    parser.add_argument("--format", help="hf (default), t5x_like, t5x, t5x_training or stablehlo")
+    parser.add_argument(
+        "--format", help="hf (default), t5x_like, t5x, t5x_training, stablehlo or peft"
+    )
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
     parser.add_argument("--system", metavar="NAME", help="system to read the folder as")
     parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")

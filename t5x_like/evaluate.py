@@ -63,6 +63,7 @@ from absl import flags
 
 from t5x_like import partitioning, paths, processes, vocabularies
 from t5x_like.config import RunSettings, one_line_errors
+from t5x_like.config.run_settings import LoraSettings
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
@@ -107,7 +108,8 @@ def evaluate(run: Run) -> None:
         evaluated_numbers.directions(chosen, settings.averages)  # a wrong name is an error now
         pretrained, trained = _model(run.settings)
         step = trained.get("step", 0)
-        experiments = functools.cache(lambda: model_side.build_tasks(run))
+        merged = run.replace(lora=LoraSettings())  # as LoRA's matrices are in what `_model` loads
+        experiments = functools.cache(lambda: model_side.build_tasks(merged))
         for part in run.phase_at(step).parts:
             resources = Resources(pretrained.for_task(part.name), part, make=experiments)
             for place, task in part.evaluated.items():

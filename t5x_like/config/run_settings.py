@@ -216,6 +216,24 @@ class EvaluateSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LoraSettings:
+    """Low-rank matrices beside frozen kernels (docs/fine_tuning.md)."""
+
+    rank: Annotated[
+        int,
+        "columns of A and rows of B; kernels then stay as they are, and only A, B and the modules "
+        "in optimizer.trained are trained; 0: no LoRA",
+        AtLeast(0),
+    ] = 0
+    alpha: Annotated[float, "the product A B is added to a kernel alpha / rank times"] = 16.0
+    targets: Annotated[
+        tuple[str, ...],
+        "the linear layers that get A and B: names in their paths, '*' for any text, such as "
+        "('query', 'value') or ('*',)",
+    ] = ("*attention",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """All settings of a run, as a config has them."""
 
@@ -269,6 +287,7 @@ class RunSettings:
         "settings of the optimizer and its schedule; frozen, trained, unfreeze_steps: what is "
         "trained, and when; layer_decay: the rate of a layer as a share of that of the next",
     ] = field(default_factory=lambda: {"name": "adafactor"})
+    lora: LoraSettings = field(default_factory=LoraSettings)
     mesh: MeshSettings = field(default_factory=MeshSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
@@ -313,7 +332,26 @@ def read(values: Mapping[str, Any]) -> RunSettings:
             f"train.profile_at={train.profile_at} must be at most train.steps={train.steps}"
         )
     choose("train.on_nonfinite", train.on_nonfinite, dict.fromkeys(_ON_NONFINITE))
+    _check_lora(settings.lora)
     return settings
+
+
+def _check_lora(lora: LoraSettings) -> None:
+    """Check that the settings of LoRA have an effect, and that alpha and targets can be used."""
+    if not lora.rank:
+        for one in dataclasses.fields(lora):
+            if (value := getattr(lora, one.name)) != one.default:
+                raise ValueError(
+                    f"lora.{one.name}={value!r} has no effect with lora.rank=0: set lora.rank to "
+                    "1 or more, such as 8"
+                )
+    if not 0 < lora.alpha < float("inf"):
+        raise ValueError(f"lora.alpha={lora.alpha} must be above 0")
+    if not lora.targets or not all(isinstance(one, str) and one for one in lora.targets):
+        raise ValueError(
+            f"lora.targets={lora.targets!r} must be names of linear layers, such as "
+            "('query', 'value')"
+        )
 
 
 def _read(kind: type[Section], values: Mapping[str, Any], *, prefix: str) -> Section:

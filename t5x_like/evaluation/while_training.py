@@ -299,7 +299,9 @@ class Evaluator:
         task = self._data[name].part.evaluated[place]
         for key, measure in self._schedule.measures[place].items():
             if isinstance(measure, RowMeasure) and self._schedule.due(measure, step=step):
-                self._pretrained(name).params = self._models[name].policy(state.params)
+                model = self._models[name]
+                params = model.policy(model.read_by_network(state.params))
+                self._pretrained(name).params = params
                 needed = self._resources(name).of(measure, task)
                 found |= evaluated_numbers.numbers(key, measure.measure(*needed)[0])
                 self._pretrained(name).free()  # the training step needs the memory of the copy

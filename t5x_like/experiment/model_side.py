@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 import flax.linen as nn
+import flax.traverse_util
 import jax
 import numpy as np
 import optax
@@ -14,13 +15,22 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from t5x_like import names, partitioning, paths, stop_signal, systems, vocabularies
+from t5x_like.config.run_settings import LoraSettings, RunSettings
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import optimizer_state
 from t5x_like.experiment.run import Part, Run
+from t5x_like.nn import lora
+from t5x_like.nn.linear import LORA_A, LORA_B
 from t5x_like.nn.stack import logical_axes
 from t5x_like.pretrained import Pretrained
-from t5x_like.pretrained.loading import load, load_part
-from t5x_like.pretrained.weight_source import Source, data_settings, implied_generation, open_source
+from t5x_like.pretrained.loading import HEAD, load, load_part
+from t5x_like.pretrained.weight_source import (
+    Leaves,
+    Source,
+    data_settings,
+    implied_generation,
+    open_source,
+)
 from t5x_like.systems.system import Task
 from t5x_like.training import (
     compiler,
@@ -44,11 +54,13 @@ class ParameterReader:
         run: the run; its `source` is the folder to read.
         network: the network with the heads of all tasks.
         mesh: the mesh to place the parameters on.
+        matrices: the LoRA matrices to read with `others`.
     """
 
     run: Run
     network: nn.Module
     mesh: Mesh
+    matrices: Leaves
 
     def __call__(self, part: str, *, system: str, folder: str = "") -> PyTree:
         """See `systems.system.ReadPart`."""
@@ -70,6 +82,7 @@ class ParameterReader:
             mesh=self.mesh,
             seed=self.run.settings.train.seed,
             without=parts,
+            matrices=self.matrices,
         )
 
     @property
@@ -219,6 +232,8 @@ class Experiment:
     def _create(self, params: PyTree, *, seed: int) -> TrainState:
         if self.shapes.params.keys() - params.keys():  # parts not read from a folder
             params = nn.unbox(_init(self.network, seed=seed)) | params
+        if self.run.settings.lora.rank:
+            params = lora.initialize(params, self.shapes.params, seed=seed)
         return state.create(params, optimizer=self.optimizer, seed=seed)
 
     def _pretrained(self) -> PyTree:
@@ -226,11 +241,48 @@ class Experiment:
 
         A head that the folder lacks is randomly initialized.
         """
-        read = ParameterReader(self.run, self.network, self.mesh)
+        known = {} if self.start is not None else self._known_matrices()
+        read = ParameterReader(self.run, self.network, self.mesh, known)
         if self.start is not None:
             settings = systems.settings(self.part.system, self.run.network)
             return self.start(self.network, settings, read)
         return read.others()
+
+    def _known_matrices(self) -> Leaves:
+        """Return the shapes of the LoRA matrices that this run continues from the initial folder.
+
+        Raises:
+            ValueError: the folder's matrices have another rank or alpha; or a head that the folder
+                lacks, and that is randomly initialized, would not be trained.
+        """
+        source, own = self.run.source, self.run.settings.lora
+        assert source is not None
+        folder = self.run.settings.initialize
+        if not own.rank:
+            return {}
+        wanted = flax.traverse_util.flatten_dict(self.abstract_state.params, sep="/")
+        matrices = {path: leaf for path, leaf in wanted.items() if lora.is_matrix(path)}
+        base = {path: leaf for path, leaf in wanted.items() if path not in matrices}
+        known = source.available(wanted if source.lora else base)
+        for path, is_trained in flax.traverse_util.flatten_dict(self.trained, sep="/").items():
+            if path.startswith(HEAD) and not is_trained and path not in known:
+                raise ValueError(
+                    f"lora.rank={own.rank} does not train {path}, which initialize={folder!r} "
+                    "lacks, so that it would stay random: set optimizer.trained=('head',)"
+                )
+        for name, value in source.lora.items():
+            if value != getattr(own, name):
+                raise ValueError(
+                    f"lora.{name}={getattr(own, name)}: initialize={folder!r} has LoRA matrices "
+                    f"with lora.{name}={value}: set it, or merge them first: python -m "
+                    "t5x_like.convert --from=FOLDER --to=FOLDER"
+                )
+        return {path: leaf for path, leaf in matrices.items() if path in known}
+
+    @property
+    def trained(self) -> PyTree:
+        """The mask of the trained parameters, see `frozen.trainable`; None if all are trained."""
+        return frozen.mask_of(_with_lora(self.run.settings).optimizer, self.shapes.params)
 
     @functools.cached_property
     def train_step(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
@@ -378,6 +430,10 @@ class Experiment:
         part = self.run.system.result
         return params[part] if part else params
 
+    def read_by_network(self, params: PyTree) -> PyTree:
+        """Return the parameters as the network reads them, see `nn.lora.scaled`."""
+        return _scaled(self.run.settings.lora, params)
+
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """Put this process's rows of a batch onto the mesh, as global arrays."""
         return partitioning.shard_batch(batch, self.mesh)
@@ -410,7 +466,8 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
     Raises:
         ValueError: a setting does not exist, or does not fit the others or the devices.
     """
-    settings, heads = run.settings, run.heads
+    heads = run.heads
+    settings = _with_lora(run.settings)
     compiler.find(settings.train.compiler)
     network = systems.build(settings.system, run.network)
     for part in run.parts:
@@ -418,9 +475,11 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
     mesh = partitioning.make_mesh(dataclasses.asdict(settings.mesh), devices=devices)
     cuts = {"sequence_parallel": settings.train.sequence_parallel}
     boxed = jax.eval_shape(lambda: _init(network, seed=0))
-    params_axes = logical_axes(boxed)
+    params_axes, params = logical_axes(boxed), nn.unbox(boxed)
+    if settings.lora.rank:
+        params, params_axes = _extended(settings, network, params, params_axes)
     optimizer, schedule = _optimizer(settings.optimizer, params_axes, tasks=heads)
-    shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), nn.unbox(boxed))
+    shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), params)
     axes = state.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
     make = functools.partial(
@@ -436,7 +495,7 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
         start=next((one.task.start for one in run.parts if one.task.start is not None), None),
         has_memory=any(one.task.carry is not None for one in run.parts),
     )
-    loss = functools.partial(_loss, optimizer=settings.optimizer, axes=params_axes)
+    loss = functools.partial(_loss, settings, axes=params_axes)
     models = {}
     for part in run.parts:
         module = network.clone(task=part.name) if heads else network
@@ -444,9 +503,44 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
             part=part,
             module=module,
             loss=loss(part, module),
-            prepare=_prepare(part, module),
+            prepare=_prepare(settings, part, module),
         )
     return models
+
+
+def _with_lora(settings: RunSettings) -> RunSettings:
+    """Return the settings of a run with LoRA, whose optimizer trains only A, B and `trained`."""
+    if not settings.lora.rank:
+        return settings
+    if settings.initialize_optimizer:
+        raise ValueError(
+            f"lora.rank={settings.lora.rank} with initialize_optimizer=True: the optimizer state "
+            "in the folder belongs to kernels, which LoRA does not train: set one of them"
+        )
+    trained = settings.optimizer.get("trained") or ()
+    if isinstance(trained, tuple | list):  # another type is an error of the optimizer's
+        trained = (*trained, LORA_A, LORA_B)
+    return dataclasses.replace(settings, optimizer={**settings.optimizer, "trained": trained})
+
+
+def _extended(
+    settings: RunSettings, network: nn.Module, params: PyTree, axes: PyTree
+) -> tuple[PyTree, PyTree]:
+    """Add LoRA's matrices to the shapes and axes of the parameters that are not in `frozen`."""
+    layers = lora.linear_layers(network, params)
+    stay = settings.optimizer.get("frozen") or ()
+    chosen = lora.choose_layers(layers, settings.lora.targets, frozen=stay)
+    return lora.extend(
+        params, axes, {path: layers[path] for path in chosen}, rank=settings.lora.rank
+    )
+
+
+def _scaled(settings: LoraSettings, params: PyTree) -> PyTree:
+    """Return the parameters as the network reads them, see `nn.lora.scaled`."""
+    if not settings.rank:
+        return params
+    scale = lora.scale_of(rank=settings.rank, alpha=settings.alpha)
+    return lora.scaled(params, scale=scale)
 
 
 def _optimizer(
@@ -499,13 +593,11 @@ def _check_minibatches(run: Run, part: Part) -> None:
             )
 
 
-def _loss(
-    part: Part, module: nn.Module, *, optimizer: Mapping[str, Any], axes: PyTree
-) -> Callable[..., Any]:
+def _loss(run: RunSettings, part: Part, module: nn.Module, *, axes: PyTree) -> Callable[..., Any]:
     """Bind the loss of a task to its settings.
 
     Args:
-        optimizer: the optimizer's settings, from which the frozen parameters follow.
+        run: the settings of the run, from which the frozen parameters follow.
     """
     task = part.task
     own, shared = _keywords(task.loss), _keywords(task.prepare)
@@ -515,12 +607,16 @@ def _loss(
     # The arguments that are not settings: module, parameters, batch, key and perhaps a memory.
     given = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
     names.check_settings("loss", task.loss, settings, given=given)
-    made: Callable[..., Any] = functools.partial(task.loss, module, **settings)
-    trained = frozen.mask_of(optimizer, axes)
+    bound = functools.partial(task.loss, module, **settings)
+
+    def made(params: PyTree, *rest: Any, **keywords: Any) -> Any:
+        return bound(_scaled(run.lora, params), *rest, **keywords)
+
+    trained = frozen.mask_of(run.optimizer, axes)
     return made if trained is None else frozen.without_gradient(made, trained=trained)
 
 
-def _prepare(part: Part, module: nn.Module) -> Callable[..., Any] | None:
+def _prepare(run: RunSettings, part: Part, module: nn.Module) -> Callable[..., Any] | None:
     """Bind the `Task.prepare` of a task to its settings; None if it has no `prepare`."""
     task = part.task
     if task.prepare is None:
@@ -529,7 +625,12 @@ def _prepare(part: Part, module: nn.Module) -> Callable[..., Any] | None:
     settings = {name: value for name, value in part.loss.items() if name in own}
     given = list(inspect.signature(task.prepare).parameters)[:4]
     names.check_settings("loss", task.prepare, settings, given=given)
-    return functools.partial(task.prepare, module, **settings)
+    bound = functools.partial(task.prepare, module, **settings)
+
+    def made(state: TrainState, *rest: Any) -> Any:
+        return bound(state.replace(params=_scaled(run.lora, state.params)), *rest)
+
+    return made
 
 
 def _keywords(function: Callable[..., Any] | None) -> set[str]:

@@ -235,7 +235,7 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
 
     Raises:
         ValueError: the config cannot resume the run there; or, without a checkpoint, `initialize`
-            is not the folder of a model.
+            is not the folder of a model, or not set for a run with LoRA.
     """
     folder, settings = workdir / "checkpoints", run.settings
     if not checkpoints.agreed_steps(folder):
@@ -243,6 +243,11 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
             optimizer_state.find(run)
         elif settings.initialize:
             run.check_source()
+        elif settings.lora.rank:
+            raise ValueError(
+                f"lora.rank={settings.lora.rank} trains matrices beside the kernels of a "
+                "pretrained model: set initialize to its folder"
+            )
         return None
     found = checkpoints.read_metadata(folder)
     if "data_shards" not in found:
@@ -255,12 +260,25 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
             f"workdir={settings.workdir!r} has a run of system {system!r}, and this config has "
             f"system={settings.system!r}: set another workdir"
         )
+    _check_lora(settings, config.of_stored(found["config"]))
     return Stored(
         step=found["step"],
         config=found["config"],
         shards=found["data_shards"],
         fingerprints=found.get("fingerprints", {}),
     )
+
+
+def _check_lora(settings: RunSettings, before: RunSettings) -> None:
+    """Check that a run resumes with the LoRA settings of its checkpoint."""
+    for one in dataclasses.fields(settings.lora):
+        old, new = getattr(before.lora, one.name), getattr(settings.lora, one.name)
+        if old != new:
+            raise ValueError(
+                f"lora.{one.name}={new!r}: the run in workdir={settings.workdir!r} has "
+                f"lora.{one.name}={old!r}: set it, or set initialize to that folder, and workdir "
+                "to another"
+            )
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

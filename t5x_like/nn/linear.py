@@ -17,6 +17,9 @@ Initializer = Callable[..., Array]
 # when decoding on a CPU (decoding/transposed_kernels.py).
 TRANSPOSED = "transposed"
 
+# The parameters beside a kernel W with which the layer computes x W + (x A) B (nn/lora.py).
+LORA_A, LORA_B = "lora_a", "lora_b"
+
 
 def keep_whole(x: Float[Array, "B ... D"]) -> Any:
     """Replicate the last axis of x on every device.
@@ -54,12 +57,15 @@ class Linear(nn.Module):
         rows, inputs = x.shape[: x.ndim - self.contract], x.shape[x.ndim - self.contract :]
         # Multiply as matrices, so that the gradients are matrix products too: with more axes XLA
         # first transposes an operand, on a CPU element by element.
-        y = x.astype(self.compute.dtype).reshape(math.prod(rows), math.prod(inputs))
+        x = x.astype(self.compute.dtype).reshape(math.prod(rows), math.prod(inputs))
         if self.has_variable(TRANSPOSED, "kernel"):
             kernel = self.get_variable(TRANSPOSED, "kernel")
-            y = product_with_transposed(y, kernel.astype(self.compute.dtype))
+            y = product_with_transposed(x, kernel.astype(self.compute.dtype))
         else:
-            y = self.compute.product(y, self._matrix(inputs))
+            y = self.compute.product(x, self._matrix(inputs))
+        if self.has_variable("params", LORA_A):
+            a, b = (self.get_variable("params", name).astype(x.dtype) for name in (LORA_A, LORA_B))
+            y = y + (x @ a.reshape(x.shape[-1], -1)) @ b.reshape(-1, y.shape[-1])
         y = y.reshape(*rows, *self.features)
         if self.use_bias:
             init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])

@@ -42,6 +42,7 @@ class ReleasedElmo:
     model_type: str = ""
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # it has no run
     labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
+    lora: dict[str, Any] = dataclasses.field(default_factory=dict)
     generation: GenerationSettings = dataclasses.field(default_factory=GenerationSettings)
 
     @property

@@ -25,7 +25,7 @@ from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source, vocabulary_of
 from t5x_like.systems.system import Adaptation
 
-_HEAD = "head/"  # parameters of a head may be new, if the folder has another head
+HEAD = "head/"  # parameters of a head may be new, if the folder has another head
 
 
 def from_pretrained(
@@ -136,6 +136,7 @@ def load(
     mesh: Mesh | None,
     seed: int = 0,
     without: Collection[str] = (),
+    matrices: Leaves | None = None,
 ) -> PyTree:
     """Read the parameters of a module, and initialize parameters of its head that the source lacks.
 
@@ -148,13 +149,15 @@ def load(
         mesh: the devices to shard the parameters over; None for one device.
         seed: the seed of the initialization.
         without: submodules to leave out.
+        matrices: LoRA matrices of the source to read, too (`nn.lora`); their products are not added
+            to the kernels.
 
     Raises:
         ValueError: see `from_pretrained`.
     """
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)
     shapes = {name: part for name, part in shapes.items() if name not in without}
-    wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
+    wanted = flax.traverse_util.flatten_dict(shapes, sep="/") | (matrices or {})
     how = systems.find(system).adapt(
         {**source.config, "system": source.system}, {**config, "system": system}
     )
@@ -207,7 +210,7 @@ def _read_known(
 
 
 def _may_be_new(path: str, how: Adaptation) -> bool:
-    beginnings = (_HEAD, *how.new)
+    beginnings = (HEAD, *how.new)
     return any(fnmatch.fnmatchcase(path, f"{beginning}*") for beginning in beginnings)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import flax.traverse_util
+import jax
 import numpy as np
 from absl import logging
 
@@ -19,7 +20,8 @@ from t5x_like.hf.config_settings import TEXT
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import hint, note_code, trust_folder
-from t5x_like.pretrained import t5x_files
+from t5x_like.nn import lora
+from t5x_like.pretrained import peft, t5x_files
 from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
 from t5x_like.pretrained.assembled import assembled
 from t5x_like.pretrained.t5x import T5XCheckpoint, find_checkpoint
@@ -55,11 +57,21 @@ class Source(Protocol):
     def run(self) -> dict[str, Any]:
         """The metadata of a checkpoint (`step`, `config`, ...); {} for another library's folder."""
 
+    @property
+    def lora(self) -> dict[str, Any]:
+        """The `rank` and `alpha` of the folder's LoRA matrices (`nn.lora`); {} if it has none."""
+
     def available(self, wanted: Leaves) -> set[str]:
-        """Return the paths of the wanted parameters that the folder has with the same shapes."""
+        """Return the paths of the wanted parameters that the folder has with the same shapes.
+
+        LoRA matrices are wanted together with their kernels.
+        """
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
         """Read parameters, with the dtypes and shardings of the wanted ShapeDtypeStructs.
+
+        A kernel with LoRA matrices is read with their product added, unless the matrices are
+        wanted, too.
 
         Args:
             whole: whether the folder must contain no other parameters.
@@ -149,6 +161,8 @@ def _opener(path: pathlib.Path, system: str | None) -> Callable[[], Source] | No
     config = path / files.CONFIG
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
         return functools.partial(_open_hugging_face, path, settings, system)
+    if (path / peft.CONFIG).is_file():
+        return functools.partial(_open_adapter, path, system)
     if is_released_elmo(path):
         return functools.partial(ReleasedElmo, path)
     if any(path.glob("*.safetensors")):
@@ -167,8 +181,19 @@ def _explain_absence(path: pathlib.Path) -> str:
     return f"there is no folder {path}.{near}{download}"
 
 
+def _open_adapter(path: pathlib.Path, wanted: str | None) -> Source:
+    """Open a LoRA adapter of PEFT with its base model."""
+    adapter = peft.read(path)
+    settings = files.read_json(adapter.base / files.CONFIG)
+    return _open_hugging_face(adapter.base, settings, wanted, adapter=adapter)
+
+
 def _open_hugging_face(
-    path: pathlib.Path, settings: Mapping[str, Any], wanted: str | None
+    path: pathlib.Path,
+    settings: Mapping[str, Any],
+    wanted: str | None,
+    *,
+    adapter: peft.Adapter | None = None,
 ) -> Source:
     TEXT.check("model_type", settings["model_type"])
     if settings.get("quantization_config") is not None:
@@ -185,10 +210,15 @@ def _open_hugging_face(
             f"system={name!r}: a folder of model_type {settings['model_type']!r} can be read as "
             f"{', '.join(readers)}"
         )
-    tensors = files.TensorFiles(path)
+    base = files.TensorFiles(path)
+    tensors: files.TensorFiles | peft.AdaptedTensors = base
     record = hf.find(name)
-    config = record.from_config(settings, names=tensors.names)
-    unread = record.without_effect(settings, names=tensors.names)
+    config = record.from_config(settings, names=base.names)
+    other_head = adapter.settings(config) if adapter else {}
+    config |= other_head
+    if adapter is not None:
+        tensors = peft.AdaptedTensors(base, adapter, aliases=record.of(config).aliases)
+    unread = record.without_effect(settings, names=base.names)
     without_effect.warn(
         path,
         *generation_config.without_effect(path, settings, unread),
@@ -196,7 +226,8 @@ def _open_hugging_face(
     )
     implied = {k: v for k, v in implied_generation(name, config).items() if settings.get(k) is None}
     generation = read_generation(path, {**settings, **implied})
-    labels = {"": read_labels(settings)} if "head" in config else {}
+    # The labels of a base belong to its head, if the adapter has another.
+    labels = {"": read_labels(settings)} if "head" in config and not other_head else {}
     return _HuggingFace(name, config, generation, settings["model_type"], tensors, labels)
 
 
@@ -213,11 +244,18 @@ class _HuggingFace:
     config: dict[str, Any]
     generation: GenerationSettings
     model_type: str
-    tensors: files.TensorFiles
+    tensors: files.TensorFiles | peft.AdaptedTensors
     labels: dict[str, Labels]
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # it has no run
 
+    @property
+    def lora(self) -> dict[str, Any]:
+        return {} if isinstance(self.tensors, files.TensorFiles) else self.tensors.adapter.lora
+
     def available(self, wanted: Leaves) -> set[str]:
+        if matrices := {path for path in wanted if lora.is_matrix(path)}:
+            rest = {path: leaf for path, leaf in wanted.items() if path not in matrices}
+            return self.available(rest) | set(self._matrices(wanted))
         known = weight_map.mapped(self._record.weights, wanted)
         parts = self._parts({path: wanted[path] for path in known})
         names = self._names({piece.tensor for own in parts.values() for piece in own})
@@ -232,6 +270,9 @@ class _HuggingFace:
         }
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
+        if matrices := self._matrices(wanted):
+            return self._read_beside(matrices, wanted)
+        whole = whole and isinstance(self.tensors, files.TensorFiles)  # or a base of another head
         parts = self._parts(wanted)
         shapes = {piece.tensor: piece.tensor_shape for own in parts.values() for piece in own}
         names = self._names(shapes)
@@ -246,6 +287,28 @@ class _HuggingFace:
             )
             for path, leaf in wanted.items()
         }
+
+    def _matrices(self, wanted: Leaves) -> dict[str, np.ndarray]:
+        """Return the wanted LoRA matrices that the folder has, see `Adapter.matrices`."""
+        shapes = {path: leaf.shape for path, leaf in wanted.items() if lora.is_matrix(path)}
+        if not shapes or isinstance(self.tensors, files.TensorFiles):
+            return {}
+        kernels = {f"{path.rpartition('/')[0]}/kernel" for path in shapes}
+        known = weight_map.mapped(self._record.weights, kernels)
+        parts = self._parts({path: wanted[path] for path in known})
+        return self.tensors.adapter.matrices(parts, shapes)
+
+    def _read_beside(self, matrices: Mapping[str, np.ndarray], wanted: Leaves) -> Leaves:
+        """Read LoRA matrices, their kernels without the products, and other parameters."""
+        assert isinstance(self.tensors, peft.AdaptedTensors)
+        beside = {f"{path.rpartition('/')[0]}/kernel" for path in matrices}
+        kernels = {path: leaf for path, leaf in wanted.items() if path in beside}
+        others = {path: leaf for path, leaf in wanted.items() if path not in {*kernels, *matrices}}
+        base = dataclasses.replace(self, tensors=self.tensors.base)
+        found = {
+            path: jax.device_put(array, wanted[path].sharding) for path, array in matrices.items()
+        }
+        return found | base.read(kernels, whole=False) | self.read(others, whole=False)
 
     def _read_tensor(self, names: list[str], index: weight_map.Index) -> np.ndarray:
         """Read a part of a tensor.
@@ -343,14 +406,36 @@ class _Checkpoint:
             for task, own in self.run.get("labels", {}).items()
         }
 
+    @property
+    def lora(self) -> dict[str, Any]:
+        settings = self.run["config"].get("lora", {})
+        return {name: settings[name] for name in ("rank", "alpha")} if settings.get("rank") else {}
+
     def available(self, wanted: Leaves) -> set[str]:
-        shapes = checkpoints.parameter_shapes(self.path)
-        before = f"{self.part}/" if self.part else ""
-        return {path for path, leaf in wanted.items() if shapes.get(before + path) == leaf.shape}
+        shapes = self._shapes()
+        return {path for path, leaf in wanted.items() if shapes.get(path) == leaf.shape}
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
-        tree = flax.traverse_util.unflatten_dict(wanted, sep="/")
+        matrices = self._matrices() if self.lora else {}
+        tree = flax.traverse_util.unflatten_dict(lora.beside(wanted, matrices), sep="/")
         if self.part:
             tree, whole = {self.part: tree}, False
         params, _ = checkpoints.restore_params(self.path, tree, whole=whole, average=self.average)
-        return flax.traverse_util.flatten_dict(params[self.part] if self.part else params, sep="/")
+        found = flax.traverse_util.flatten_dict(params[self.part] if self.part else params, sep="/")
+        return lora.merge(found, wanted, scale=lora.scale_of(**self.lora)) if matrices else found
+
+    def _matrices(self) -> Leaves:
+        """Return the shapes of the LoRA matrices."""
+        return {
+            path: jax.ShapeDtypeStruct(shape, np.float32)
+            for path, shape in self._shapes().items()
+            if lora.is_matrix(path)
+        }
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the stored parameters in `part`, by path."""
+        before, shapes = f"{self.part}/" if self.part else "", {}
+        for path, shape in checkpoints.parameter_shapes(self.path).items():
+            if path.startswith(before):
+                shapes[path.removeprefix(before)] = shape
+        return shapes
