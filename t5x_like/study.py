@@ -89,7 +89,6 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     # They take seconds to import: not for --help.
     import jax
 
-    from t5x_like import vocabularies
     from t5x_like.studies import cells, definition, estimate, results, verdicts
 
     if not given.plan:
@@ -100,20 +99,14 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     folder = pathlib.Path(given.output or f"runs/studies/{name}")
     command_line.check_folder("--output", folder)
     command_line.check_folder("--write", given.write or folder)
-    missing = study.missing()
-    if given.plan:
-        print("".join(f"first: python -m {shlex.join(command)}\n" for command in missing), end="")
-    elif not given.report:
-        _make(missing)
-        missing = []
+    if not given.report:
+        _make(study.missing(), runs=not given.plan)
     found = cells.cells(study, folder, changes=changes)
     runs = cells.runs_of(found)
     for run in runs:  # find a wrong network or vocabulary before training
         estimate.of_run(run)
-    for vocabulary in dict.fromkeys(run.settings.data.vocabulary for run in runs):
-        # Without a name it is the `initialize` folder's; with --plan it may not be made yet.
-        if vocabulary and not missing:
-            vocabularies.load(vocabulary)
+    if not study.missing():
+        _check_vocabularies(runs)
     if given.plan:
         rate, source = (given.rate, "--rate") if given.rate else estimate.measured_rate(runs)
         lines = estimate.table(found, rate=rate, source=source, processes=given.processes)
@@ -136,15 +129,24 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         sys.exit(1)
 
 
-def _make(commands: Sequence[Sequence[str]]) -> None:
-    """Run the commands that make what a study needs.
+def _check_vocabularies(runs: "Sequence[CellRun]") -> None:
+    """Raise ValueError if a vocabulary cannot be read."""
+    from t5x_like import vocabularies
+
+    for vocabulary in dict.fromkeys(run.settings.data.vocabulary for run in runs):
+        if vocabulary:  # otherwise the `initialize` folder's
+            vocabularies.load(vocabulary)
+
+
+def _make(commands: Sequence[Sequence[str]], *, runs: bool) -> None:
+    """Print the commands that make what a study needs, and with `runs` run them.
 
     Raises:
         ValueError: a command failed; its output has the reason.
     """
     for command in commands:
         print(f"first: python -m {shlex.join(command)}", flush=True)
-        if subprocess.run([sys.executable, "-m", *command], check=False).returncode:
+        if runs and subprocess.run([sys.executable, "-m", *command], check=False).returncode:
             raise ValueError(f"the study needs what `python -m {shlex.join(command)}` makes")
 
 

@@ -75,6 +75,18 @@ def _claims() -> Iterator[Claim]:
         yield Claim(text=text, measure=name, arm="large_pretrained", than="small_pretrained")
 
 
+_NEEDS = {
+    "runs/generated_dialogs/facts.jsonl": (
+        "data.generated_dialogs --output=runs/generated_dialogs"
+    ),
+    "runs/generated_dialogs/vocabulary.model": (
+        "t5x_like.vocabulary --data=data/generated_dialogs.py --size=152 --whole_words "
+        "0 1 RESPONSE SENSIBLE SPECIFIC INTERESTING UNSAFE TURN BASE RESEARCH RESULT "
+        "--output=runs/generated_dialogs/vocabulary.model"
+    ),
+}
+
+
 def get_study() -> Study:
     """Return the study."""
     measures = {
@@ -88,16 +100,7 @@ def get_study() -> Study:
     return Study(
         title="LaMDA's fine-tuning, ranking and tools",
         source="Thoppilan et al. 2022, figures 4 and 5",
-        needs={
-            "runs/generated_dialogs/facts.jsonl": (
-                "data.generated_dialogs --output=runs/generated_dialogs"
-            ),
-            "runs/generated_dialogs/vocabulary.model": (
-                "t5x_like.vocabulary --data=data/generated_dialogs.py --size=152 --whole_words "
-                "0 1 RESPONSE SENSIBLE SPECIFIC INTERESTING UNSAFE TURN BASE RESEARCH RESULT "
-                "--output=runs/generated_dialogs/vocabulary.model"
-            ),
-        },
+        needs=_NEEDS,
         runs={
             "pretraining": Run(config="configs/lamda_dialogs.py:demo_pretraining"),
             "fine_tuning": Run(

@@ -83,6 +83,18 @@ def _few(share: float) -> Run:
     return Run(config="configs/pyglue.py:entailment", changes=changes, starts_from="shared")
 
 
+_NEEDS = {
+    "runs/bert_demo/vocab.txt": (
+        "t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 "
+        "--output=runs/bert_demo/vocab.txt"
+    ),
+    "runs/small_bert/checkpoints/1500": (
+        "t5x_like.train --config=configs/bert.py:demo --config.workdir=runs/small_bert "
+        "--config.model.layers=4 --config.model.d_model=64 --config.model.d_ff=256"
+    ),
+}
+
+
 def get_study() -> Study:
     """Return the study."""
     tasks = _tasks()
@@ -100,7 +112,6 @@ def get_study() -> Study:
     }
     number = "pyglue_entailment_test/benchmark/accuracy"
     measures |= {name: Measure(run=name, number=number, scale=100.0) for name in _FEW}
-    from_bert = dict.fromkeys(_FEW, _BERT)
     better = [
         *(("Better than BERT", name, "mt_dnn", "bert") for name in measures),
         *(("Fine-tuned: better than BERT", name, _TUNED, "bert") for name in _MEASURES),
@@ -109,16 +120,7 @@ def get_study() -> Study:
     return Study(
         title="MT-DNN at demo size",
         source="Liu et al. 2019, section 4",
-        needs={
-            "runs/bert_demo/vocab.txt": (
-                "t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 "
-                "--output=runs/bert_demo/vocab.txt"
-            ),
-            "runs/small_bert/checkpoints/1500": (
-                "t5x_like.train --config=configs/bert.py:demo --config.workdir=runs/small_bert "
-                "--config.model.layers=4 --config.model.d_model=64 --config.model.d_ff=256"
-            ),
-        },
+        needs=_NEEDS,
         runs={
             # All equal, so that they are a single run in the arm `mt_dnn`.
             **dict.fromkeys(("shared", *_MEASURES), together),
@@ -126,7 +128,7 @@ def get_study() -> Study:
         },
         arms={
             "mt_dnn": Arm(),
-            "bert": Arm(changes={**alone, **from_bert}, leaves_out=("shared",)),
+            "bert": Arm(changes={**alone, **dict.fromkeys(_FEW, _BERT)}, leaves_out=("shared",)),
             _TUNED: Arm(changes=alone, starts_from=dict.fromkeys(_MEASURES, "shared")),
         },
         measures=measures,

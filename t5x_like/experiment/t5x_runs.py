@@ -355,13 +355,13 @@ def _data(bindings: Bindings, script: str) -> DataSettings:
             "(--gin.utils.DatasetConfig.split=\"'validation'\")"
         )
     if script.endswith(".infer"):  # which reads texts here, and no task
-        task = {"module": "", "objective": "text_to_text"}
+        task: dict[str, Any] = {"module": "", "objective": "text_to_text"}
     else:
         task = _task(bindings, get, pairs="inputs" in lengths)
-    converter = {"converter": "prefix_lm" if "inputs" in lengths else "decoder"}
+    if decodes_only:
+        task["converter"] = "prefix_lm" if "inputs" in lengths else "decoder"
     return DataSettings(
         **task,
-        **(converter if decodes_only else {}),
         lengths=dict(lengths),
         batch_size=get("batch_size", 128),
         pack=get("pack", False),
@@ -607,7 +607,7 @@ def _schedule(bindings: Bindings, setting: str, rate: Any, *, steps: int | None)
     """Return the settings of the learning rate: a number, or a schedule of T5X or optax."""
     if type(rate) in (int, float):
         return {"schedule": "constant", "learning_rate": float(rate)}
-    schedules = {
+    schedules: dict[str, Callable[..., dict[str, Any]]] = {
         _RATE: functools.partial(_factors, steps=steps),
         "optax.warmup_cosine_decay_schedule": _warmup_cosine,
     }
