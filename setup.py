@@ -66,6 +66,9 @@ GIN = ["gin-config>=0.5"]
 # Workdirs, vocabularies and documents at gs:// paths. Orbax needs Google's own libraries there.
 GCS = ["gcsfs>=2026.10", "google-cloud-storage>=3.17", "google-cloud-storage-control>=1.17"]
 
+# Models of the hub by their names, `google/t5-v1_1-small`; chat templates of folders.
+HUB = ["huggingface_hub>=0.34", "jinja2>=3.1"]
+
 EXTRAS = {
     # One of these two replaces the CPU build of JAX: `pip install -e '.[seqio,tpu]'`.
     "tpu": ["jax[tpu]>=0.10"],
@@ -76,11 +79,13 @@ EXTRAS = {
     # The tasks of `evaluate --harness`. It does not install PyTorch, which they do not need.
     "harness": ["lm-eval>=0.4.9"],
     "gcs": GCS,
+    "hub": HUB,
     "dev": [
         *GIN,
         *PLAN,
         *SEQIO,
         *GCS,
+        *HUB,
         "gcp-storage-emulator>=2026.7",
         "ipykernel>=6.29",
         "jsonschema>=4.23",

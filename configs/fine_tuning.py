@@ -4,8 +4,9 @@
         --config.initialize=bert-base-uncased --config.workdir=runs/reviews \
         --config.data.settings.train=reviews.jsonl --config.train.steps=3000
 
-`initialize` is a folder in Hugging Face's format (`hf download google-bert/bert-base-uncased
---local-dir=bert-base-uncased`), a run, or a checkpoint. The system, its sizes and the vocabulary
+`initialize` is a model of Hugging Face's hub (`google-bert/bert-base-uncased`), a folder in its
+format (`hf download google-bert/bert-base-uncased --local-dir=bert-base-uncased`), a run, or a
+checkpoint. The system, its sizes and the vocabulary
 come from there; the head is randomly initialized. data/labelled_files.py describes the files and
 the settings in `data.settings`.
 

@@ -4,9 +4,9 @@ r"""A pretrained model, for evaluation or generation without training.
         --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
     python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --interactive
 
-`initialize` is a folder in Hugging Face's format (`hf download openai-community/gpt2
---local-dir=gpt2`), a run, or a checkpoint. The system, its settings, the vocabulary and the lengths
-come from there. Kinds, with the papers' figures:
+`initialize` is a model of Hugging Face's hub (`openai-community/gpt2`), a folder in its format (`hf
+download openai-community/gpt2 --local-dir=gpt2`), a run, or a checkpoint. The system, its settings,
+the vocabulary and the lengths come from there. Kinds, with the papers' figures:
 
 | kind | fields of a row | source | expect |
 |---|---|---|---|

@@ -5,8 +5,8 @@ r"""Human feedback in your own files: demonstrations, and comparisons of respons
 
 Each line of a .jsonl file has one of the forms below. A conversation is a list of messages {"role",
 "content"} with the roles system, user and assistant; `template` sets how it is written: "plain"
-(User: ..., Assistant: ...), "chatml", or a string with {} for each role. Strings are read as they
-are.
+(User: ..., Assistant: ...), "chatml", a string with {} for each role, or a folder or model of the
+hub that has a chat template (docs/folders.md). Strings are read as they are.
 
 | fields | content |
 |---|---|

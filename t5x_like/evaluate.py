@@ -53,7 +53,6 @@ if __name__ == "__main__":
 
 import dataclasses
 import functools
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -229,7 +228,7 @@ def _write_predictions(predictions: Sequence[Mapping[str, Any]], name: str) -> N
     path = paths.path(name)
     with command_line.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(one) + "\n" for one in predictions))
+        path.write_bytes(b"".join(map(command_line.as_json, predictions)))
 
 
 if __name__ == "__main__":

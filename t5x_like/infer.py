@@ -54,7 +54,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import os
 import pathlib
 import shutil
@@ -266,9 +265,9 @@ def _counted(model: TextModel, texts: Iterable[str]) -> Iterator[str]:
 
 def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
     shown, file = ("standard output", os.dup(1)) if name == "-" else (name, name)
-    with command_line.writing(shown), open(file, "w") as out:
+    with command_line.writing(shown), open(file, "wb") as out:
         for answer in answers:
-            out.write(json.dumps(answer) + "\n")
+            out.write(command_line.as_json(answer))
             out.flush()
 
 

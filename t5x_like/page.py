@@ -14,6 +14,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from t5x_like import hub
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import command_line
 
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str]) -> None:
     with one_line_errors():
         folders = [folder for folder in (given.first, given.second) if folder]
         for folder in folders:
-            if not pathlib.Path(folder).expanduser().exists():
+            if not (pathlib.Path(folder).expanduser().exists() or hub.names(folder)):
                 raise ValueError(f"there is no folder {folder}")
         # JAX takes seconds to import: after the arguments have been checked, and not for --help.
         from t5x_like.inspection import inspected, server

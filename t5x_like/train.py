@@ -30,7 +30,7 @@ from t5x_like import config, partitioning, paths, processes
 from t5x_like.batches.sharded_batches import NoExampleError
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import RunSettings, one_line_errors
-from t5x_like.config.run_settings import DataSettings, TrainSettings
+from t5x_like.config.run_settings import TrainSettings
 from t5x_like.evaluation import run_report
 from t5x_like.evaluation.while_training import BestSoFar, Evaluator, Schedule
 from t5x_like.experiment import (
@@ -92,7 +92,7 @@ def train(run: Run) -> None:
             _check_best(best, schedule, models, data[0])
             phases = list(zip(run.phases, data, works, strict=True))
             prints = processes.on_first_process(
-                functools.partial(_fingerprints, run.settings.data, phases, stored)
+                functools.partial(_fingerprints, run.settings, phases, stored)
             )
             processes.on_first_process(lambda: opened.enter_context(lock))
             saver = opened.enter_context(_saver(run, lock, data[0], prints, best))
@@ -139,20 +139,23 @@ def _saver(
 
 
 def _fingerprints(
-    settings: DataSettings,
+    settings: RunSettings,
     phases: Sequence[tuple[Phase, Data, Any]],
     stored: run_folder.Stored | None,
 ) -> dict[str, Any]:
     """Return the fingerprints of a run, after comparing them with its checkpoint's."""
-    found = fingerprints.of_run([(phase, data) for phase, data, _ in phases])
+    models = (settings.initialize, settings.data.vocabulary)
+    found = fingerprints.of_run([(phase, data) for phase, data, _ in phases], models=models)
     if stored is not None:
         for line in fingerprints.compare(
             stored.fingerprints,
             found,
-            vocabulary=settings.vocabulary,
-            allow_changed=settings.allow_changed,
+            vocabulary=settings.data.vocabulary,
+            allow_changed=settings.data.allow_changed,
         ):
             print(line, flush=True)
+        # A run that resumes reads its parameters from the checkpoint, not from the hub.
+        found["hub"] = {**stored.fingerprints.get("hub", {}), **found["hub"]}
     return found
 
 

@@ -27,6 +27,9 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 ).strip()
 
+# A name that is not a folder is never looked up on the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 # Nor is a cache of the user's read or written by the commands that tests start.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 

@@ -13,5 +13,8 @@ class NumberVocabulary(T5Vocabulary):
     def encode(self, text):
         return [int(number) for number in text.split()]
 
-    def decode(self, ids):
+    def _until_end(self, ids):
+        return ids
+
+    def _decode(self, ids):
         return " ".join(map(str, ids))

@@ -1,5 +1,6 @@
 """The command line: settings of every type, mistakes in one line, help at once."""
 
+import json
 import os
 import pathlib
 import re
@@ -225,3 +226,11 @@ def test_compiled_programs_are_kept_where_the_setting_says(
         for name, value in zip(names, before, strict=True):
             jax.config.update(name, value)
     assert re.fullmatch(expected, found) if expected else found is None
+
+
+def test_json_keeps_letters_and_escapes_what_utf8_lacks():
+    value = {"text": "na\u00efve \u6771\u4eac \U0001f600\u2028\n", "half": "\udc80"}
+    content = command_line.as_json(value)
+    assert json.loads(content) == value
+    expected = '{"text": "na\u00efve \u6771\u4eac \U0001f600\u2028\\n", "half": "\\udc80"}\n'
+    assert content.decode() == expected

@@ -28,7 +28,7 @@ def of_run(folder, *, vocabulary="bytes", **data):
     made.data.update(data)
     mesh = partitioning.make_mesh({"data": 1}, devices=jax.devices()[:1])
     inputs = data_side.build(of_config(made).parts[0], mesh)
-    return fingerprints.of_run([(of_config(made).phases[0], {"": inputs})])
+    return fingerprints.of_run([(of_config(made).phases[0], {"": inputs})], models=())
 
 
 def compare(before, now, *, allow_changed=False):
@@ -156,3 +156,11 @@ def test_files_of_parquet_pairs_and_labelled_rows_are_found(tmp_path):
         assert found["read"][f"{name}/train"] == [str(tmp_path / file) for file in expected[name]]
         assert len(found["files"]) == len(expected[name])
         assert all(np.ndim(one) == 1 for one in found["files"].values())
+
+
+def test_another_commit_of_a_model_is_reported_and_no_error(before):
+    old, new = (before | {"hub": {"owner/model": one}} for one in ("1a2b", "3c4d"))
+    assert compare(old, new) == [
+        "owner/model of the hub had commit 1a2b at the checkpoint, and has 3c4d now"
+    ]
+    assert compare(old, old) == compare(old, before) == compare(before, new) == []

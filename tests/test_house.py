@@ -85,7 +85,7 @@ COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
     *("tokenize", "__main__"),
 }
-GROUND = {"__init__", "names", "partitioning", "paths", "processes", "stop_signal"}
+GROUND = {"__init__", "hub", "names", "partitioning", "paths", "processes", "stop_signal"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
 WITH_TENSORFLOW = {"preprocessing"}
 TENSORFLOW = (

@@ -106,6 +106,7 @@ def test_infer_continues_lines_with_log_p(folders, system, tmp_path, monkeypatch
     infer.main(parse(made))
     predicted = [json.loads(line) for line in output.read_text().splitlines()]
     assert [one["inputs"] for one in predicted] == texts
+    assert '{"inputs": "The naïve cat"' in output.read_text("utf-8")
     model = text_model.build(from_pretrained(folders / system), of_config(made).parts[0])
     assert [one["prediction"] for one in predicted] == model.generate(texts)
     lost = f"{len(model.prompt(texts[-1])) - model.room:,}"

@@ -67,7 +67,7 @@ def load(path: paths.Path | str) -> ml_collections.ConfigDict:
         ValueError: the file is not a JSON object of settings; see also `of_stored`.
     """
     try:
-        stored = json.loads(paths.path(path).read_text())
+        stored = json.loads(paths.path(path).read_bytes())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(stored, dict):

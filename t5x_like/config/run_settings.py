@@ -253,7 +253,8 @@ class RunSettings:
     initialize: Annotated[
         str,
         "folder of the initial parameters: a run, a checkpoint or a folder in Hugging Face's "
-        "format; a head that it lacks is randomly initialized",
+        "format, or a model of its hub, OWNER/NAME or OWNER/NAME@REVISION; a head that it lacks is "
+        "randomly initialized",
     ] = ""
     initialize_optimizer: Annotated[
         bool,

@@ -2,13 +2,13 @@
 
 import collections
 import dataclasses
-import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from t5x_like.batches import data_modules
 from t5x_like.evaluation.metrics.groups import same_noun
+from t5x_like.experiment import command_line
 from t5x_like.experiment.run import Part, Run
 from t5x_like.inference import predictions, text_model
 from t5x_like.names import choose
@@ -148,7 +148,7 @@ def write(path: pathlib.Path, indices: Sequence[Any], predictions: Sequence[Any]
         objects = _by_passage(pairs)
     else:
         objects = [{"idx": index, "label": one} for index, one in pairs]
-    path.write_text("".join(json.dumps(one) + "\n" for one in objects))
+    path.write_bytes(b"".join(map(command_line.as_json, objects)))
 
 
 def _by_passage(pairs: Sequence[tuple[Mapping[str, int], Any]]) -> list[dict[str, Any]]:

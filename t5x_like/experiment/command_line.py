@@ -418,7 +418,16 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     file = paths.path(path)
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(value, indent=2) + "\n")
+        file.write_bytes(as_json(value, indent=2))
+
+
+def as_json(value: Any, *, indent: int | None = None) -> bytes:
+    """Return a value as JSON in UTF-8, and a line end; letters of all scripts are not escaped.
+
+    Half a surrogate pair, which UTF-8 cannot encode, is escaped.
+    """
+    text = json.dumps(value, indent=indent, ensure_ascii=False) + "\n"
+    return text.encode(errors="backslashreplace")
 
 
 def _help(options: dict[str, tuple[Any, str]]) -> str:

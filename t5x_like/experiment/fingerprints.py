@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from t5x_like import paths
+from t5x_like import hub, paths
 from t5x_like.experiment.memories import Data
 from t5x_like.experiment.run import Phase
 
@@ -14,12 +14,17 @@ _READERS = 16
 Fingerprint = list[Any]
 
 
-def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
+def of_run(parts: Sequence[tuple[Phase, Data]], *, models: Sequence[str]) -> dict[str, Any]:
     """Return the fingerprints of a run, as JSON values.
+
+    Args:
+        parts: the phases with their data.
+        models: the settings that may name models of Hugging Face's hub.
 
     Returns:
         `vocabulary`, a hash of all that determines how text is encoded; `read`, the files that each
-        task of each phase reads, in order; `files`, {path: fingerprint}.
+        task of each phase reads, in order; `files`, {path: fingerprint}; `hub`, {name of a model:
+        commit}.
     """
     read: dict[str, list[str]] = {}
     digest = ""
@@ -32,7 +37,8 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
             read |= {f"{prefix}{key}": files for key, files in found.items()}
     files = _fingerprints(path for found in read.values() for path in found)
     kept = {key: [path for path in found if path in files] for key, found in read.items()}
-    return {"vocabulary": digest, "read": kept, "files": files}
+    commits = hub.commits(*models)
+    return {"vocabulary": digest, "read": kept, "files": files, "hub": commits}
 
 
 def check_vocabulary(before: Mapping[str, Any], digest: str, *, vocabulary: str) -> None:
@@ -60,7 +66,8 @@ def compare(
     """Compare the fingerprints of a run with its checkpoint's, if the checkpoint has any.
 
     Files may have moved, as to another machine. Their sizes, beginnings and ends must be the same,
-    in the order in which they are read; a changed modification time is only reported.
+    in the order in which they are read; a changed modification time is only reported, and so is
+    another commit of a model of the hub, since the checkpoint has the parameters.
 
     Args:
         vocabulary: `data.vocabulary`, for the error message.
@@ -93,7 +100,13 @@ def compare(
             f"{len(touched)} files were written again, {touched[0]} for one, with the same size, "
             "beginning and end: they are taken for the same"
         ]
-    return [f"data: {change}" for change in changes]
+    commits = before.get("hub", {})
+    moved = [
+        f"{name} of the hub had commit {commits[name]} at the checkpoint, and has {found} now"
+        for name, found in now["hub"].items()
+        if commits.get(name, found) != found
+    ]
+    return [*(f"data: {change}" for change in changes), *moved]
 
 
 def _change(before: Mapping[str, Any], now: Mapping[str, Any], *, key: str) -> str:

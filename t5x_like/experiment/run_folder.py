@@ -290,11 +290,15 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     old, new = _flat(config.to_dict(config.of_stored(before))), _flat(now)
     absent = "not set"
     return [
-        f"{key}: {json.dumps(old[key]) if key in old else absent} -> "
-        f"{json.dumps(new[key]) if key in new else absent}"
+        f"{key}: {_shown(old[key]) if key in old else absent} -> "
+        f"{_shown(new[key]) if key in new else absent}"
         for key in sorted(old.keys() | new.keys())
         if key not in ("workdir", "data.shards") and old.get(key, absent) != new.get(key, absent)
     ]
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -313,14 +317,15 @@ def write_config(settings: RunSettings, workdir: pathlib.Path, *, step: int) -> 
     Args:
         step: the step at which the run starts or resumes.
     """
-    text = json.dumps(config.to_dict(settings), indent=2) + "\n"
+    content = command_line.as_json(config.to_dict(settings), indent=2)
     kept = sorted((workdir / "configs").glob("*_step_*.json"))
-    if not kept or kept[-1].read_text() != text:
+    before = json.loads(kept[-1].read_bytes()) if kept else None
+    if command_line.as_json(before, indent=2) != content:
         (workdir / "configs").mkdir(exist_ok=True)
-        _write(workdir / "configs" / f"{len(kept) + 1:04d}_step_{step}.json", text)
-    _write(workdir / "config.json", text)
+        _write(workdir / "configs" / f"{len(kept) + 1:04d}_step_{step}.json", content)
+    _write(workdir / "config.json", content)
 
 
-def _write(path: pathlib.Path, text: str) -> None:
+def _write(path: pathlib.Path, content: bytes) -> None:
     with command_line.writing(path):
-        paths.write_whole(path, text)
+        paths.write_whole(path, content)

@@ -93,7 +93,7 @@ class _Process:
         self._folder, self._start = folder, time.monotonic()
         command = [sys.executable, "-m", "t5x_like.train", f"--config={_CONFIG}:{folder}"]
         # If the user trusted the code of this config, its process may run it too.
-        if trusts_code(json.loads((folder / "config.json").read_text())):
+        if trusts_code(json.loads((folder / "config.json").read_bytes())):
             command.append("--trust_code")
         with (folder / _OUTPUT).open("a") as file:
             _lock(file, folder)

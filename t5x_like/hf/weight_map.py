@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -251,13 +251,14 @@ def check_names(wanted: Collection[str], present: Collection[str], *, where: str
     unused = [name for name in present if name not in wanted]
     if missing:
         near = hint(missing[0], unused).partition(" Allowed: ")[0]
-        rest = f"; it also has {_first_names(unused)} that the model does not use" if unused else ""
-        raise ValueError(f"{where} lacks {_first_names(missing)} that the model needs{rest}.{near}")
+        rest = f"; it also has {first_names(unused)} that the model does not use" if unused else ""
+        raise ValueError(f"{where} lacks {first_names(missing)} that the model needs{rest}.{near}")
     if unused:
-        raise ValueError(f"{where} has {_first_names(unused)} that the model does not use")
+        raise ValueError(f"{where} has {first_names(unused)} that the model does not use")
 
 
-def _first_names(names: list[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """Return the first few names as a text, and how many there are."""
     shown = ", ".join(names[:_SHOWN])
     more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
     return f"{shown}{more}"

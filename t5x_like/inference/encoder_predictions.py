@@ -28,6 +28,8 @@ from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.predictor import Batch, Item, OutputArrays, Prediction
 from t5x_like.vocabularies.words import LONGEST
 
+_STEP = 64  # tokens, the block of the published BigBirds; few lengths compile few programs
+
 
 @dataclasses.dataclass(frozen=True)
 class EncoderPrediction(Prediction):
@@ -56,14 +58,19 @@ class EncoderPrediction(Prediction):
     def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
         """Pad rows into the fields of a batch [B, L]; `allowed` is 1 on the context of a question.
 
+        L is a multiple of `_STEP`, or the prediction's length. BigBird attends to all tokens of a
+        short row, as transformers does, and no network computes more padding than it needs.
+
         Args:
             rows: `Row`s or `Window`s.
             batch_size: B.
         """
-        zeros = np.zeros([batch_size, self.length], np.int32)
+        longest = max(len(_row(one).tokens) for one in rows)
+        length = min(self.length, -(-longest // _STEP) * _STEP)
+        zeros = np.zeros([batch_size, length], np.int32)
         batch = {"encoder_segment_ids": zeros.copy(), "allowed": zeros.copy()}
         for number, one in enumerate(rows):
-            row = one.row if isinstance(one, Window) else one
+            row = _row(one)
             size = len(row.tokens)
             for name, values in row.features.items():
                 batch.setdefault(encoder_field(name), zeros.copy())[number, :size] = values
@@ -71,6 +78,10 @@ class EncoderPrediction(Prediction):
             if isinstance(one, Window):
                 batch["allowed"][number, one.context] = 1
         return batch
+
+
+def _row(one: EncoderRow | Window) -> EncoderRow:
+    return one.row if isinstance(one, Window) else one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +123,8 @@ class MaskFilling(EncoderPrediction):
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
         """Return the most likely tokens at each position."""
         # A model may have more logits than its vocabulary has pieces.
-        logits = outputs["logits"][..., : self.vocabulary.vocab_size]
-        probabilities, tokens = jax.lax.top_k(jax.nn.softmax(logits), self.top)
+        known = jax.nn.softmax(outputs["logits"])[..., : self.vocabulary.vocab_size]
+        probabilities, tokens = jax.lax.top_k(known, self.top)
         return {"probabilities": probabilities, "tokens": tokens}
 
     def predict(
@@ -502,7 +513,8 @@ class _OfWords(EncoderPrediction):
     def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
         """Pad rows into the fields of a batch, which include the characters [B, L, 50]."""
         batch = super().collate(rows, batch_size=batch_size)
-        characters = np.zeros([batch_size, self.length, LONGEST], np.int32)
+        length = batch["encoder_segment_ids"].shape[1]
+        characters = np.zeros([batch_size, length, LONGEST], np.int32)
         row: WordRow
         for number, row in enumerate(rows):
             characters[number, : len(row.characters)] = row.characters

@@ -149,7 +149,8 @@ class Predictor:
         try:
             return self.prediction.rows(item)
         except ValueError as error:
-            raise ValueError(f"{error}: {json.dumps(item, default=str):.200}") from error
+            shown = json.dumps(item, default=str, ensure_ascii=False)
+            raise ValueError(f"{error}: {shown:.200}") from error
 
     def _run(self, rows: Sequence[Any]) -> list[OutputArrays]:
         # All batches have one shape, so that the program is compiled only once.

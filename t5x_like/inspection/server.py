@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from t5x_like.experiment import command_line
 from t5x_like.inspection.inspected import Inspected
 from t5x_like.names import choose
 
@@ -147,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
                 found = answer(self.models, self.path, asked)
         except (ValueError, RecursionError) as error:
             raise RefusedError(400, " ".join(str(error).split())) from error
-        return "application/json", json.dumps(found).encode()
+        return "application/json", command_line.as_json(found)
 
     def _body(self, size: int) -> bytes:
         found, end = b"", time.monotonic() + _SECONDS
@@ -169,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             status, (kind, content) = 200, make()
         except RefusedError as error:
             status, kind = error.status, "application/json"
-            content = json.dumps({"error": str(error)}).encode()
+            content = command_line.as_json({"error": str(error)})
             self.close_connection = True
         except OSError:  # the client has disconnected
             self.close_connection = True

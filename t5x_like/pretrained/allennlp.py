@@ -41,6 +41,7 @@ class ReleasedElmo:
     system: str = "elmo"
     model_type: str = ""
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # it has no run
+    card: None = None
     labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
     lora: dict[str, Any] = dataclasses.field(default_factory=dict)
     generation: GenerationSettings = dataclasses.field(default_factory=GenerationSettings)

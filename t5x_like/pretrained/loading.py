@@ -43,8 +43,9 @@ def from_pretrained(
     """Load a model from a Hugging Face folder, a checkpoint or a run.
 
     Args:
-        folder: a folder with config.json and model.safetensors or its shards, a checkpoint, or the
-            folder of a run (then its newest checkpoint).
+        folder: a folder with config.json and model.safetensors or its shards, a checkpoint, the
+            folder of a run (then its newest checkpoint), or a model of Hugging Face's hub,
+            `OWNER/NAME` or `OWNER/NAME@REVISION`.
         system: the system to read a Hugging Face folder as, if not the default for its model_type:
             `unilm` for a folder of `bert`.
         dtype: the dtype of the computation and of the parameters: `float32` or `bfloat16`.
@@ -104,6 +105,7 @@ def from_source(
         labels=_labels(source, config),
         from_folder=not source.run,
         vocabulary=vocabulary_of(source),
+        card=source.card,
     )
 
 

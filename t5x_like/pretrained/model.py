@@ -28,8 +28,10 @@ from t5x_like.hf import weight_map
 from t5x_like.hf.architectures import Labels
 from t5x_like.hf.generation_config import write_generation
 from t5x_like.names import choose, hint
+from t5x_like.pretrained import model_card
 from t5x_like.pretrained.assembled import copy_part
-from t5x_like.vocabularies import saving
+from t5x_like.pretrained.model_card import ModelCard
+from t5x_like.vocabularies import chat, saving
 
 IGNORED_LABEL = -100
 
@@ -172,6 +174,7 @@ class Pretrained:
             end tokens take precedence over the vocabulary's. A run uses its vocabulary's.
         vocabulary: the vocabulary that the model was trained with, as `data.vocabulary` names it;
             empty if it is not known.
+        card: the model card that `save_pretrained` writes; None for a model without a run.
     """
 
     def __init__(
@@ -187,10 +190,11 @@ class Pretrained:
         labels: Mapping[str, Labels] | None = None,
         from_folder: bool = False,
         vocabulary: str = "",
+        card: ModelCard | None = None,
     ):
         self.module, self.params, self.model_type = module, params, model_type
         self.labels, self.from_folder = dict(labels or {}), from_folder
-        self.vocabulary = vocabulary
+        self.vocabulary, self.card = vocabulary, card
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
@@ -347,6 +351,7 @@ class Pretrained:
             labels={"": self.labels[task]} if task in self.labels else {},
             from_folder=self.from_folder,
             vocabulary=self.vocabulary,
+            card=self.card,
         )
 
     @property
@@ -368,6 +373,7 @@ class Pretrained:
             generation=self.generation,
             mesh=self.mesh,
             vocabulary=self.vocabulary,
+            card=self.card,
         )
 
     def save_pretrained(
@@ -376,7 +382,8 @@ class Pretrained:
         """Write a folder that Hugging Face loads: settings, tokenizer, and tensors.
 
         The tensors have the parameters' dtype. If transformers has no tokenizer with the ids of the
-        vocabulary, none is written, and a warning gives the reason.
+        vocabulary, none is written, and a warning gives the reason. For the model of a run a model
+        card is written, README.md, unless the folder has one.
 
         Parameters that only pretraining needs, such as ELECTRA's generator, are left out. The host
         has one tensor in memory at a time. Parameters may be sharded over several processes; then
@@ -412,6 +419,8 @@ class Pretrained:
             files.write_json(old, config)
             write_generation(path, self.generation)
             self._save_tokenizer(path, config)
+            if self.card is not None and not (path / model_card.FILE).exists():
+                (path / model_card.FILE).write_text(self.card.text(config), encoding="utf-8")
         tensors = weight_map.disassemble(flat, parts, copy=copy_part)
         files.write_tensors(path, tensors, max_shard_size=max_shard_size)
 
@@ -425,6 +434,10 @@ class Pretrained:
             saving.save(self.vocabulary, folder, network)
         except ValueError as error:
             logging.warning("%s: no tokenizer is written: %s", folder, error)
+            return
+        if self.card is not None and (template := self.card.chat_template):
+            source = chat.find_template(template).jinja
+            (folder / chat.FILE).write_text(source, encoding="utf-8")
 
     def free(self) -> None:
         """Release the parameters, and the generator's copy; compiled code is kept.

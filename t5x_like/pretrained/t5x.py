@@ -170,6 +170,7 @@ class T5XCheckpoint:
     folder: pathlib.Path
     model_type: str = ""
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # it has no run here
+    card: None = None
     labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
     lora: dict[str, Any] = dataclasses.field(default_factory=dict)
     # T5X begins the decoder's inputs with padding, and its vocabularies end texts with 1.

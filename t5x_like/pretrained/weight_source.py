@@ -1,6 +1,7 @@
 """Read a model's settings and parameters from the folder of a run or of another library."""
 
 import dataclasses
+import fnmatch
 import functools
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from t5x_like import checkpoints, hf, paths, systems
+from t5x_like import checkpoints, hf, hub, paths, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import generation_config, weight_map, without_effect
@@ -24,9 +25,15 @@ from t5x_like.nn import lora
 from t5x_like.pretrained import peft, t5x_files
 from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
 from t5x_like.pretrained.assembled import assembled
+from t5x_like.pretrained.model_card import ModelCard
 from t5x_like.pretrained.t5x import T5XCheckpoint, find_checkpoint
 
 _T5X = "t5x:"  # prefix of a folder's path
+# Tensors that transformers has written and computes again, or that are always zero.
+_BUFFERS = (
+    *("*position_ids", "*token_type_ids", "*.version", "final_logits_bias"),
+    *("*.attn.bias", "*.attention.bias", "*.masked_bias", "*.inv_freq"),
+)
 Leaves = dict[str, Any]  # {path: array or shape}; "encoder/layers/block/feed_forward/wi/kernel"
 
 
@@ -61,6 +68,10 @@ class Source(Protocol):
     def lora(self) -> dict[str, Any]:
         """The `rank` and `alpha` of the folder's LoRA matrices (`nn.lora`); {} if it has none."""
 
+    @property
+    def card(self) -> ModelCard | None:
+        """The model card of a run's model; None for a model without a run."""
+
     def available(self, wanted: Leaves) -> set[str]:
         """Return the paths of the wanted parameters that the folder has with the same shapes.
 
@@ -94,7 +105,8 @@ def open_source(
 
     Args:
         path: the folder, or the file `checkpoint` of a T5X checkpoint. `t5x:FOLDER` also requires
-            that FOLDER is a T5X checkpoint or contains such checkpoints.
+            that FOLDER is a T5X checkpoint or contains such checkpoints. If there is no such
+            folder, OWNER/NAME or OWNER/NAME@REVISION is a model of Hugging Face's hub.
         system: the system to read a Hugging Face folder as, if several systems support its
             model_type; None for the default.
         average: the number of newest checkpoints to average, see `checkpoints.restore_params`;
@@ -113,7 +125,7 @@ def open_source(
     if path.name == t5x_files.FILE and path.is_file():  # T5X takes both
         path = path.parent
     if not path.is_dir():
-        raise ValueError(_explain_absence(path))
+        path = _of_hub(given, path)
     if given.startswith(_T5X) and not find_checkpoint(path):
         raise ValueError(
             f"{given!r}: {path} has neither a file `checkpoint` nor a folder checkpoint_STEP"
@@ -170,15 +182,24 @@ def _opener(path: pathlib.Path, system: str | None) -> Callable[[], Source] | No
     return None
 
 
-def _explain_absence(path: pathlib.Path) -> str:
-    names = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
-    near = hint(path.name, names).partition(" Allowed: ")[0]
-    download = (
-        f" Models are not downloaded by name; use `hf download {path} --local-dir=FOLDER`."
-        if not path.is_absolute() and len(path.parts) == 2 and not near
-        else ""
-    )
-    return f"there is no folder {path}.{near}{download}"
+def _of_hub(name: str, path: pathlib.Path) -> pathlib.Path:
+    """Return the folder of a model of Hugging Face's hub.
+
+    Args:
+        name: the name of a model.
+        path: the folder of this machine with this name, which does not exist.
+
+    Raises:
+        ValueError: it is not the name of a model, or the hub does not give the model.
+    """
+    beside = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
+    absent = f"there is no folder {path}.{hint(path.name, beside).partition(' Allowed: ')[0]}"
+    if not hub.names(name):
+        raise ValueError(absent)
+    try:
+        return hub.folder(name)
+    except ValueError as error:
+        raise ValueError(f"{absent} {error}") from error
 
 
 def _open_adapter(path: pathlib.Path, wanted: str | None) -> Source:
@@ -247,6 +268,7 @@ class _HuggingFace:
     tensors: files.TensorFiles | peft.AdaptedTensors
     labels: dict[str, Labels]
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # it has no run
+    card: None = None
 
     @property
     def lora(self) -> dict[str, Any]:
@@ -280,6 +302,8 @@ class _HuggingFace:
         weight_map.check_names(shapes, present, where=str(self.tensors.folder))
         for name, shape in shapes.items():
             self._check_shape(names[name][0], names[name][1:], shape)
+        used = {name for tensor in shapes for name in names[tensor]}
+        _name_dropped(str(self.tensors.folder), frozenset(self.tensors.names) - used)
         # One parameter at a time, so that the host's memory holds only one.
         return {
             path: assembled(
@@ -363,6 +387,22 @@ class _HuggingFace:
         )
 
 
+@functools.cache
+def _name_dropped(folder: str, names: frozenset[str]) -> None:
+    """Log one warning with the weights of a folder that the model does not use."""
+    weights = [
+        name
+        for name in sorted(names)
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in _BUFFERS)
+    ]
+    if weights:
+        logging.warning(
+            "%s has weights that the model does not use and does not save again: %s",
+            folder,
+            weight_map.first_names(weights),
+        )
+
+
 def _open_checkpoint(path: pathlib.Path, *, average: int, whole: bool, trust_code: bool) -> Source:
     stored = checkpoints.read_metadata(path)
     config = stored.get("config", {})
@@ -410,6 +450,11 @@ class _Checkpoint:
     def lora(self) -> dict[str, Any]:
         settings = self.run["config"].get("lora", {})
         return {name: settings[name] for name in ("rank", "alpha")} if settings.get("rank") else {}
+
+    @property
+    def card(self) -> ModelCard | None:
+        is_run = "data_shards" in self.run  # rather than converted weights
+        return ModelCard(self.run, self.path, self.average) if is_run else None
 
     def available(self, wanted: Leaves) -> set[str]:
         shapes = self._shapes()

@@ -68,7 +68,8 @@ def field_text(row: Mapping[str, Any], field: str) -> str:
         raise ValueError(f"there is no string {field!r}.{hint(field, row)}")
     if not isinstance(row[field], str):
         raise ValueError(
-            f"there is no string {field!r}: it is {json.dumps(row[field], default=str):.60}"
+            f"there is no string {field!r}: it is "
+            f"{json.dumps(row[field], default=str, ensure_ascii=False):.60}"
         )
     return row[field]
 

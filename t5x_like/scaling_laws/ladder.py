@@ -220,7 +220,7 @@ def write(rungs: Sequence[Rung]) -> None:
     """
     for rung in rungs:
         path = rung.folder / "config.json"
-        if path.exists() and json.loads(path.read_text()) != config.to_dict(rung.settings):
+        if path.exists() and json.loads(path.read_bytes()) != config.to_dict(rung.settings):
             raise ValueError(
                 f"{path} is of a run with other settings: choose another --output, or remove it"
             )

@@ -52,7 +52,7 @@ def results(folder: pathlib.Path) -> list[StudyResult]:
     for name, study in all_studies().items():
         file = folder / f"{name}.json"
         try:
-            written = json.loads(file.read_text()) if file.is_file() else None
+            written = json.loads(file.read_bytes()) if file.is_file() else None
         except ValueError as error:
             raise ValueError(f"{file}: {error}; write it again by t5x-like study {name}") from error
         found.append(StudyResult(name, study, written))

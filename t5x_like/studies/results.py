@@ -1,7 +1,6 @@
 """The results of a study: a table in Markdown with the paper's numbers, a figure, JSON."""
 
 import dataclasses
-import json
 import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from t5x_like.experiment import command_line
 from t5x_like.studies import verdicts
 from t5x_like.studies.cells import Cell
 from t5x_like.studies.definition import Study
@@ -45,9 +45,7 @@ def write(
     judged = verdicts.judge(study, values, looks=looks)
     folder.mkdir(parents=True, exist_ok=True)
     draw(study, values, folder / f"{name}.png")
-    (folder / f"{name}.json").write_text(
-        json.dumps(_to_json(study, values, judged, looks), indent=2) + "\n"
-    )
+    command_line.write_json(folder / f"{name}.json", _to_json(study, values, judged, looks))
     page = folder / f"{name}.md"
     page.write_text("\n".join(lines(study, name, values, judged, looks)) + "\n")
     return page

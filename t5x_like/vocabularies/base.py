@@ -2,7 +2,7 @@
 
 import abc
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -66,9 +66,29 @@ class Vocabulary(abc.ABC):
     def encode(self, text: str) -> list[int]:
         """Tokenize a text, without an end-of-sequence token."""
 
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
+        """Detokenize ids [L].
+
+        Args:
+            ids: the ids. T5's pieces, bytes and Marian's pieces are decoded up to the first end of
+                sequence, all others to the last id.
+            skip_special_tokens: whether to leave out special tokens, including sentinels and the
+                unknown token, as transformers does. Otherwise they are decoded as their names.
+        """
+        kept = self._until_end(to_list(ids))
+        return self._decode(self._without_special(kept) if skip_special_tokens else kept)
+
+    def _without_special(self, ids: list[int]) -> list[int]:
+        """Return the ids that are not special tokens."""
+        skipped = frozenset(self.special_ids)
+        return [one for one in ids if one not in skipped]
+
+    def _until_end(self, ids: list[int]) -> list[int]:
+        """Return the ids that are decoded."""
+        return ids
+
     @abc.abstractmethod
-    def decode(self, ids: Iterable[int]) -> str:
-        """Detokenize ids [L]."""
+    def _decode(self, ids: Sequence[int]) -> str: ...
 
     def required_id(self, name: str) -> int:
         """Return the id of a special token, such as "eos_id"; raise ValueError if it is None."""

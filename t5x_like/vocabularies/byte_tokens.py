@@ -6,12 +6,11 @@ al. 2022, section 3.1). Models of this package can be trained with the named tok
 (`sentence_piece.Bytes`): then `<extra_id_0>` is the last id.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from tokenizers import AddedToken
 
 from t5x_like.vocabularies.added_tokens import AddedTokens
-from t5x_like.vocabularies.base import to_list
 from t5x_like.vocabularies.hugging_face.tokenizer_files import TokenSettings
 from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN, Bytes, T5Vocabulary
 
@@ -58,14 +57,12 @@ class ByteTokens(T5Vocabulary):
             ids += self._bytes.encode(part) if token is None else [token]
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Decode ids up to the first end of sequence; named tokens are decoded as their names."""
-        kept = to_list(ids)
-        kept = kept[: kept.index(EOS)] if EOS in kept else kept
+    def _decode(self, ids: Sequence[int]) -> str:
+        """Return the text; named tokens are decoded as their names."""
         names, last = self._added.texts, self._bytes.vocab_size
         parts = [
             names[one].encode() if one in names else bytes([one - Bytes.first])
-            for one in kept
+            for one in ids
             if (one in names and one not in _SPECIAL) or Bytes.first <= one < last
         ]
         return b"".join(parts).decode(errors="ignore")

@@ -9,7 +9,7 @@ import sentencepiece
 import tokenizers
 from google.protobuf.message import DecodeError
 
-from t5x_like import paths, reading
+from t5x_like import hub, paths, reading
 from t5x_like.names import hint
 from t5x_like.paths import Path
 from t5x_like.vocabularies import word_bpe
@@ -60,8 +60,8 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
             "bytes:N" for N sentinels (ByT5 as published is "bytes:0": its sentinels are the last
             byte ids); or a folder in Hugging Face's format, whose files together define the
             tokenizer (`hugging_face.tokenizer_folder`), or the path of one of its files, which is
-            then read as its only vocabulary; or, if no file of the folder names a class, the path
-            of
+            then read as its only vocabulary; or the name of a model of the hub (`hub`); or, if no
+            file of the folder names a class, the path of
             - a SentencePiece model (Hugging Face's spiece.model or tokenizer.model): T5's,
               ALBERT's if it has [CLS], [SEP] and [MASK], or LLaMA's if it has <s> and bytes,
             - vocab.txt, or any other .txt: ELMo's whole words if it has <S>, </S> and <UNK>;
@@ -88,7 +88,7 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
         if colon and not number.isdecimal():
             raise ValueError(f"vocabulary={spec!r}: set bytes, or bytes:100 for 100 sentinels.")
         return Bytes(extra_ids=int(number) if colon else sentinels)
-    path = _find(spec)
+    path = find(spec)
     try:
         return _of_folder(path) or _of_file(path, spec=spec, sentinels=sentinels)
     except ValueError as error:
@@ -139,18 +139,24 @@ def _of_file(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
     return _READERS[ending](path)
 
 
-def _find(spec: str) -> Path:
-    """Return the folder or file that a spec names.
+def find(spec: str) -> Path:
+    """Return the folder or file that a spec names, which may be a model of Hugging Face's hub.
 
     Raises:
-        ValueError: it does not exist.
+        ValueError: it does not exist, or the hub does not give the model.
     """
     if "://" in spec:
         paths.check_bucket("vocabulary", spec)
     path = paths.path(spec)
-    if not path.exists():
-        raise ValueError(f"vocabulary={spec!r} does not exist.{_nearest(path, path.parent)}")
-    return path
+    if path.exists():
+        return path
+    absent = f"vocabulary={spec!r} does not exist.{_nearest(path, path.parent)}"
+    if not hub.names(spec):
+        raise ValueError(absent)
+    try:
+        return hub.folder(spec, weights=False)
+    except ValueError as error:
+        raise ValueError(f"{absent} {error}") from error
 
 
 def _only_file(folder: Path, *, spec: str) -> Path:

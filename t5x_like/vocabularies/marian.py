@@ -8,13 +8,13 @@ No token marks the start of a text; the decoder's inputs begin with padding, the
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import sentencepiece
 from tokenizers import AddedToken
 
 from t5x_like.vocabularies.added_tokens import AddedTokens
-from t5x_like.vocabularies.base import Vocabulary, to_list
+from t5x_like.vocabularies.base import Vocabulary
 
 SOURCE, TARGET = "source.spm", "target.spm"
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
@@ -80,15 +80,16 @@ class MarianVocabulary(Vocabulary):
             ids += [self._lookup.get(piece, self._ids[_UNKNOWN]) for piece in pieces]
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Detokenize ids of either language up to the first end of sequence.
+    def _until_end(self, ids: list[int]) -> list[int]:
+        return ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        """Return the text, in either language.
 
         A blank follows each special token, as in Hugging Face's tokenizer.
         """
-        kept = to_list(ids)
-        kept = kept[: kept.index(self.eos_id)] if self.eos_id in kept else kept
         text, begins = "", True
-        for one in kept:
+        for one in ids:
             piece = self._pieces.get(one, _UNKNOWN)
             is_special = one in self.special_ids
             text += f"{piece} " if is_special else piece.removeprefix(_BLANK) if begins else piece

@@ -7,6 +7,7 @@ BERT, T5 and others have rules of their own.
 """
 
 import dataclasses
+import fnmatch
 import json
 import pathlib
 import re
@@ -18,7 +19,7 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
-from t5x_like import paths
+from t5x_like import hub, paths
 from t5x_like.paths import Path
 from t5x_like.vocabularies import files
 from t5x_like.vocabularies.albert_pieces import AlbertPieces
@@ -33,14 +34,7 @@ from t5x_like.vocabularies.tokenizer import TokenizerVocabulary
 
 # The class of transformers that uses tokenizer.json as it is.
 AS_WRITTEN = "PreTrainedTokenizerFast"
-# The files of tokenizers in folders; all of them are data, and none is run.
 _SETTINGS = (TOKENIZER, SETTINGS, "special_tokens_map.json", "added_tokens.json")
-_NAMES = (
-    *_SETTINGS,
-    *("vocab.json", "vocab.txt", "merges.txt", "target_vocab.json", "bpe.codes", "tekken.json"),
-    *("chat_template.jinja", "chat_template.json"),
-)
-_ENDINGS = (".model", ".spm", ".tiktoken")
 _NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _PROBES = (
     "The quick brown fox, don't: (12,345.67) = 3e-4!",
@@ -78,7 +72,7 @@ def save(spec: str, folder: pathlib.Path, network: Network) -> None:
         ValueError: the vocabulary cannot be read, it is in the same folder, or transformers has no
             tokenizer with its ids. Then nothing is written.
     """
-    path = paths.path(spec)
+    path = files.find(spec) if hub.names(spec) else paths.path(spec)
     if path.is_dir() and "model_type" in TokenizerFiles(path).model:
         content = _copies(path)
     else:
@@ -103,7 +97,7 @@ def _copies(folder: Path) -> dict[str, bytes]:
     return {
         path.name: path.read_bytes()
         for path in folder.iterdir()
-        if path.is_file() and (path.name in _NAMES or path.name.endswith(_ENDINGS))
+        if path.is_file() and any(fnmatch.fnmatchcase(path.name, name) for name in hub.TOKENIZER)
     }
 
 

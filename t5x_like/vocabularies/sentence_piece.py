@@ -3,13 +3,13 @@
 T5's have sentinels as the last ids; LLaMA's and PaLM's decode every text unchanged.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from t5x_like.vocabularies.albert_pieces import BLANK, cut
-from t5x_like.vocabularies.base import Offsets, Vocabulary, to_list
+from t5x_like.vocabularies.base import Offsets, Vocabulary
 from t5x_like.vocabularies.special_tokens import SpecialTokenVocabulary
 
 PAD, EOS, UNKNOWN = 0, 1, 2
@@ -25,6 +25,9 @@ class T5Vocabulary(Vocabulary):
     def sentinels(self) -> int:
         """The number of sentinels, or without sentinels of last ids used as such, as in ByT5."""
         return self.extra_ids or max(0, min(_BORROWED, self.vocab_size - 3))
+
+    def _until_end(self, ids: list[int]) -> list[int]:
+        return ids[: ids.index(EOS)] if EOS in ids else ids
 
 
 class SentencePiece(T5Vocabulary):
@@ -56,10 +59,12 @@ class SentencePiece(T5Vocabulary):
         """Tokenize a text; the name of a sentinel at the start of a word becomes the sentinel."""
         return self.tokenizer.EncodeAsIds(text)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Detokenize ids up to the first end of sequence; ids out of range are unknown."""
-        kept = _up_to_end(to_list(ids))
-        return self.tokenizer.DecodeIds([i if i < self.vocab_size else UNKNOWN for i in kept])
+    def _without_special(self, ids: list[int]) -> list[int]:
+        return [one for one in ids if UNKNOWN < one < self.vocab_size - self.extra_ids]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        """Return the text; ids out of range are unknown."""
+        return self.tokenizer.DecodeIds([i if i < self.vocab_size else UNKNOWN for i in ids])
 
 
 def _sentinel(number: int) -> str:
@@ -79,14 +84,10 @@ class Bytes(T5Vocabulary):
         """Return the ids of a text's bytes."""
         return [self.first + byte for byte in text.encode()]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Decode the bytes up to the first end of sequence; skip other ids and invalid bytes."""
-        kept = (one - self.first for one in _up_to_end(to_list(ids)))
+    def _decode(self, ids: Sequence[int]) -> str:
+        """Decode the bytes; skip other ids and invalid bytes."""
+        kept = (one - self.first for one in ids)
         return bytes(one for one in kept if 0 <= one < 256).decode(errors="ignore")
-
-
-def _up_to_end(ids: list[int]) -> list[int]:
-    return ids[: ids.index(EOS) + 1] if EOS in ids else ids
 
 
 LLAMA_SPECIAL_TOKENS = ("<unk>", "<s>", "</s>")

@@ -11,8 +11,8 @@
 The table is about files in folders that do not name a tokenizer's class; if a folder in Hugging
 Face's format names it, see `hugging_face`. A special token's name in a text, such as "[MASK]", is
 read as that token, except with the vocabularies in the last row. Decoding shows every id: special
-tokens by their names, an id out of range as unknown. Changes by the encoding (case, accents, blanks
-around WordPiece's punctuation) are not undone.
+tokens by their names (unless they are skipped), an id out of range as unknown. Changes by the
+encoding (case, accents, blanks around WordPiece's punctuation) are not undone.
 """
 
 import abc
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from t5x_like.vocabularies.base import Offsets, Vocabulary, to_list
+from t5x_like.vocabularies.base import Offsets, Vocabulary
 
 BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
@@ -87,10 +87,6 @@ class SpecialTokenVocabulary(Vocabulary):
         special = self.special_tokens
         return np.array([piece in special or self._begins_word(piece) for piece in self.pieces])
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Detokenize all ids [L], also after an end of sequence."""
-        return self._decode(to_list(ids))
-
     def piece(self, token: int) -> str:
         """Return the piece in the file."""
         return self.pieces[token]
@@ -102,9 +98,6 @@ class SpecialTokenVocabulary(Vocabulary):
         """
         ids, ranges = self._encode_with_offsets(text)
         return ids, [_without_blanks(text, *one) for one in ranges]
-
-    @abc.abstractmethod
-    def _decode(self, ids: Sequence[int]) -> str: ...
 
     @abc.abstractmethod
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]: ...

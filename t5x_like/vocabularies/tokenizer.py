@@ -84,6 +84,8 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
         model = tokenizer.model
         self.is_bpe = isinstance(model, models.BPE)
         self._whole = _never_bytes(tokenizer)
+        added = tokenizer.get_added_tokens_decoder()
+        self._flagged = {number for number, token in added.items() if token.special}
         self._continues = getattr(model, "continuing_subword_prefix", None)
         self._blanks = _BLANK if any(piece.startswith(_BLANK) for piece in pieces) else _BYTE_BLANKS
         super().__init__(
@@ -104,6 +106,9 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         found = self.tokenizer.encode(text, add_special_tokens=False)
         return found.ids, found.offsets
+
+    def _without_special(self, ids: list[int]) -> list[int]:
+        return [one for one in ids if one not in self._flagged]
 
     def _decode(self, ids: Sequence[int]) -> str:
         size = len(self.pieces)

@@ -7,6 +7,7 @@ import pytest
 from t5x_like import convert, vocabularies
 from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.model import Pretrained
+from t5x_like.vocabularies import chat
 from tests.programs import tiny_encoder
 
 TEXT = "the cat, caf\u00e9 [MASK] 12  and"
@@ -25,8 +26,8 @@ def write(folder, files):
 
 
 def tokenizer_of(folder):
-    weights = ("config.json", "generation_config.json", "model.safetensors")
-    return {one.name: one.read_bytes() for one in folder.iterdir() if one.name not in weights}
+    others = ("config.json", "generation_config.json", "model.safetensors", "README.md")
+    return {one.name: one.read_bytes() for one in folder.iterdir() if one.name not in others}
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +99,22 @@ def test_a_model_without_a_known_vocabulary_has_no_tokenizer(run, tmp_path, capl
     new.save_pretrained(tmp_path / "out")
     assert tokenizer_of(tmp_path / "out") == {}
     assert caplog.records == []
+
+
+def test_a_run_is_written_with_a_model_card_that_replaces_no_other(run, tmp_path):
+    model, card = from_pretrained(run), tmp_path / "README.md"
+    model.save_pretrained(tmp_path)
+    assert "BertForPreTraining.from_pretrained" in card.read_text()
+    card.write_text("mine")
+    model.save_pretrained(tmp_path)
+    assert card.read_text() == "mine"
+    from_pretrained(tmp_path).save_pretrained(tmp_path / "without_run")
+    assert not (tmp_path / "without_run" / "README.md").exists()
+
+
+def test_the_chat_template_of_a_run_is_written_in_jinja(run, tmp_path):
+    model = from_pretrained(run)
+    model.card.settings["data"]["settings"] = {"template": "plain"}
+    model.save_pretrained(tmp_path)
+    written = (tmp_path / "chat_template.jinja").read_text()
+    assert written == chat.find_template("plain").jinja

@@ -28,7 +28,10 @@ class Words(T5Vocabulary):
         pieces = text.replace("UNSAFE", "UN SAFE").split()
         return [self._words.index(one) + 3 if one in self._words else self.unk_id for one in pieces]
 
-    def decode(self, ids):
+    def _until_end(self, ids):
+        return ids
+
+    def _decode(self, ids):
         return " ".join(self._words[one - 3] for one in map(int, ids) if 3 <= one < 57)
 
 

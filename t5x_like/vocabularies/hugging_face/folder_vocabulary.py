@@ -299,9 +299,7 @@ class FolderVocabulary(TokenizerVocabulary):
             special_tokens=resolved.special,
             decides=json.dumps([ids, self.cleans]).encode(),
         )
-        added = tokenizer.get_added_tokens_decoder()
-        flagged = {number for number, token in added.items() if token.special}
-        self.special_ids = tuple(sorted({*self.special_ids, *flagged}))
+        self.special_ids = tuple(sorted({*self.special_ids, *self._flagged}))
         self.bos_id, self.eos_id = ids["bos"], ids["eos"]
         self.unk_id, self.sep_id = ids["unk"], ids["sep"]
         self.cls_id, self.mask_id = ids["cls"], ids["mask"]
