@@ -78,6 +78,9 @@ EXTRAS = {
     "gin": GIN,
     # The tasks of `evaluate --harness`. It does not install PyTorch, which they do not need.
     "harness": ["lm-eval>=0.4.9"],
+    # `train.trackers`: services that also get a run's settings and metrics.
+    "wandb": ["wandb>=0.31"],
+    "mlflow": ["mlflow>=3.17"],
     "gcs": GCS,
     "hub": HUB,
     "dev": [

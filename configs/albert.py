@@ -73,7 +73,7 @@ def _demo() -> ml_collections.ConfigDict:
         "name": "adamw",
         "b2": 0.98,
         "weight_decay": 0.01,
-        **recipes.linear(config, 1e-3, warmup_steps=100),
+        **recipes.linear(config, 1e-3, warmup_steps=recipes.warmup(config, 100)),
     }
     config.evaluate.every = 250
     return config

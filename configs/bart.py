@@ -148,7 +148,7 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 64, "targets": 64}
     config.data.batch_size = 16
     config.train.steps = 1200
-    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 100)})
     config.evaluate.every = 250
     config.decode = {"max_new_tokens": 64, "num_beams": 4}
     return config

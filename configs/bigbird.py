@@ -72,6 +72,8 @@ def _demo() -> ml_collections.ConfigDict:
     config.train.steps = 1500
     # With 8 rows of 256 tokens it learned only token frequencies in 1,500 steps, as with 8 rows of
     # 128 in 2,500.
-    config.optimizer.update({"b2": 0.98, "learning_rate": 2e-3, "warmup_steps": 100})
+    config.optimizer.update(
+        {"b2": 0.98, "learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 100)}
+    )
     config.evaluate.every = 250
     return config

@@ -80,5 +80,5 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 128}
     config.data.batch_size = 16
     config.train.steps = 1200
-    config.optimizer.update({"learning_rate": 1e-3, "warmup_steps": 100})
+    config.optimizer.update({"learning_rate": 1e-3, "warmup_steps": recipes.warmup(config, 100)})
     return config

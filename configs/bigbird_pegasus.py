@@ -89,7 +89,10 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.batch_size = 16
     config.loss.label_smoothing = 0.0
     config.train.steps = 1500
-    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
+    config.optimizer = {
+        "name": "adafactor",
+        **recipes.linear(config, 0.02, warmup_steps=recipes.warmup(config, 100)),
+    }
     config.evaluate.every = 250
     config.decode = {"max_new_tokens": 32, "num_beams": 5, "length_penalty": 0.8}
     return config

@@ -120,7 +120,8 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.batch_size = 32
     config.train.microbatches = 1
     config.train.steps = 600
-    config.optimizer.update({"learning_rate": 1e-3, "warmup_steps": 50})
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.warmup_steps = recipes.warmup(config, 50)
     config.checkpoint.every = 300
     config.evaluate.every = 100
     return config

@@ -109,5 +109,5 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.batch_size = 32
     config.train.steps = 2000
     # At twice the rate the discriminator predicts "original" for every token to the end.
-    config.optimizer.warmup_steps = 100
+    config.optimizer.warmup_steps = recipes.warmup(config, 100)
     return config

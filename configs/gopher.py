@@ -95,5 +95,5 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"targets": 128}
     config.data.batch_size = 16
     config.train.steps = 1000
-    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 100)})
     return config

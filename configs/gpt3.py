@@ -121,7 +121,7 @@ def _demo() -> ml_collections.ConfigDict:
         half={"steps": 400, "batch_size": 8},
         full={"steps": 500, "batch_size": 16},
     )
-    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 100)})
     config.optimizer.decay_steps = recipes.steps(config)
     config.checkpoint.every = 450
     return config

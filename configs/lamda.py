@@ -54,5 +54,8 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.batch_size = 16
     config.train.steps = 1000
     # A short run ends with a lower loss if its learning rate decays.
-    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
+    config.optimizer = {
+        "name": "adafactor",
+        **recipes.linear(config, 0.02, warmup_steps=recipes.warmup(config, 100)),
+    }
     return config

@@ -105,7 +105,10 @@ def _demo_pretraining() -> ml_collections.ConfigDict:
     config.train.log_every = 50
     config.checkpoint.every = config.evaluate.every = 1000
     config.checkpoint.keep = 1
-    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
+    config.optimizer = {
+        "name": "adafactor",
+        **recipes.linear(config, 0.02, warmup_steps=recipes.warmup(config, 100)),
+    }
     return config
 
 
@@ -124,7 +127,10 @@ def _demo() -> ml_collections.ConfigDict:
     config.train.log_every = 50
     config.checkpoint.every = config.evaluate.every = 1000
     config.checkpoint.keep = 1
-    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.01, warmup_steps=50)}
+    config.optimizer = {
+        "name": "adafactor",
+        **recipes.linear(config, 0.01, warmup_steps=recipes.warmup(config, 50)),
+    }
     config.decode = {"max_new_tokens": 32}
     config.dialog.retrieval = f"{_FOLDER}/facts.jsonl"
     config.evaluate.tasks = ("generated_dialogs_questions", "generated_dialogs_facts")

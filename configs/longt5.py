@@ -95,6 +95,9 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 240, "targets": 56}
     config.data.batch_size = 16
     config.train.steps = 3000
-    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
+    config.optimizer = {
+        "name": "adafactor",
+        **recipes.linear(config, 0.02, warmup_steps=recipes.warmup(config, 100)),
+    }
     config.decode = {"max_new_tokens": 32, "num_beams": 1}
     return config

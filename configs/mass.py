@@ -87,7 +87,7 @@ def _demo() -> ml_collections.ConfigDict:
     config.optimizer = {
         "name": "adamw",
         "b2": 0.98,
-        **recipes.linear(config, 2e-3, warmup_steps=100),
+        **recipes.linear(config, 2e-3, warmup_steps=recipes.warmup(config, 100)),
     }
     config.checkpoint.every = 400
     config.decode = {"max_new_tokens": 32}

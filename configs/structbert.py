@@ -63,6 +63,7 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 48}
     config.data.batch_size = 16
     config.train.steps = 3000
-    config.optimizer.update({"b2": 0.98, "learning_rate": 1e-3, "warmup_steps": 100})
+    config.optimizer.update({"b2": 0.98, "learning_rate": 1e-3})
+    config.optimizer.warmup_steps = recipes.warmup(config, 100)
     config.evaluate.every = 250
     return config

@@ -97,7 +97,10 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 128, "targets": 32}
     config.data.batch_size = 8
     config.train.steps = 2500
-    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
+    config.optimizer = {
+        "name": "adafactor",
+        **recipes.linear(config, 0.02, warmup_steps=recipes.warmup(config, 100)),
+    }
     config.evaluate.every = 500
     config.evaluate.batches = 80
     config.decode = {"max_new_tokens": 32, "num_beams": 4}

@@ -265,7 +265,10 @@ def _demo() -> ml_collections.ConfigDict:
         },
     )
     # A short run ends with a lower loss if its learning rate decays.
-    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
+    config.optimizer = {
+        "name": "adafactor",
+        **recipes.linear(config, 0.02, warmup_steps=recipes.warmup(config, 100)),
+    }
     config.evaluate.every = 1000
     config.evaluate.batches = 60
     config.checkpoint.every = 1000

@@ -138,6 +138,8 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 32}
     config.data.batch_size = 32
     config.train.steps = 400
-    config.optimizer.update({"b2": 0.98, "learning_rate": 2e-3, "warmup_steps": 50})
+    config.optimizer.update(
+        {"b2": 0.98, "learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 50)}
+    )
     config.evaluate.every = 100
     return config

@@ -103,6 +103,6 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 1500
-    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 100)})
     config.evaluate.every = 250
     return config

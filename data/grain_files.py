@@ -1,4 +1,4 @@
-"""Your own documents, read without TensorFlow: .jsonl, .parquet or .array_record files.
+"""Your own documents, read without TensorFlow: .txt, .jsonl, .parquet or .array_record files.
 
     --config.data.module=data/grain_files.py --config.data.task=grain_files
     --config.data.settings.files="corpus/*.jsonl"

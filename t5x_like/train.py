@@ -42,6 +42,8 @@ from t5x_like.experiment import (
     reporting,
     run_folder,
     startup,
+    terminal,
+    trackers,
 )
 from t5x_like.experiment.command_line import WriteError
 from t5x_like.experiment.data_side import Inputs
@@ -80,15 +82,17 @@ def train(run: Run) -> None:
         workdir = run_folder.find(run.settings)
         lock = WorkdirLock(workdir, report=functools.partial(print, flush=True))
         processes.on_first_process(lock.refuse_if_alive)
+        processes.on_first_process(functools.partial(trackers.check, run.settings, workdir))
         stored = run_folder.stored(workdir, run)
         models = model_side.build_tasks(run)
         first = next(iter(models.values()))
         data = [_data(phase, first.mesh, stored) for phase in run.phases]
         schedule = Schedule(run)
         best = schedule.best(workdir / "checkpoints")
-    with first.layout(), contextlib.ExitStack() as opened:
+    with first.layout(), contextlib.ExitStack() as opened, terminal.LINE.clearing():
         with one_line_errors():
             works, carry = _traced(models, run.phases, data)
+            _print_notes(data)
             _check_best(best, schedule, models, data[0])
             phases = list(zip(run.phases, data, works, strict=True))
             prints = processes.on_first_process(
@@ -98,7 +102,7 @@ def train(run: Run) -> None:
             saver = opened.enter_context(_saver(run, lock, data[0], prints, best))
             restore = functools.partial(_restore, first, carry, saver)
             state, position = restore()
-            writer = opened.enter_context(contextlib.closing(open_writer(workdir)))
+            writer = opened.enter_context(contextlib.closing(open_writer(run.settings, workdir)))
         training = _Training(
             settings=run.settings,
             models=models,
@@ -159,13 +163,19 @@ def _fingerprints(
     return found
 
 
-def open_writer(workdir: pathlib.Path) -> Writers:
-    """Return the metric writers of a run; processes other than the first have none."""
+def open_writer(settings: RunSettings, workdir: pathlib.Path) -> Writers:
+    """Return the metric writers of a run; processes other than the first have none.
+
+    Raises:
+        LoginError: the user is not logged in at one of `train.trackers`.
+    """
     if jax.process_index() != 0:
         return Writers([], workdir)
+    others = trackers.open_writers(settings, workdir)
     writers: list[reporting.ClosingWriter] = [
         TensorBoardWriter(workdir / "tensorboard"),
         reporting.JsonLinesWriter(workdir / reporting.LOG),
+        *others,
         reporting.EvaluationLines(),
     ]
     return Writers(writers, workdir)
@@ -197,6 +207,14 @@ def _traced(
     memories.check(carries, phases)
     memories.check_data(models, data)
     return works, carries[0]
+
+
+def _print_notes(data: Sequence[Data]) -> None:
+    """Print what `Inputs.notes` finds, each line once."""
+    lines = [line for own in data for inputs in own.values() for line in inputs.notes()]
+    if jax.process_index() == 0:
+        for line in dict.fromkeys(lines):
+            print(f"note: {line}", flush=True)
 
 
 def _check_best(

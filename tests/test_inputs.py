@@ -1,5 +1,8 @@
 """The data side of a config: which converter an objective gets, and what a batch of it is."""
 
+import json
+import re
+
 import jax
 import ml_collections
 import numpy as np
@@ -144,3 +147,44 @@ def test_rows_that_only_pad_are_left_out_whatever_the_examples_have():
     segments = np.array([[1, 1, 0, 0], [0] * 4, [1, 1, 1, 1]])
     batch = {"encoder_input_tokens": tokens, "encoder_segment_ids": segments, "label": np.arange(3)}
     assert [row["label"] for row in data_side.rows([batch])] == [0, 2]
+
+
+def notes(made, mesh):
+    return data_side.build(of_config(made).parts[0], mesh).notes()
+
+
+def test_documents_of_one_sentence_have_one_class_of_pairs(bert, mesh, tmp_path):
+    assert notes(bert, mesh) == []
+    text = tmp_path / "text.txt"
+    text.write_text(text.read_text().replace(". ", " "))
+    [line] = notes(bert, mesh)
+    assert re.search(
+        r"'bert': the first \d\d held-out examples of 'text_files' all have label 1, so .* need "
+        "documents of several sentences",
+        line,
+    )
+    bert.data.objective_settings = {"next_sentence": False}
+    assert notes(bert, mesh) == []
+
+
+def test_a_class_without_another_is_named(bert, mesh, tmp_path):
+    rows = [{"text": f"one {number}", "label": "yes"} for number in range(50)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bert.data.module, bert.data.task = "data/labelled_files.py", "labelled_files"
+    bert.data.settings = {"train": str(tmp_path / "rows.jsonl"), "held_out": 0.2, "text_a": "text"}
+    bert.data.objective, bert.data.objective_settings = "classification", {}
+    bert.model.head, bert.model.labels = "classification", 1
+    assert notes(bert, mesh) == [
+        "data.objective='classification': the data has one class, 'yes', so there is nothing to "
+        "learn"
+    ]
+
+
+@pytest.mark.parametrize(("unused", "printed"), [(127, False), (128, True)])
+def test_embeddings_that_no_id_uses_are_counted(bert, mesh, unused, printed):
+    bert.data.objective_settings = {"next_sentence": False}
+    bert.model.vocab_size += unused
+    assert notes(bert, mesh) == printed * [
+        f"data.vocabulary={bert.data.vocabulary!r} has {216} ids, and "
+        f"model.vocab_size={216 + unused}: {unused} rows of the embeddings are never used"
+    ]

@@ -2,16 +2,18 @@
 
 import importlib
 import json
+import pathlib
 import pkgutil
 
 import pytest
 
 import configs
-from configs import bert, fine_tuning, gpt3, llama, palm, plans, t5, transformer
+from configs import bert, fine_tuning, gpt3, llama, own, palm, plans, t5, transformer
 from t5x_like import config, systems
 from t5x_like.config import parse
-from t5x_like.experiment import command_line, completion, recipes
+from t5x_like.experiment import command_line, completion, model_side, recipes
 from t5x_like.experiment.run import of_config
+from t5x_like.training import schedules
 
 PAPER_SYSTEMS = sorted(
     {info.name for info in pkgutil.iter_modules(configs.__path__)}
@@ -101,6 +103,63 @@ def test_a_warmup_that_a_paper_gives_as_a_share_follows_the_steps(name, size, sh
     settings = made(name, size)
     settings.train.steps = 7_000
     assert settings.optimizer.warmup_steps == 7_000 // share
+
+
+# The rates of three demos do not decay, and a DistilBERT needs the folder of a teacher.
+DECAYING = sorted(set(PAPER_SYSTEMS) - {"distilbert", "elmo", "palm", "transformer"})
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [*((name, "demo") for name in DECAYING), ("deberta", "v3_demo")]
+)
+def test_a_demo_of_a_few_steps_ends_its_warmup(name, size):
+    settings = made(name, size)
+    settings.train.steps = 30
+    short = settings.optimizer.to_dict()
+    assert 1 <= short["warmup_steps"] <= 30 // 4
+    rates = {key: value for key, value in short.items() if key.endswith(("steps", "rate"))}
+    schedule = schedules.build(short["schedule"], **rates)
+    assert float(schedule(29)) < float(schedule(30 // 4))
+
+
+@pytest.mark.parametrize("steps", [400, 30_000])
+def test_the_warmup_of_a_longer_demo_stays(steps):
+    settings = bert.get_config("demo")
+    settings.train.steps = steps
+    assert settings.optimizer.warmup_steps == 100
+
+
+# {a file of a system, with a size: the objective, which its network can be trained on}
+OWN = {
+    "tests/toy_systems.py:TEACHER:toy": ("language_modeling", "decoder"),
+    "t5x_like/systems/llama.py:7b": ("language_modeling", "decoder"),
+    "t5x_like/systems/bert.py:base": ("roberta", "encoder"),
+    "t5x_like/systems/t5.py:small": ("span_corruption", "encoder_decoder"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_system_in_a_file_is_configured_by_its_size(name, monkeypatch):
+    monkeypatch.chdir(pathlib.Path(__file__).parents[1])
+    settings = own.get_config(name)
+    assert (settings.data.objective, settings.data.converter) == OWN[name]
+    file, _, size = name.rpartition(":")
+    assert settings.model.to_dict() == dict(systems.find(file).sizes[size])
+    assert model_side.build(of_config(settings)).module.sides[-1] in settings.data.converter
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("small", "configs/own.py:small: give a file with a System and one of its sizes"),
+        ("tests/toy_systems.py:TEACHER:tiny", "='tiny' does not exist. .*toy"),
+        ("tests/toy_system.py:toy", "'tests/toy_system.py' does not exist. .*toy_systems.py"),
+    ],
+)
+def test_a_file_or_size_that_is_not_there_is_named(name, message, monkeypatch):
+    monkeypatch.chdir(pathlib.Path(__file__).parents[1])
+    with pytest.raises(ValueError, match=message):
+        own.get_config(name)
 
 
 def test_a_warmup_in_steps_stays():

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorboard.compat.proto import event_pb2
 
 from t5x_like import train
+from t5x_like.config import RunSettings
 from t5x_like.evaluation import run_report
 from t5x_like.experiment import reporting
 from t5x_like.experiment.command_line import WriteError
@@ -21,7 +22,7 @@ LOAD = np.array([[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
 @pytest.fixture
 def written(tmp_path, capsys):
     """A folder in which a load was written, and an evaluation; and what was printed."""
-    with contextlib.closing(train.open_writer(tmp_path)) as writer:
+    with contextlib.closing(train.open_writer(RunSettings(), tmp_path)) as writer:
         writer.write_images(3, {"train/expert_load": LOAD[None, :, :, None]})
         values = {"tokens_dropped": 0.25, "tokens_dropped/layer_0": 0.5}
         writer.write_scalars(3, {f"held_out/{name}": value for name, value in values.items()})
@@ -75,7 +76,7 @@ def test_the_terminal_shows_no_single_layers_and_the_log_shows_them(written):
 
 def test_measures_are_a_table_with_intervals_and_the_log_has_the_bounds(tmp_path, capsys):
     values = {"cola/loss": 0.5, "cola/predictions/accuracy": Estimate(0.75, np.arange(101) / 100)}
-    with contextlib.closing(train.open_writer(tmp_path)) as writer:
+    with contextlib.closing(train.open_writer(RunSettings(), tmp_path)) as writer:
         writer.write_scalars(3, values | {"epochs/cola": 2.0})
     assert capsys.readouterr().out.splitlines() == [
         "cola at step 3:",

@@ -116,6 +116,10 @@ class TrainSettings:
         AtLeast(1),
     ] = 1
     log_every: Annotated[int, "steps between log lines", AtLeast(1)] = 100
+    trackers: Annotated[
+        tuple[str, ...],
+        "services that get the settings and the metrics, too: wandb, mlflow (docs/checkpoints.md)",
+    ] = ()
     seed: Annotated[int, "seed of the initial parameters and of dropout", AtLeast(0)] = 0
     random_bits: Annotated[
         str,

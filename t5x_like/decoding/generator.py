@@ -24,6 +24,7 @@ from t5x_like.nn.stack import Stack, unstack_layers
 from t5x_like.partitioning import fetch
 
 _MANY_SLOTS = 1 << 20  # cache slots of all rows; fewer fit into any memory and are not checked
+_SHORTEST, _STEP = 16, 256  # tokens of padded prompts, see `padded_length`
 
 
 class _Prefilled(NamedTuple):
@@ -31,14 +32,14 @@ class _Prefilled(NamedTuple):
 
     Attributes:
         prompt: the prompt of a language model, or the decoder's start token of an encoder-decoder.
-        counted: the prompt tokens that `no_repeat_ngram_size` counts; -1 at the others.
+        counted: the padded prompt, as `no_repeat_ngram_size` counts it; -1 at other tokens.
         logits: the logits of the first new token.
         cache: the key-value cache of the prompt.
         least, most: the smallest and largest number of new tokens that the settings allow.
     """
 
     prompt: Int[np.ndarray, "B P"]
-    counted: Int[Array, "B P"]
+    counted: Int[Array, "B L"]
     logits: Float[Array, "B V"]
     cache: Any
     least: int
@@ -47,6 +48,9 @@ class _Prefilled(NamedTuple):
 
 class Generator:
     """Generates text with a network and its parameters; code is compiled once for each shape.
+
+    Prompts are padded to one of a few lengths (`padded_length`), so that prompts of other lengths
+    mostly find compiled code. Padding changes no token.
 
     A scanned stack copies each layer's weights and cache out of the stacked arrays, which with one
     token per row takes most of the time (on a CPU three times as long as the computation). So
@@ -71,7 +75,9 @@ class Generator:
         self._module = unrolled(complete)
         self._stacked = self._module is not complete
         self._encodes = module.sides == ("encoder", "decoder")
-        self._longest = longest_rows(module).get(module.sides[-1])
+        longest = longest_rows(module)
+        self._longest, self._longest_prompt = (longest.get(module.sides[n]) for n in (-1, 0))
+        self._pads = not self._encodes or getattr(module, "any_padding", False)
         self._kernels: tuple[LayerKernel, ...] = ()
         if pays(params):
             given = jax.eval_shape(unstack, params) if self._stacked else params
@@ -200,20 +206,40 @@ class Generator:
         *,
         padding_counts: bool,
     ) -> _Prefilled:
+        padding = self._padding(tokens.shape[1])
         if self._encodes:
             prompt = np.full((len(tokens), 1), settings.decoder_start_token_id, np.int32)
-            arguments = {"encoder_input_tokens": tokens, "encoder_mask": mask}
+            sides = [(0, 0), (0, padding)]
+            arguments = {
+                "encoder_input_tokens": np.pad(tokens, sides),
+                "encoder_mask": np.pad(mask, sides),
+                "decoder_input_tokens": prompt,
+            }
             counted, read = prompt, 1
         else:
-            prompt, arguments = tokens, {"decoder_mask": mask}
+            prompt, sides = tokens, [(0, 0), (padding, 0)]
+            arguments = {
+                "decoder_input_tokens": np.pad(tokens, sides),
+                "decoder_mask": np.pad(mask, sides),
+            }
             counted = tokens if padding_counts else np.where(mask, tokens, -1)
+            counted = np.pad(counted, sides, constant_values=-1)
             read = int(mask.sum(axis=1).max())
         least, most = settings.new_tokens(prompt=prompt.shape[1], read=tokens.shape[1])
         self.check_room(prompt=read, new=most)
-        arguments["decoder_input_tokens"] = prompt
-        self._check_memory(arguments, settings, length=prompt.shape[1] + most)
-        logits, cache = self.prefill(arguments, cache_length=prompt.shape[1] + most)
+        slots = arguments["decoder_input_tokens"].shape[1] + most
+        self._check_memory(arguments, settings, length=slots)
+        logits, cache = self.prefill(arguments, cache_length=slots)
         return _Prefilled(prompt, jnp.asarray(counted, jnp.int32), logits, cache, least, most)
+
+    def _padding(self, length: int) -> int:
+        """Return the number of tokens by which prompts of a length are padded."""
+        if not self._pads:
+            return 0
+        padded = padded_length(length)
+        if self._longest_prompt is not None:
+            padded = min(padded, self._longest_prompt)
+        return max(0, padded - length)
 
     def _check_memory(
         self, arguments: dict[str, Any], settings: GenerationSettings, *, length: int
@@ -236,6 +262,13 @@ class Generator:
     def _arrange(self, params: PyTree) -> dict[str, PyTree]:
         own = traverse_util.flatten_dict(unstack(params) if self._stacked else params)
         return arrange(own, self._kernels)
+
+
+def padded_length(length: int) -> int:
+    """Return the length to which rows are padded: 16, 32, 64, 128, 256, 512, 768, 1024, ..."""
+    if length > _STEP:
+        return -(-length // _STEP) * _STEP
+    return max(_SHORTEST, 1 << (length - 1).bit_length())
 
 
 def _programs(module: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -17,6 +17,7 @@ from t5x_like.batches import converters
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.config.run_settings import DataSettings
 from t5x_like.experiment.run import Part
+from t5x_like.objectives.objective import Groups
 from t5x_like.partitioning import BatchSlice
 
 TARGETS = {
@@ -24,6 +25,8 @@ TARGETS = {
     "encoder_target_tokens": "encoder_loss_weights",
 }
 _SEGMENTS = ("encoder_segment_ids", "decoder_segment_ids")
+_PADDING = 128  # rows to whose multiple the embeddings of published models are padded
+_FEW = 32  # examples that would not have the same label by chance
 _USED = (*TARGETS.values(), *_SEGMENTS)  # all zero in a padding row
 
 
@@ -107,6 +110,14 @@ class Inputs:
                     f"data.task={task!r} has no example in its split 'validation' to evaluate on: "
                     "hold out more of the text, or set evaluate.tasks"
                 )
+
+    def notes(self) -> list[str]:
+        """Return lines about the data that a user may not have intended; [] if there are none.
+
+        They are about rows of the embeddings without an id, and about a single class. Call it on
+        all processes.
+        """
+        return [*_unused_rows(self.part), *_single_class(self)]
 
     def batch_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shapes of a global training batch."""
@@ -268,6 +279,40 @@ def _check_labels(part: Part) -> None:
         raise ValueError(
             f"model.labels={number}, and the data has {len(names)}: {', '.join(names)}"
         )
+
+
+def _unused_rows(part: Part) -> Iterator[str]:
+    """Describe the rows of the embeddings that no id uses, unless they are padding to 128."""
+    ids, rows = part.text.vocabulary.vocab_size, part.model["vocab_size"]
+    if rows - ids >= _PADDING:
+        yield (
+            f"data.vocabulary={part.data.vocabulary!r} has {ids} ids, and "
+            f"model.vocab_size={rows}: {rows - ids} rows of the embeddings are never used"
+        )
+
+
+def _single_class(inputs: Inputs) -> Iterator[str]:
+    """Describe labels that are all the same, so that nothing can be learned from them.
+
+    If the data has no names of classes, the objective made the labels: the first held-out examples
+    of this process then show whether there are others.
+    """
+    text, name = inputs.part.text, f"data.objective={inputs.part.data.objective!r}"
+    if len(text.labels) == 1:
+        yield f"{name}: the data has one class, {text.labels[0]!r}, so there is nothing to learn"
+    if text.labels or "label" not in inputs.batch_shapes():
+        return
+    for task in inputs.eval_tasks:
+        number = -(-_FEW // len(inputs.slice.rows(inputs.part.data.batch_size)))
+        batches = itertools.islice(inputs.eval_batches(task), number)
+        labels = [int(row["label"]) for row in rows(batches)]
+        if len(labels) >= _FEW // 2 and len(set(labels)) == 1:
+            pairs = isinstance(text.examples, Groups)
+            advice = ": pairs of segments need documents of several sentences" if pairs else ""
+            yield (
+                f"{name}: the first {len(labels)} held-out examples of {task!r} all have label "
+                f"{labels[0]}, so there is nothing to learn from the labels{advice}"
+            )
 
 
 def _any_process(flag: bool) -> bool:

@@ -175,6 +175,14 @@ def following(
     return FieldReference(default, op=_Follow(lambda _, value: function(value), (reference,)))
 
 
+def warmup(config: ml_collections.ConfigDict, number: int) -> FieldReference:
+    """Return a warmup of `number` steps, or of a quarter of the run if that is shorter.
+
+    It is for demos, which are often tried with few steps; the warmups of papers stay as they are.
+    """
+    return following(steps(config), lambda total: min(number, total // 4), default=number)
+
+
 class _Follow(NamedTuple):
     """An operation of a FieldReference, on its own value and the values of `args`."""
 

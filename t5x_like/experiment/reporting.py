@@ -24,6 +24,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_p
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from t5x_like import paths, reading
+from t5x_like.experiment import terminal
 from t5x_like.experiment.command_line import writing
 from t5x_like.training.loop import Writer
 
@@ -154,7 +155,6 @@ def _png(image: UInt8[np.ndarray, "height width 3"]) -> bytes:
 
 
 LOG = "metrics.jsonl"
-_CLEAR_LINE = "\r\x1b[K" if sys.stdout.isatty() else ""
 
 
 class JsonLinesWriter:
@@ -303,7 +303,7 @@ class EvaluationLines:
                 for number, value in own.items()
             )
             lines = [f"  held out at step {step}: {'  '.join(values)}"]
-        sys.stdout.write(_CLEAR_LINE + "".join(f"{line}\n" for line in lines))
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
@@ -317,9 +317,10 @@ class EvaluationLines:
 
 
 class ProgressLine:
-    """Shows step, loss, accuracy, tokens/s, time left and more on one line of the terminal.
+    """Shows step, loss, accuracy, tokens/s, time left and more in the terminal's status line.
 
-    If the output is not a terminal (a file, a pipe), each update is a separate line.
+    If the output is not a terminal (a file, a pipe), each update is a separate line. If a terminal
+    is too narrow, the metrics of the last tasks are left out.
 
     Args:
         steps: the last step.
@@ -330,23 +331,20 @@ class ProgressLine:
     def __init__(self, *, steps: int, tasks: Sequence[str] = ("",), phase: str = ""):
         self._steps, self._tasks = steps, tasks
         self._until = f" left of {phase}" if phase else " left"
-        self._end = "" if _CLEAR_LINE else "\n"
 
     def __call__(self, step: int, values: Mapping[str, float]) -> None:
         """Show the metrics of a step."""
         if jax.process_index() != 0:
             return
-        parts = [f"step {step}/{self._steps}"]
-        for task in self._tasks:
-            parts += _task_parts(task, values)
+        middle = [part for task in self._tasks for part in _task_parts(task, values)]
+        tail = []
         if "tokens_per_second" in values:
-            parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
+            tail.append(f"{values['tokens_per_second']:,.0f} tokens/s")
             left = int(values["seconds_left"])
-            parts.append(f"{left // 3600}:{left % 3600 // 60:02}:{left % 60:02}{self._until}")
+            tail.append(f"{left // 3600}:{left % 3600 // 60:02}:{left % 60:02}{self._until}")
         if "model_flops_utilization" in values:
-            parts.append(f"utilization {values['model_flops_utilization']:.1%}")
-        sys.stdout.write(_CLEAR_LINE + "  ".join(parts) + self._end)
-        sys.stdout.flush()
+            tail.append(f"utilization {values['model_flops_utilization']:.1%}")
+        terminal.LINE.show(f"step {step}/{self._steps}", middle, tail)
 
 
 def _task_parts(task: str, values: Mapping[str, float]) -> list[str]:

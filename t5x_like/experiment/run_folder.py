@@ -287,7 +287,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     Settings newer than the first config count as defaults in it. `workdir` is left out, and
     `data.shards`, which a run keeps.
     """
-    old, new = _flat(config.to_dict(config.of_stored(before))), _flat(now)
+    old, new = flat(config.to_dict(config.of_stored(before))), flat(now)
     absent = "not set"
     return [
         f"{key}: {_shown(old[key]) if key in old else absent} -> "
@@ -301,11 +301,12 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as {"train.steps": value}."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         is_part = isinstance(value, Mapping)
-        found |= _flat(value, f"{prefix}{key}.") if is_part else {f"{prefix}{key}": value}
+        found |= flat(value, f"{prefix}{key}.") if is_part else {f"{prefix}{key}": value}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Read the rows of JSON Lines, Parquet and ArrayRecord files by index, in any order."""
+"""Read the rows of text, JSON Lines, Parquet and ArrayRecord files by index, in any order."""
 
 import bisect
 import functools
@@ -6,8 +6,10 @@ import glob
 import itertools
 import mmap
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import IO, BinaryIO, Protocol
 
 import numpy as np
 
@@ -104,15 +106,16 @@ class Files:
         return self._files[index][number - self._ends[index] + len(self._files[index])]
 
 
-class JsonLines:
-    """The texts of a file with one JSON object per line."""
+class TextLines:
+    """The lines of a file, each a text.
+
+    A compressed file is unpacked into a temporary file, which exists as long as this process.
+    """
 
     def __init__(self, path: str, text: str):
         self._path, self._text = path, text
-        self._content: mmap.mmap | bytes = b""
-        if os.path.getsize(path):
-            with reading.open_bytes(path) as file:
-                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with reading.open_bytes(path) as file:
+            self._content = _mapped(file, packed=reading.is_compressed(path))
         beginning = self._content[:_MARK]
         mark = len(beginning) - len(reading.without_mark(beginning, path))
         self._starts = _line_starts(self._content, mark)
@@ -122,16 +125,43 @@ class JsonLines:
         return len(self._starts) - 1
 
     def __getitem__(self, number: int) -> str | None:
+        """Return a line without its end.
+
+        Raises:
+            FileError: the line is not UTF-8.
+        """
+        content = self._content[self._starts[number] : self._starts[number + 1]]
+        content = content.removesuffix(b"\n").removesuffix(b"\r")
+        return reading.decode(content, self._path, line=number + 1)
+
+
+class JsonLines(TextLines):
+    """The texts of a file with one JSON object per line."""
+
+    def __getitem__(self, number: int) -> str | None:
         """Return the text of a line; None for a blank line.
 
         Raises:
             FileError: the line is not UTF-8, or is not an object with a text.
         """
-        content = self._content[self._starts[number] : self._starts[number + 1]]
-        line = reading.decode(content.rstrip(b"\r\n"), self._path, line=number + 1)
-        if reading.is_blank(line):
+        line = super().__getitem__(number)
+        if line is None or reading.is_blank(line):
             return None
         return _text_of(line, self._text, where=f"{self._path}:{number + 1}")
+
+
+def _mapped(file: BinaryIO, *, packed: bool) -> mmap.mmap | bytes:
+    """Return the content of a file in memory that the system may drop and read again."""
+    if not packed:
+        return _map(file)
+    with tempfile.TemporaryFile() as unpacked:
+        shutil.copyfileobj(file, unpacked, _BLOCK)
+        return _map(unpacked)
+
+
+def _map(file: IO[bytes]) -> mmap.mmap | bytes:
+    empty = not file.seek(0, os.SEEK_END)
+    return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 class Parquet:
@@ -188,7 +218,9 @@ class ArrayRecord:
         return _text_of(line, self._text, where=where)
 
 
+_PACKED = (".txt", ".jsonl", ".json")  # formats that may be compressed
 _FORMATS: dict[str, Callable[[str, str], FileRows]] = {
+    ".txt": TextLines,
     ".jsonl": JsonLines,
     ".json": JsonLines,
     ".parquet": Parquet,
@@ -248,16 +280,18 @@ def _in_bucket(setting: str, pattern: str) -> list[str]:
 
 
 def _suffix(path: str) -> str:
-    suffix = os.path.splitext(path)[1].lower()
-    return suffix if suffix in _FORMATS else ""
+    """Return the suffix of a format, without the suffix of a compression; "" for no format."""
+    suffix = os.path.splitext(reading.uncompressed(path))[1]
+    allowed = _PACKED if reading.is_compressed(path) else _FORMATS
+    return suffix if suffix in allowed else ""
 
 
 def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], FileRows]:
     formats = {}
     for path in paths:
         if not _suffix(path):
-            packed = reading.uncompressed(path) != path.lower()
-            advice = " A compressed file cannot be read in any order: unpack it." if packed else ""
+            packed = reading.is_compressed(path)
+            advice = " Only text and JSON Lines may be compressed: unpack it." if packed else ""
             raise ValueError(
                 f"{setting}: {path} has none of the suffixes {', '.join(_FORMATS)}.{advice}"
             )

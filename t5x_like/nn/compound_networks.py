@@ -57,6 +57,11 @@ class Ensemble(nn.Module):
         return self.members[0].generates
 
     @property
+    def any_padding(self) -> bool:
+        """Whether padding of the members' encoders may have any length, see `EncoderDecoder`."""
+        return getattr(self.members[0], "any_padding", False)
+
+    @property
     def visibility(self) -> Any:
         """The members' visibility, see `Decoder`."""
         return self.members[0].visibility

@@ -362,6 +362,8 @@ class EncoderDecoder(nn.Module):
         sides: the sides of a batch that the network reads.
         generates: True: the network has `prefill` and `extend`, and so generates text.
         visibility: the decoder's self-attention is causal.
+        any_padding: whether the encoder's output at tokens is the same for any padding at the end
+            of a row; False for attention in blocks that are chosen by the length of a row.
     """
 
     sides: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
@@ -372,6 +374,7 @@ class EncoderDecoder(nn.Module):
     make_encoder: Callable[..., nn.Module]
     make_head: Callable[..., nn.Module]
     make_decoder: Callable[..., nn.Module] | None = None
+    any_padding: bool = True
 
     def setup(self) -> None:
         self.token_embedder = self.make_embedding()

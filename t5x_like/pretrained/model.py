@@ -257,7 +257,8 @@ class Pretrained:
     ) -> Int[np.ndarray, "B L"]:
         """Generate a continuation of each prompt, or the output of an encoder-decoder.
 
-        Code is compiled once for each shape of input_ids and each set of settings.
+        Code is compiled once for each set of settings, number of prompts and length of prompts
+        rounded up (`decoding.generator.padded_length`): 16, 32, 64, 128, 256, 512, 768, ... tokens.
 
         Args:
             input_ids: [B, S]; for a language model, padded on the left.

@@ -13,7 +13,14 @@
 docs/data.md describes the same rules for users.
 """
 
-from t5x_like.reading.compressed import FileError, create, open_bytes, uncompressed, with_endings
+from t5x_like.reading.compressed import (
+    FileError,
+    create,
+    is_compressed,
+    open_bytes,
+    uncompressed,
+    with_endings,
+)
 from t5x_like.reading.lines import (
     Blocks,
     count_lines,
@@ -45,6 +52,7 @@ __all__ = [
     "decode",
     "field_text",
     "is_blank",
+    "is_compressed",
     "json_lines",
     "json_object",
     "line_at",

@@ -122,6 +122,11 @@ def uncompressed(name: str | os.PathLike[str]) -> str:
     return text.removesuffix(_ending(text))
 
 
+def is_compressed(name: str | os.PathLike[str]) -> bool:
+    """Return whether the ending of a name is a compression's."""
+    return bool(_ending(os.fspath(name)))
+
+
 def with_endings(endings: Sequence[str]) -> tuple[str, ...]:
     """Return endings of formats, without and with compression: .jsonl, .jsonl.gz, ..."""
     return tuple(ending + packed for ending in endings for packed in ("", *_KINDS))

@@ -69,6 +69,7 @@ def build(config: BigBirdPegasusConfig) -> nn.Module:
         make_encoder=encoder(config),
         make_decoder=decoder(config),
         make_head=functools.partial(TiedHead, use_bias=config.logits_bias),
+        any_padding=False,
     )
 
 

@@ -143,7 +143,8 @@ def _steps_of_decay(warmup_steps: int, decay_steps: int | None) -> int:
     if decay_steps is None or decay_steps <= warmup_steps:
         raise ValueError(
             f"optimizer.decay_steps is {decay_steps}; a schedule that decays needs more steps than "
-            f"optimizer.warmup_steps, {warmup_steps}"
+            f"optimizer.warmup_steps, {warmup_steps}: for a shorter run (decay_steps is often "
+            "train.steps) set --config.optimizer.warmup_steps, too"
         )
     return decay_steps - warmup_steps
 

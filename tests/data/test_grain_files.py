@@ -1,5 +1,6 @@
 """Batches read by grain: those of seqio on the same documents, resumed at any step."""
 
+import gzip
 import json
 import string
 import types
@@ -113,6 +114,38 @@ def test_batches_are_those_of_seqio_byte_for_byte(folder, objective, settings, s
             pack=True,
             seed=7,
             shards=2,
+            shuffle=False,
+            repeat=False,
+        )
+        made.append(list(batches))
+        counts.append(document_cleaning.counts())
+    assert_equal(*made)
+    assert counts[0] == {**counts[1], "invalid_utf8": 0}
+
+
+@pytest.mark.parametrize("name", ["all.txt", "all.txt.gz", "all.jsonl.gz", "all.jsonl.zst"])
+def test_text_and_compressed_files_have_the_rows_of_seqio(folder, tmp_path, name):
+    texts = [text.replace("\n", " ") for text in documents() if "\ud800" not in text]
+    if ".jsonl" in name:
+        content = (folder / "all.jsonl").read_bytes()
+    else:  # with a form feed within a line, a line end of two characters, and none at the end
+        content = ("\ufeff" + "\n".join(["a\x0cb", "cat\r", *texts])).encode()
+    if name.endswith(".gz"):  # of two members
+        content = gzip.compress(content[:999]) + gzip.compress(content[999:])
+    elif name.endswith(".zst"):
+        content = pyarrow.compress(content, "zstd", asbytes=True)
+    (tmp_path / name).write_bytes(content)
+    made, counts = [], []
+    for kind, module in ((CorpusTasks, "grain_files"), (RegisteredTasks, "text_files")):
+        document_cleaning.reset_counts()
+        files = {"files": str(tmp_path / name), "held_out": 0.2}
+        own = tasks(kind, module, tmp_path, "language_modeling", **files)
+        batches = own.batches(
+            "corpus",
+            split="train",
+            batch_size=4,
+            lengths=LENGTHS["language_modeling"],
+            converter=CONVERTERS["language_modeling"],
             shuffle=False,
             repeat=False,
         )
@@ -301,14 +334,17 @@ def test_a_shard_without_documents_is_named(tmp_path):
     ("name", "message"),
     [
         ("missing.jsonl", r"files='.*missing.jsonl' matches no file.* Allowed: all.jsonl"),
-        ("packed.jsonl.gz", r"packed.jsonl.gz has none of the suffixes .* unpack it"),
+        ("packed.parquet.gz", r"packed.parquet.gz has none of the suffixes .* unpack it"),
+        ("packed.jsonl.gz", r"packed.jsonl.gz: it does not begin as a file compressed by gzip"),
+        ("damaged.txt.gz", r"damaged.txt.gz: the compressed file ends in its middle"),
         ("broken.parquet", r"broken.parquet: it is not a Parquet file: "),
         ("broken.array_record", r"broken.array_record: it is not an ArrayRecord file: "),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(folder, name, message):
     if "missing" not in name:
-        (folder / name).write_bytes(b"no such format")
+        damaged = gzip.compress(b"a text\n" * 99)[:-9]
+        (folder / name).write_bytes(damaged if "damaged" in name else b"no such format")
     with pytest.raises(ValueError, match=message) as caught:
         read_by_grain(folder, files={"files": str(folder / name)})
     assert "\n" not in str(caught.value)

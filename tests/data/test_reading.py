@@ -25,8 +25,8 @@ from tests.programs import in_process
 from tests.programs.text_readers import (
     DATA,
     OF_OBJECTS,
-    OF_PLAIN_OBJECTS,
     of_filters,
+    of_grain,
     of_infer,
     of_labelled,
     of_seqio,
@@ -57,14 +57,14 @@ JSON_ROWS = {
 }
 
 
-@pytest.mark.parametrize("reader", OF_PLAIN_OBJECTS)
+@pytest.mark.parametrize("reader", OF_OBJECTS)
 def test_json_lines_have_the_same_rows_by_every_reader(reader, tmp_path):
     for number, (content, expected) in enumerate(JSON_ROWS.values()):
         path = tmp_path / f"{number}.jsonl"
         path.write_bytes(content)
         if reader == "vocabulary":  # its texts are cleaned, where a separator becomes LF
             expected = [re_line(text) for text in expected]
-        assert OF_PLAIN_OBJECTS[reader](path) == expected, path
+        assert OF_OBJECTS[reader](path) == expected, path
 
 
 def re_line(text: str) -> str:
@@ -87,19 +87,19 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize("reader", OF_PLAIN_OBJECTS)
+@pytest.mark.parametrize("reader", OF_OBJECTS)
 def test_a_bad_line_is_an_error_with_file_and_line_by_every_reader(reader, tmp_path):
     for number, (line, problem) in enumerate(BAD_LINES.values()):
         path = tmp_path / f"bad_{number}.jsonl"
         path.write_bytes(GOOD + b"\n\n" + line + b"\n" + GOOD + b"\n")
         with pytest.raises(ValueError, match=problem) as error:
-            OF_PLAIN_OBJECTS[reader](path)
+            OF_OBJECTS[reader](path)
         assert f"{path}:3: " in str(error.value)
         assert "\n" not in str(error.value)
 
 
 # `prompted` needs answers, and `preferences` a response: their own tests have their wrong types.
-@pytest.mark.parametrize("reader", OF_PLAIN_OBJECTS)
+@pytest.mark.parametrize("reader", OF_OBJECTS)
 @pytest.mark.parametrize("value", [b"3", b"null", b'["a"]', b'{"a": 1}', b"NaN", b"true", None])
 def test_a_field_of_another_type_is_an_error_with_file_and_line(reader, value, tmp_path):
     path = tmp_path / "types.jsonl"
@@ -108,7 +108,7 @@ def test_a_field_of_another_type_is_an_error_with_file_and_line(reader, value, t
     if reader == "predictor":  # the model's prediction names the field that it needs
         return
     with pytest.raises(ValueError, match=r"types\.jsonl:2[: ]") as error:
-        OF_PLAIN_OBJECTS[reader](path)
+        OF_OBJECTS[reader](path)
     assert "\n" not in str(error.value)
 
 
@@ -116,13 +116,13 @@ MARKS = {"utf-16": "UTF-16", "utf-16-be": "UTF-16", "utf-32": "UTF-32"}
 
 
 @pytest.mark.parametrize("encoding", MARKS)
-@pytest.mark.parametrize("reader", OF_PLAIN_OBJECTS)
+@pytest.mark.parametrize("reader", OF_OBJECTS)
 def test_another_encoding_is_named(reader, encoding, tmp_path):
     path = tmp_path / "wide.jsonl"
     content = (GOOD.decode() + "\n").encode(encoding)
     path.write_bytes((b"\xfe\xff" if encoding == "utf-16-be" else b"") + content)
     with pytest.raises(ValueError, match=rf"wide\.jsonl:1: it is {MARKS[encoding]}"):
-        OF_PLAIN_OBJECTS[reader](path)
+        OF_OBJECTS[reader](path)
 
 
 def zstd(content: bytes) -> bytes:
@@ -198,7 +198,7 @@ def test_files_of_the_commands_are_read_and_their_errors_are_errors(command, tmp
 def test_a_compressed_file_under_another_name_is_named(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(gzip.compress(LINES))
-    for read in OF_PLAIN_OBJECTS.values():
+    for read in OF_OBJECTS.values():
         with pytest.raises(ValueError, match=r"compressed by gzip: its name must end in \.gz"):
             read(path)
 
@@ -231,6 +231,7 @@ def test_only_lf_and_crlf_end_a_line(mark, end, tmp_path):
     assert list(reading.lines(path)) == ODD_LINES
     assert of_infer(path) == ODD_LINES
     assert of_seqio(path) == ODD_LINES
+    assert of_grain(path) == of_grain(other) == ODD_LINES
     assert reading.count_lines(path) == reading.count_lines(other) == len(ODD_LINES)
     parallel = load(str(DATA / "parallel_text.py"))
     source = parallel.source_of_pairs(source=str(path), target=str(other), held_out=0.0)

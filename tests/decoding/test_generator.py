@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_like import systems
-from t5x_like.decoding import transposed_kernels
+from t5x_like.decoding import generation, generator, transposed_kernels
 from t5x_like.decoding.generator import Generator
 from t5x_like.nn.linear import TRANSPOSED
 from t5x_like.pretrained.model import Pretrained
@@ -104,6 +104,53 @@ def test_a_large_decoder_on_a_cpu_has_transposed_kernels(system, changes, kernel
     assert variables["params"]["token_embedder"]["embedding"] is embedding
     count = sum(x.size for x in jax.tree.leaves(model.params))
     assert sum(x.size for x in jax.tree.leaves(variables)) == count
+
+
+@pytest.mark.parametrize("system", ["gpt2", "t5"])
+def test_prompts_of_other_lengths_find_compiled_code_and_padding_changes_no_token(
+    system, monkeypatch
+):
+    layers = {"gpt2": {"layers": 1}, "t5": {"encoder_layers": 1, "decoder_layers": 1}}
+    model = make(system, **layers[system])
+    random = np.random.default_rng(0)
+    prompts = [random.integers(2, 5, (2, length)) for length in (3, 7)]
+    masks = [np.ones((2, 3)), np.ones((2, 7))]
+    if system == "gpt2":
+        masks[1][1, :4] = 0
+
+    def generate():
+        settings = {"max_new_tokens": 4, "eos_token_id": None, "no_repeat_ngram_size": 2}
+        pairs = zip(prompts, masks, strict=True)
+        return [model.generate(prompt, mask, **settings) for prompt, mask in pairs]
+
+    before = generation._run._cache_size()
+    found = generate()
+    assert model.generator._prefill._cache_size() == 1
+    assert generation._run._cache_size() == before + 1
+    monkeypatch.setattr(generator, "padded_length", lambda length: length)
+    for tokens, unpadded in zip(found, generate(), strict=True):
+        np.testing.assert_array_equal(tokens, unpadded)
+    assert model.generator._prefill._cache_size() == 3
+
+
+def test_the_lengths_of_padded_prompts():
+    lengths = {1: 16, 16: 16, 17: 32, 256: 256, 257: 512, 700: 768, 1024: 1024}
+    assert {length: generator.padded_length(length) for length in lengths} == lengths
+
+
+@pytest.mark.parametrize(("system", "length"), [("bart", 5), ("bart", 12), ("gpt2", 17)])
+def test_padding_stays_within_the_positions_of_the_network(system, length):
+    sizes = {**TINY["gpt2"], "encoder_layers": 1, "decoder_layers": 1, "positions": 20}
+    config = next(iter(systems.find(system).sizes.values()))
+    config = config | {name: value for name, value in sizes.items() if name in config}
+    made = generator.Generator(systems.build(system, config), {})
+    assert length + made._padding(length) == (16 if length < 16 else 20)
+
+
+def test_attention_that_follows_the_length_of_rows_gets_no_padding():
+    config = next(iter(systems.find("bigbird_pegasus").sizes.values()))
+    made = generator.Generator(systems.build("bigbird_pegasus", config), {})
+    assert made._padding(5) == 0
 
 
 @pytest.mark.parametrize("system", TINY)

@@ -96,6 +96,5 @@ OF_OBJECTS = {
     "infer": of_infer,
     "predictor": of_predictor,
     "tool": of_tool,
+    "grain": of_grain,
 }
-# grain reads rows in any order, which no compressed file allows.
-OF_PLAIN_OBJECTS = OF_OBJECTS | {"grain": of_grain}
