@@ -81,8 +81,8 @@ def train(run: Run) -> None:
     with one_line_errors():
         workdir = run_folder.find(run.settings)
         lock = WorkdirLock(workdir, report=functools.partial(print, flush=True))
-        processes.on_first_process(lock.refuse_if_alive)
-        processes.on_first_process(functools.partial(trackers.check, run.settings, workdir))
+        for check in (lock.refuse_if_alive, lambda: trackers.check(run.settings, workdir)):
+            processes.on_first_process(check)
         stored = run_folder.stored(workdir, run)
         models = model_side.build_tasks(run)
         first = next(iter(models.values()))
@@ -95,9 +95,7 @@ def train(run: Run) -> None:
             _print_notes(data)
             _check_best(best, schedule, models, data[0])
             phases = list(zip(run.phases, data, works, strict=True))
-            prints = processes.on_first_process(
-                functools.partial(_fingerprints, run.settings, phases, stored)
-            )
+            prints = processes.on_first_process(lambda: _fingerprints(run.settings, phases, stored))
             processes.on_first_process(lambda: opened.enter_context(lock))
             saver = opened.enter_context(_saver(run, lock, data[0], prints, best))
             restore = functools.partial(_restore, first, carry, saver)

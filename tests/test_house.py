@@ -21,6 +21,7 @@ TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) f
 
 # The rooms of t5x_like, the lowest first, and what else of the package each may import.
 MAY_IMPORT = {
+    "hub": (),
     "names": (),
     "paths": (),
     "reading": ("names", "paths"),
@@ -28,7 +29,7 @@ MAY_IMPORT = {
     "processes": (),
     "stop_signal": ("processes",),
     "partitioning": ("names", "processes"),
-    "vocabularies": ("names", "paths", "reading"),
+    "vocabularies": ("hub", "names", "paths", "reading"),
     "batches": ("names", "paths", "reading", "vocabularies"),
     "objectives": ("names", "paths", "reading", "vocabularies", "batches"),
     "preprocessing": ("names", "paths", "reading", "vocabularies", "batches", "objectives"),
@@ -41,6 +42,7 @@ MAY_IMPORT = {
     "checkpoints": ("names", "paths", "processes", "partitioning"),
     "hf": ("names", "nn", "systems", "decoding"),
     "pretrained": (
+        "hub",
         "names",
         "paths",
         "partitioning",
@@ -52,6 +54,7 @@ MAY_IMPORT = {
         "vocabularies",
     ),
     "experiment": (
+        "hub",
         "names",
         "paths",
         "reading",

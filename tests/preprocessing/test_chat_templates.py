@@ -11,7 +11,6 @@ import pytest
 from t5x_like.vocabularies import chat
 from tests.preprocessing.test_tokenizer_folders import change, write
 
-pytest.importorskip("jinja2")  # of the extra `hub`
 FROZEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "chat_templates.json").read_text("utf-8")
 )
