@@ -92,7 +92,6 @@ def train(run: Run) -> None:
     with first.layout(), contextlib.ExitStack() as opened, terminal.LINE.clearing():
         with one_line_errors():
             works, carry = _traced(models, run.phases, data)
-            _print_notes(data)
             _check_best(best, schedule, models, data[0])
             phases = list(zip(run.phases, data, works, strict=True))
             prints = processes.on_first_process(lambda: _fingerprints(run.settings, phases, stored))
@@ -195,7 +194,8 @@ def _traced(
 ) -> tuple[list[dict[str, Work]], Any]:
     """Return the work of a step, for each phase and task, and the shapes of the memory.
 
-    All phases are traced before training, so that a shape error in a later one is found now.
+    All phases are traced before training, so that a shape error in a later one is found now. Notes
+    about the data are printed.
 
     Raises:
         ValueError: see `memories.check` and `memories.check_data`.
@@ -204,6 +204,7 @@ def _traced(
     carries = [memories.abstract(models, own) for own in data]
     memories.check(carries, phases)
     memories.check_data(models, data)
+    _print_notes(data)
     return works, carries[0]
 
 
