@@ -13,7 +13,7 @@ import re
 
 # A branch, a tag or a commit follows the @; refs/pr/1 is a proposed change.
 _NAME = re.compile(r"(?P<model>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>.+))?")
-_SETTINGS = ("config.json", "generation_config.json")
+_SETTINGS = ("config.json", "generation_config.json", "adapter_config.json")
 # The files of tokenizers, as patterns; all of them are data, and none is run.
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -21,7 +21,10 @@ TOKENIZER = (
     *("chat_template.jinja", "chat_template.json"),
     *("*.model", "*.spm", "*.tiktoken"),
 )
-_TENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+_TENSORS = (
+    *("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
+    "adapter_model.safetensors",
+)
 _COMMITS: dict[str, str] = {}  # of the models that this process has read
 
 

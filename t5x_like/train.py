@@ -86,6 +86,7 @@ def train(run: Run) -> None:
         stored = run_folder.stored(workdir, run)
         models = model_side.build_tasks(run)
         first = next(iter(models.values()))
+        first.check_start(resumes=stored is not None)
         data = [_data(phase, first.mesh, stored) for phase in run.phases]
         schedule = Schedule(run)
         best = schedule.best(workdir / "checkpoints")

@@ -8,7 +8,7 @@ import flax.traverse_util
 import jax
 from absl import logging
 
-from t5x_like import checkpoints, hf, paths, systems
+from t5x_like import checkpoints, hf, hub, paths, systems
 from t5x_like.config.run_settings import MeshSettings
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import Run
@@ -50,7 +50,9 @@ def write(run: Run, folder: paths.Path, target: pathlib.Path) -> None:
         rank=settings.lora.rank,
         alpha=settings.lora.alpha,
         base=_base(settings.initialize),
-        head=str(config.get("head", "")),
+        task=peft.task_of(
+            str(config.get("head", "")), sides=model.module.sides, generates=model.module.generates
+        ),
     )
 
 
@@ -61,6 +63,8 @@ def _flat(tree: Any) -> dict[str, Any]:
 def _base(initialize: str) -> str:
     """Return the folder of the base model, and warn if it is not in Hugging Face's format."""
     path = pathlib.Path(initialize).expanduser().absolute()
+    if not path.is_dir() and hub.names(initialize):
+        return initialize
     if (path / peft.CONFIG).is_file():
         return str(peft.read(path).config.get("base_model_name_or_path"))
     if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):

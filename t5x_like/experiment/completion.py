@@ -11,7 +11,7 @@ from t5x_like.experiment.run import AUTO, Part, Run
 from t5x_like.experiment.text_data import label_names
 from t5x_like.names import hint
 from t5x_like.objectives import examples_of
-from t5x_like.pretrained.weight_source import Source, data_settings
+from t5x_like.pretrained.weight_source import Source, data_settings, vocabulary_of
 
 # Heads with an objective of the same name, whose rows a prediction writes.
 _LABELLED = ("classification", "regression", "tagging", "question_answering", "multiple_choice")
@@ -62,6 +62,8 @@ def _with_model(run: Run) -> Run:
     changes = {name: value for name, value in settings.model.items() if value is not None}
     model = _settings_of(source, settings.model if settings.system else {})
     stored, folder = data_settings(source), str(paths.path(settings.initialize))
+    if source.lora:  # an adapter has no tokenizer, and its base model has
+        folder = vocabulary_of(source)
     vocabulary = settings.data.vocabulary or stored.get("vocabulary", folder)
     settings = dataclasses.replace(
         settings,

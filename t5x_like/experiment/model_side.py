@@ -241,25 +241,35 @@ class Experiment:
 
         A head that the folder lacks is randomly initialized.
         """
-        known = {} if self.start is not None else self._known_matrices()
-        read = ParameterReader(self.run, self.network, self.mesh, known)
+        read = ParameterReader(self.run, self.network, self.mesh, self._known_matrices())
         if self.start is not None:
             settings = systems.settings(self.part.system, self.run.network)
             return self.start(self.network, settings, read)
         return read.others()
 
+    def check_start(self, *, resumes: bool) -> None:
+        """Check that the folder in `initialize` fits LoRA's settings, unless the run resumes.
+
+        Raises:
+            ValueError: see `_known_matrices`.
+        """
+        if not resumes:
+            self._known_matrices()
+
     def _known_matrices(self) -> Leaves:
         """Return the shapes of the LoRA matrices that this run continues from the initial folder.
+
+        A network with a `Task.start` continues none: they are added to the kernels.
 
         Raises:
             ValueError: the folder's matrices have another rank or alpha; or a head that the folder
                 lacks, and that is randomly initialized, would not be trained.
         """
-        source, own = self.run.source, self.run.settings.lora
-        assert source is not None
-        folder = self.run.settings.initialize
-        if not own.rank:
+        folder, own = self.run.settings.initialize, self.run.settings.lora
+        if not own.rank or self.start is not None:
             return {}
+        source = self.run.source
+        assert source is not None, "a run with LoRA has `initialize`"
         wanted = flax.traverse_util.flatten_dict(self.abstract_state.params, sep="/")
         matrices = {path: leaf for path, leaf in wanted.items() if lora.is_matrix(path)}
         base = {path: leaf for path, leaf in wanted.items() if path not in matrices}

@@ -79,7 +79,7 @@ class ModelCard:
         parts = [
             "\n".join(["---", *header, "---"]),
             f"# {system}",
-            f"The system `{system}` of t5x_like, trained for {self.stored['step']:,} steps"
+            f"The system `{system}` of t5x_like, trained up to step {self.stored['step']:,}"
             f"{f' from `{_shown(start)}`' if start else ''}.",
             "## Held-out numbers",
             _table(numbers) if numbers else "The run's folder has none at this step.",

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from t5x_like import hub
 from t5x_like.hf import folder as files
 from t5x_like.hf.weight_map import (
     Index,
@@ -74,18 +75,19 @@ class Adapter:
 
     @property
     def base(self) -> pathlib.Path:
-        """The folder of the model that the adapter belongs to.
+        """The folder of the model that the adapter belongs to, or of the hub's model.
 
         Raises:
-            ValueError: it is not on this machine, or not in Hugging Face's format.
+            ValueError: there is no such model, or it is not in Hugging Face's format.
         """
         name = str(self.config.get("base_model_name_or_path") or "")
         path = pathlib.Path(name)
+        if name and not path.is_dir() and hub.names(name):
+            path = hub.folder(name)
         if not name or "model_type" not in _config_of(path):
             raise ValueError(
                 f"{self.folder / CONFIG} has base_model_name_or_path={name!r}, which is not a "
-                "Hugging Face folder here: set it to the folder of the base model, downloaded with "
-                "`hf download NAME --local-dir=FOLDER`"
+                "Hugging Face folder: set it to the folder of the base model"
             )
         return path
 
@@ -303,6 +305,18 @@ def _layouts(piece: Piece, inputs: int) -> tuple[Layout, Layout]:
     )
 
 
+def task_of(head: str, *, sides: Sequence[str], generates: bool) -> str | None:
+    """Return PEFT's name of a network's task; None if it has none, as for masked tokens.
+
+    Args:
+        head: the network's head, "" if it has none.
+        sides, generates: see `nn.networks`.
+    """
+    if generates:
+        return "SEQ_2_SEQ_LM" if "encoder" in sides else "CAUSAL_LM"
+    return _TASKS.get(head)
+
+
 def write(
     folder: pathlib.Path,
     trained: Mapping[str, np.ndarray],
@@ -312,7 +326,7 @@ def write(
     rank: int,
     alpha: float,
     base: str,
-    head: str,
+    task: str | None,
 ) -> None:
     """Write an adapter that PEFT loads beside the base model.
 
@@ -325,7 +339,7 @@ def write(
         weights: the weight map of the network.
         rank, alpha: the settings of the run.
         base: the folder of the base model.
-        head: the network's head, "" if it has none.
+        task: PEFT's name of the network's task, see `task_of`.
 
     Raises:
         ValueError: a layer is not a matrix in Hugging Face's class, or only a part of a tensor is
@@ -349,7 +363,7 @@ def write(
     modules = sorted({name.rpartition(".")[0] for name in replaced})
     config = {
         "peft_type": "LORA",
-        "task_type": _TASKS.get(head),
+        "task_type": task,
         "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": alpha,

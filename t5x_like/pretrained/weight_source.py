@@ -292,10 +292,11 @@ class _HuggingFace:
         }
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
-        if matrices := self._matrices(wanted):
-            return self._read_beside(matrices, wanted)
-        whole = whole and isinstance(self.tensors, files.TensorFiles)  # or a base of another head
-        parts = self._parts(wanted)
+        matrices = self._matrices(wanted)
+        beside = {f"{path.rpartition('/')[0]}/kernel" for path in matrices}
+        stored = {path: leaf for path, leaf in wanted.items() if path not in matrices}
+        whole = whole and not self.lora  # the base of an adapter may have another head
+        parts = self._parts(stored)
         shapes = {piece.tensor: piece.tensor_shape for own in parts.values() for piece in own}
         names = self._names(shapes)
         present = set(names) if whole else set(names) & set(shapes)
@@ -304,13 +305,14 @@ class _HuggingFace:
             self._check_shape(names[name][0], names[name][1:], shape)
         used = {name for tensor in shapes for name in names[tensor]}
         _name_dropped(str(self.tensors.folder), frozenset(self.tensors.names) - used)
-        # One parameter at a time, so that the host's memory holds only one.
-        return {
-            path: assembled(
-                leaf, parts[path], lambda name, index: self._read_tensor(names[name], index)
-            )
-            for path, leaf in wanted.items()
+        found = {
+            path: jax.device_put(array, wanted[path].sharding) for path, array in matrices.items()
         }
+        # One parameter at a time, so that the host's memory holds only one.
+        for path, leaf in stored.items():
+            part = functools.partial(self._read_tensor, names, plain=path in beside)
+            found[path] = assembled(leaf, parts[path], part)
+        return found
 
     def _matrices(self, wanted: Leaves) -> dict[str, np.ndarray]:
         """Return the wanted LoRA matrices that the folder has, see `Adapter.matrices`."""
@@ -322,33 +324,32 @@ class _HuggingFace:
         parts = self._parts({path: wanted[path] for path in known})
         return self.tensors.adapter.matrices(parts, shapes)
 
-    def _read_beside(self, matrices: Mapping[str, np.ndarray], wanted: Leaves) -> Leaves:
-        """Read LoRA matrices, their kernels without the products, and other parameters."""
-        assert isinstance(self.tensors, peft.AdaptedTensors)
-        beside = {f"{path.rpartition('/')[0]}/kernel" for path in matrices}
-        kernels = {path: leaf for path, leaf in wanted.items() if path in beside}
-        others = {path: leaf for path, leaf in wanted.items() if path not in {*kernels, *matrices}}
-        base = dataclasses.replace(self, tensors=self.tensors.base)
-        found = {
-            path: jax.device_put(array, wanted[path].sharding) for path, array in matrices.items()
-        }
-        return found | base.read(kernels, whole=False) | self.read(others, whole=False)
-
-    def _read_tensor(self, names: list[str], index: weight_map.Index) -> np.ndarray:
+    def _read_tensor(
+        self,
+        names: Mapping[str, list[str]],
+        name: str,
+        index: weight_map.Index,
+        *,
+        plain: bool,
+    ) -> np.ndarray:
         """Read a part of a tensor.
 
         Args:
-            names: the tensor's name in the files, and the names of its copies.
+            names: {tensor: its name in the files, and the names of its copies}.
+            plain: whether to leave out the product of an adapter's matrices.
 
         Raises:
             ValueError: a copy is not equal to the tensor.
         """
-        original, *copies = names
-        tensor = self.tensors.read(original, index)
+        original, *copies = names[name]
+        tensors = self.tensors
+        if plain and isinstance(tensors, peft.AdaptedTensors):
+            tensors = tensors.base
+        tensor = tensors.read(original, index)
         if not np.isfinite(tensor).all():
             logging.warning("%s: %s has NaN or infinite values", self.tensors.folder, original)
         for copy in copies:
-            if not np.array_equal(self.tensors.read(copy, index), tensor):
+            if not np.array_equal(tensors.read(copy, index), tensor):
                 raise ValueError(self._unlike(copy, original))
         return tensor
 

@@ -138,7 +138,6 @@ def frozen(name: str, folder: Path) -> dict[str, np.ndarray]:
         "adapter_config.json": (folder / "adapter" / "adapter_config.json").read_text(),
         "adapter.json": json.dumps({k: x.shape for k, x in adapter.items()}),
         "logits": logits(adapted, batch),
-        "base_logits": before,
         **{f"inputs/{k}": x for k, x in batch.items()},
     }
     merged = logits(adapted.merge_and_unload(), batch)
@@ -165,18 +164,25 @@ def blocks(folder: Path) -> dict[str, np.ndarray]:
         tensors[f"base_model.model.{module}.lora_B.weight"] = b.astype(np.float32)
         modules.append(module)
     settings = peft.LoraConfig(
-        r=3 * RANK,
-        lora_alpha=3 * ALPHA,
+        r=RANK,
+        lora_alpha=ALPHA,
+        rank_pattern=dict.fromkeys(modules, 3 * RANK),
+        alpha_pattern=dict.fromkeys(modules, 3 * ALPHA),
         target_modules=modules,
         fan_in_fan_out=True,
         task_type="CAUSAL_LM",
+        inference_mode=True,
     )
     settings.save_pretrained(folder / "adapter")
     save_file(tensors, folder / "adapter" / "adapter_model.safetensors")
     config = json.loads((folder / "base" / "config.json").read_text())
     batch = drawn_weights.inputs(config, sides="decoder", base=config)
     adapted = peft.PeftModel.from_pretrained(model, folder / "adapter").eval()
-    return {"logits": logits(adapted, batch), **{f"inputs/{k}": x for k, x in batch.items()}}
+    return {
+        "adapter_config.json": (folder / "adapter" / "adapter_config.json").read_text(),
+        "logits": logits(adapted, batch),
+        **{f"inputs/{k}": x for k, x in batch.items()},
+    }
 
 
 def main() -> None:

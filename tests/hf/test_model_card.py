@@ -49,7 +49,7 @@ def test_a_card_has_the_run_its_numbers_and_how_to_load_it(run):
         "tags": ["t5x_like", "gpt2"],
         "base_model": "openai-community/gpt2",
     }
-    assert "trained for 20 steps from `openai-community/gpt2@main`." in body
+    assert "trained up to step 20 from `openai-community/gpt2@main`." in body
     assert "| `books/loss` | 2.5 |\n| `documents/perplexity` | 12.25 |\n\n" in body
     assert "train/loss" not in body
     assert 'GPT2LMHeadModel.from_pretrained("FOLDER")' in body

@@ -15,16 +15,19 @@ TARGETS = {"elmo": ("projection",)}
 NAMES = sorted({*systems.names()} - OF_OTHERS)
 
 
-def network(name):
+def network(name, **changes):
     fitting = {"kv_heads": 1, "rotary_width": 2, "rotary_share": 0.5}
     known = next(iter(systems.find(name).sizes.values()))
     small = {key: value for key, value in fitting.items() if known.get(key)}
-    return systems.build(name, settings(name, **small))
+    return systems.build(name, settings(name, **small, **changes))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_system_multiplies_by_the_matrices_of_its_attention(name):
-    made = network(name)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [*((name, {}) for name in NAMES), ("t5", {"loop": "scan", "remat": "full"})],
+)
+def test_every_system_multiplies_by_the_matrices_of_its_attention(name, changes):
+    made = network(name, **changes)
     batch = made.example_batch()
     boxed = jax.eval_shape(lambda: made.init(jax.random.key(0), batch)["params"])
     plain = nn.unbox(boxed)
