@@ -20,6 +20,11 @@ fail() {
   exit 2
 }
 
+# Prints the comment at the top of this file.
+help() {
+  sed -n '2,/^set -euo/{/^#/!d;s/^# \{0,1\}//;p}' launch/slurm.sh
+}
+
 submit() {
   local nodes="" gpus="" per_process=gpu name=t5x_like more=() dry_run="" processes words
   while (($#)) && [[ $1 != -- ]]; do
@@ -133,6 +138,7 @@ cancel() {
 }
 
 case ${1:-} in
+  -h | --help) cd "$(dirname "$0")/.." && help ;;
   submit) cd "$(dirname "$0")/.." && "$@" ;;
   job) "$@" ;;
   logs | cancel)

@@ -11,6 +11,11 @@
 #                                                 all of it, again after each preemption
 #   launch/tpu_vm.sh delete  NAME                 the slice, its disks and the request
 #
+# `create` and `watch` pass on flags of gcloud's command: --create=--reserved, and each further one
+# with its own --create=, such as --create=--network=NAME or --create=--internal-ips; with --alpha by
+# `gcloud alpha`, which some flags need (--create=--provisioning-model=flex-start). --ssh=FLAG is
+# passed on to ssh and scp, such as --ssh=--tunnel-through-iap.
+#
 # Every action takes --project=ID and --zone=ZONE (or CLOUDSDK_CORE_PROJECT and
 # CLOUDSDK_COMPUTE_ZONE), and --dry-run, which prints the commands and runs none. A path
 # /gcs/BUCKET/... in a COMMAND is gs://BUCKET/..., which each worker mounts; gs://... needs no mount.
@@ -24,11 +29,18 @@ script=t5x_like/launch/worker.sh  # there, from the home directory
 log=t5x_like/runs/worker/log
 actions="create status install run logs stop watch delete"
 patience=10  # looks at a worker that does not answer: ten minutes
-options="--type --spot --service-account --project --zone --worker --every --restarts --delete"
+options="--type --spot --service-account --create --alpha --ssh --project --zone --worker --every"
+options+=" --restarts --delete"
 
 fail() {
   echo "error: $*" >&2
   exit 2
+}
+
+# Prints the comment at the top of this file.
+help() {
+  sed -n '2,/^set -euo/{/^#/!d;s/^# \{0,1\}//;p}' launch/tpu_vm.sh
+  exit 0
 }
 
 # Words as a shell reads them back, quoted only where they must be.
@@ -59,16 +71,17 @@ queued_resources() {
 # has nobody to answer. A worker that is lost does not hold the connection for ever.
 on() {
   change gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --quiet --worker="$1" \
-    --ssh-flag="-o ConnectTimeout=30" --ssh-flag="-o ServerAliveInterval=15" --command="$2"
+    --ssh-flag="-o ConnectTimeout=30" --ssh-flag="-o ServerAliveInterval=15" "${ssh_flags[@]}" \
+    --command="$2"
 }
 
 create() {
-  local flags=()
+  local flags=("${create_flags[@]}")
   if [[ $spot ]]; then flags+=(--spot); fi
   if [[ $service_account ]]; then flags+=(--service-account="$service_account"); fi
   echo "An hour of $type is $chips chip-hours, on $hosts hosts" >&2
-  queued_resources create "$name" --node-id="$name" --accelerator-type="$type" \
-    --runtime-version="$runtime_version" "${flags[@]}"
+  change gcloud ${alpha:+alpha} compute tpus queued-resources create "$name" --node-id="$name" \
+    --accelerator-type="$type" --runtime-version="$runtime_version" "${flags[@]}" "${where[@]}"
 }
 
 status() {
@@ -82,6 +95,7 @@ install() {
   change mkdir -p runs &&
     change bash -c "$files | tar -czf runs/$archive --null --files-from=- --ignore-failed-read" &&
     change gcloud compute tpus tpu-vm scp "runs/$archive" "$name:$archive" "${where[@]}" \
+      "${ssh_flags[@]}" \
       --quiet --worker=all &&
     on all "mkdir -p t5x_like && tar -xzf $archive -C t5x_like && bash $script install"
 }
@@ -215,17 +229,21 @@ dry_watch() {
 
 # Reads the command line into variables that the actions share.
 read_arguments() {
+  case ${1:-} in -h | --help) help ;; esac
   if (($# < 2)); then fail "launch/tpu_vm.sh ACTION NAME [--option=value ...]: $actions"; fi
   action=$1 name=$2
   shift 2
   project=${CLOUDSDK_CORE_PROJECT:-} zone=${CLOUDSDK_COMPUTE_ZONE:-}
   type="" spot="" service_account="" worker=0 every=60 restarts=20 delete_at_end="" dry_run=""
-  command=() buckets=()
+  alpha="" create_flags=() ssh_flags=() command=() buckets=()
   while (($#)); do
     case $1 in
       --type=*) type=${1#*=} ;;
       --spot) spot=yes ;;
       --service-account=*) service_account=${1#*=} ;;
+      --create=--?*) create_flags+=("${1#*=}") ;;
+      --alpha) alpha=yes ;;
+      --ssh=--?*) ssh_flags+=("${1#*=}") ;;
       --project=*) project=${1#*=} ;;
       --zone=*) zone=${1#*=} ;;
       --worker=*) worker=${1#*=} ;;

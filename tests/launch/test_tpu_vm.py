@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 WHERE = ("--project=my-project", "--zone=us-west4-a")
 TRAIN = (
     "python",
@@ -46,6 +47,35 @@ def test_a_slice_is_asked_for_with_its_software(script):
         "--service-account=me@my-project.iam.gserviceaccount.com "
         "--project=my-project --zone=us-west4-a"
     ]  # fmt: skip
+
+
+def test_other_flags_of_gcloud_are_passed_on(script):
+    # gcloud's reference: `queued-resources create --reserved --network`, in alpha
+    # --provisioning-model and --reservation; `tpu-vm ssh` and `scp` have --tunnel-through-iap.
+    create, *_ = dry(
+        script, "watch", "t5", "--type=v5litepod-16", "--dry-run", *WHERE,
+        "--create=--reserved", "--create=--network=my net", "--", *TRAIN,
+    )  # fmt: skip
+    assert "v2-alpha-tpuv5-lite --reserved --network='my net' --project" in create
+    flex = "--create=--provisioning-model=flex-start"
+    (line,) = dry(script, "create", "t5", "--type=v6e-8", "--alpha", flex, "--dry-run", *WHERE)
+    assert line.startswith("gcloud alpha compute tpus queued-resources create t5 ")
+    assert "--provisioning-model=flex-start" in line
+    iap = "--ssh=--tunnel-through-iap"
+    lines = dry(script, "install", "t5", iap, "--dry-run", *WHERE)
+    over_ssh = [line for line in lines if " tpu-vm " in line]
+    assert len(over_ssh) > 1
+    assert all("--tunnel-through-iap" in line for line in over_ssh)
+
+
+@pytest.mark.parametrize("name", ["tpu_vm.sh", "slurm.sh"])
+def test_help_is_the_scripts_comment(script, name):
+    done = script(name, "--help")
+    assert done.returncode == 0
+    first, *_, last = done.stdout.rstrip().splitlines()
+    text = (ROOT / "launch" / name).read_text()
+    assert text.startswith(f"#!/usr/bin/env bash\n# {first}\n")
+    assert f"# {last}\nset -euo pipefail" in text
 
 
 @pytest.mark.parametrize(
@@ -114,6 +144,7 @@ def test_a_dry_run_runs_nothing(script, tree, cloud, action):
         (["create", "t5", *WHERE], "no accelerator type: --type="),
         (["create", "t5", *WHERE, "--type=v5e-16"], "Did you mean 'v5litepod-16'?"),
         (["create", "t5", *WHERE, "--preemptible"], "unknown option --preemptible: choose from"),
+        (["create", "t5", *WHERE, "--create=reserved"], "unknown option --create=reserved: choose"),
         (["run", "t5", *WHERE], "no command: run t5"),
         (["watch", "t5", *WHERE, "--type=v4-8", "--", "true"], "BUCKET/... or gs://BUCKET"),
         (["watch", "t5", *WHERE, "--type=v4-8", "--every=1m", "--", *TRAIN], "--every=1m"),
