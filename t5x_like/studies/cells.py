@@ -176,6 +176,11 @@ def _set(settings: ml_collections.ConfigDict, key: str, value: Any) -> None:
         if not isinstance(node, ml_collections.ConfigDict) or name not in node:
             raise ValueError(f"{key} does not exist.{hint(key, config.SETTINGS)}")
         node = node[name]
+    # Numbers are checked now: other settings may be computed from them.
+    words = {int: "a whole number", float: "a number"}
+    kind = node.get_type(last) if last in node else None
+    if kind in words and type(value) not in (int, kind, type(None)):
+        raise ValueError(f"{key}={value!r} must be {words[kind]}")
     try:
         with settings.ignore_type():
             node[last] = ml_collections.ConfigDict(value) if isinstance(value, dict) else value
