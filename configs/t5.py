@@ -75,7 +75,7 @@ The paper's baseline has 83.28 on GLUE and 71.36 on SuperGLUE (table 1).
 
 The demo, `make demo`, learns in minutes on 2 CPU cores from the sentences in documentation strings
 that use only 2,000 common words, in two phases: first rows with half of the tokens masked in spans
-of three, then rows with two blanks of one or two tokens. Expect a held-out loss near 1.7 nats on
+of three, then rows with two blanks of one or two tokens. Expect a held-out loss near 1.8 nats on
 the second (unigram entropy of the targets, sentinels included: 3.76). About one blank in four is
 filled exactly; most of the others fit their sentence.
 """

@@ -82,7 +82,7 @@ class Inspected:
             name = self.vocabulary.piece(mask)
             return [f"The {name} of the function is a list.", f"Paris is the {name} of France."]
         if self.kind == "generated" and self.vocabulary.sentinels:
-            name = self.vocabulary.piece(self.vocabulary.first_sentinel)
+            name = self._readable(self.vocabulary.piece(self.vocabulary.first_sentinel)).strip()
             return [f"Return the {name} of an array.", f"The {name} sat on the mat."]
         texts = {
             "next_tokens": ["Return the number of", "The cat sat on the"],

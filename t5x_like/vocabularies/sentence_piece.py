@@ -66,6 +66,10 @@ class SentencePiece(T5Vocabulary):
         """Return the text; ids out of range are unknown."""
         return self.tokenizer.DecodeIds([i if i < self.vocab_size else UNKNOWN for i in ids])
 
+    def piece(self, token: int) -> str:
+        """Return the piece in the model, in which U+2581 is a blank."""
+        return self.tokenizer.IdToPiece(token)
+
 
 def _sentinel(number: int) -> str:
     return f"\u2581<extra_id_{number}>"

@@ -30,6 +30,13 @@ def test_special_ids_are_those_of_t5(vocabulary):
     assert vocabulary.vocab_size == 80 + 100
 
 
+def test_pieces_are_those_of_the_model(vocabulary):
+    model = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
+    pieces = [vocabulary.piece(token) for token in range(vocabulary.vocab_size)]
+    assert pieces == [model.IdToPiece(token) for token in range(len(model))]
+    assert (pieces[1], pieces[-1]) == ("</s>", "\u2581<extra_id_0>")
+
+
 def test_sentinels_are_the_last_ids_counted_down(vocabulary):
     last = vocabulary.vocab_size - 1
     for number in (0, 1, 57, 99):
