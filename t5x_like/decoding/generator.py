@@ -266,8 +266,11 @@ class Generator:
 
 def padded_length(length: int) -> int:
     """Return the length to which rows are padded: 16, 32, 64, 128, 256, 512, 768, 1024, ..."""
-    if length > _STEP:
-        return -(-length // _STEP) * _STEP
+    return -(-length // _STEP) * _STEP if length > _STEP else power_of_two(length)
+
+
+def power_of_two(length: int) -> int:
+    """Round a length up to a power of two, 16 or more, so that few programs are compiled."""
     return max(_SHORTEST, 1 << (length - 1).bit_length())
 
 

@@ -231,7 +231,7 @@ def run(bindings: Bindings) -> RunSettings:
         decode=_decode(bindings, length=data.lengths["targets"]),
     )
     if not trains:
-        return dataclasses.replace(settings, **_without_training(bindings, script))
+        return dataclasses.replace(settings, **_without_training(bindings, script, data))
     train = _train(bindings, script)
     return dataclasses.replace(
         settings,
@@ -436,10 +436,10 @@ def _train(bindings: Bindings, script: str) -> TrainSettings:
     )
 
 
-def _without_training(bindings: Bindings, script: str) -> dict[str, Any]:
+def _without_training(bindings: Bindings, script: str, data: DataSettings) -> dict[str, Any]:
     """Return the settings of `evaluate`, `infer` and `precompile`."""
     if script.endswith(".precompile"):
-        return {"optimizer": _optimizer(bindings, _data(bindings, script), steps=None)}
+        return {"optimizer": _optimizer(bindings, data, steps=None)}
     return {
         "initialize": checkpoint_path(bindings),
         "evaluate": EvaluateSettings(batches=0),  # the whole split

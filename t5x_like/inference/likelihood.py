@@ -11,12 +11,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from t5x_like import stop_signal
+from t5x_like.decoding.generator import power_of_two
 from t5x_like.nn.moe import undropped
 from t5x_like.partitioning import fetch
 
 Batch = dict[str, np.ndarray]
-
-_SHORTEST = 16  # minimum length of rows in tokens; longer rows have a power of two
 
 
 class TokenPair(NamedTuple):
@@ -112,12 +111,12 @@ class PromptFormat:
             ValueError: a pair is longer than a row.
         """
         self.check(pairs)
-        longest = np.max([self.sizes(pair) for pair in pairs], axis=0)
-        shape = (rows, _rounded(longest[0], most=self.length))
+        longest = np.max([self.sizes(pair) for pair in pairs], axis=0).tolist()
+        shape = (rows, min(power_of_two(longest[0]), self.length))
         names = ("input_tokens", "target_tokens", "segment_ids", "causal_attention")
         batch = {f"decoder_{name}": np.zeros(shape, np.int32) for name in names}
         if self.inputs:
-            wide = (rows, _rounded(longest[1], most=self.inputs))
+            wide = (rows, min(power_of_two(longest[1]), self.inputs))
             batch |= {f"encoder_{name}": np.zeros(wide, np.int32) for name in (names[0], names[2])}
         for row, pair in enumerate(pairs):
             own = len(pair.prompt)
@@ -136,11 +135,6 @@ class PromptFormat:
         if not self.sees_prompt:
             del batch["decoder_causal_attention"]
         return batch
-
-
-def _rounded(size: int, *, most: int) -> int:
-    """Round up to a power of two, so that few programs are compiled, but at most to `most`."""
-    return min(max(_SHORTEST, 1 << (int(size) - 1).bit_length()), most)
 
 
 class Scorer:

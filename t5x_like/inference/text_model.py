@@ -26,13 +26,12 @@ from t5x_like.batches.prompt_rows import (
 from t5x_like.decoding.decoder_contract import longest_rows
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
+from t5x_like.decoding.generator import power_of_two
 from t5x_like.experiment.run import Part
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import PromptFormat, Score, Scorer, TokenPair
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
-
-_SHORTEST = 16  # minimum length of prompt rows in tokens; longer rows have a power of two
 
 
 class TextModel:
@@ -241,7 +240,7 @@ class TextModel:
             start = self.prompt_format.start
             rows = rows if start is None else [[start, *row] for row in rows]
             places += (start is not None) - self.new_tokens
-        width = 1 << (max(max(map(len, rows)), _SHORTEST) - 1).bit_length()
+        width = power_of_two(max(map(len, rows)))
         tokens = np.zeros((len(rows), min(width, places)), np.int32)
         mask = np.zeros_like(tokens)
         for number, row in enumerate(rows):

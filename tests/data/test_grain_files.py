@@ -96,31 +96,35 @@ def assert_equal(found, expected):
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("split", "objective", "settings"),
-    [*(("train", *one) for one in OBJECTIVES), ("validation", *OBJECTIVES[0])],
-)
-def test_batches_are_those_of_seqio_byte_for_byte(folder, objective, settings, split):
+def check_both(folder, objective, *settings, split, reading, **files):
+    """Grain's batches of some files, and its counts of documents, are those of seqio."""
     made, counts = [], []
     for kind, module in ((CorpusTasks, "grain_files"), (RegisteredTasks, "text_files")):
         document_cleaning.reset_counts()
-        own = tasks(kind, module, folder, objective, settings, held_out=0.2)
+        own = tasks(kind, module, folder, objective, *settings, **files)
         batches = own.batches(
             "corpus",
             split=split,
             batch_size=4,
             lengths=LENGTHS[objective],
             converter=CONVERTERS[objective],
-            pack=True,
-            seed=7,
-            shards=2,
             shuffle=False,
             repeat=False,
+            **reading,
         )
         made.append(list(batches))
         counts.append(document_cleaning.counts())
     assert_equal(*made)
     assert counts[0] == {**counts[1], "invalid_utf8": 0}
+
+
+@pytest.mark.parametrize(
+    ("split", "objective", "settings"),
+    [*(("train", *one) for one in OBJECTIVES), ("validation", *OBJECTIVES[0])],
+)
+def test_batches_are_those_of_seqio_byte_for_byte(folder, objective, settings, split):
+    reading = {"pack": True, "seed": 7, "shards": 2}
+    check_both(folder, objective, settings, held_out=0.2, split=split, reading=reading)
 
 
 @pytest.mark.parametrize("name", ["all.txt", "all.txt.gz", "all.jsonl.gz", "all.jsonl.zst"])
@@ -135,24 +139,8 @@ def test_text_and_compressed_files_have_the_rows_of_seqio(folder, tmp_path, name
     elif name.endswith(".zst"):
         content = pyarrow.compress(content, "zstd", asbytes=True)
     (tmp_path / name).write_bytes(content)
-    made, counts = [], []
-    for kind, module in ((CorpusTasks, "grain_files"), (RegisteredTasks, "text_files")):
-        document_cleaning.reset_counts()
-        files = {"files": str(tmp_path / name), "held_out": 0.2}
-        own = tasks(kind, module, tmp_path, "language_modeling", **files)
-        batches = own.batches(
-            "corpus",
-            split="train",
-            batch_size=4,
-            lengths=LENGTHS["language_modeling"],
-            converter=CONVERTERS["language_modeling"],
-            shuffle=False,
-            repeat=False,
-        )
-        made.append(list(batches))
-        counts.append(document_cleaning.counts())
-    assert_equal(*made)
-    assert counts[0] == {**counts[1], "invalid_utf8": 0}
+    files = {"files": str(tmp_path / name), "held_out": 0.2}
+    check_both(tmp_path, "language_modeling", split="train", reading={}, **files)
 
 
 OF_DOCUMENTS = [
