@@ -9,7 +9,7 @@ import matplotlib.figure
 import numpy as np
 
 from t5x_like.evaluation.metrics.metric import Statistics
-from t5x_like.studies import Arm, Claim, Measure, Run, Study, results, verdicts
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun, results, verdicts
 from t5x_like.studies.verdicts import Values
 
 _NAME = "instructgpt"
@@ -66,20 +66,22 @@ def _field(found: Found, name: str) -> dict[int, Any]:
 
 def _study(policies: Sequence[str], seeds: Sequence[int]) -> Study:
     """Return the arms, measures and claims in the form of a study."""
-    measures = {"score": Measure(run="stages", number="")}
+    measures = {"score": OutcomeMeasure(run="stages", number="")}
     for rule, meant in _MEANT.items():
         smaller = rule in _SMALLER
-        measures[rule] = Measure(
+        measures[rule] = OutcomeMeasure(
             run="stages", number="", scale=100.0, smaller_is_better=smaller, in_paper=meant
         )
-    measures[_OF_ANSWERS] = Measure(run="stages", number="", scale=100.0, smaller_is_better=True)
+    measures[_OF_ANSWERS] = OutcomeMeasure(
+        run="stages", number="", scale=100.0, smaller_is_better=True
+    )
     for name in ("short", "ended"):
-        measures[name] = Measure(run="stages", number="", scale=100.0)
-    measures["held_out"] = Measure(run="stages", number="", smaller_is_better=True)
+        measures[name] = OutcomeMeasure(run="stages", number="", scale=100.0)
+    measures["held_out"] = OutcomeMeasure(run="stages", number="", smaller_is_better=True)
     return Study(
         title="InstructGPT on documentation",
         source="Ouyang et al. 2022, figures 1 and 4",
-        runs={"stages": Run(config="")},
+        runs={"stages": TrainingRun(config="")},
         arms={name: Arm(paper=_PAPER.get(name, {})) for name in ("lm", "large", "sft", *policies)},
         measures=measures,
         claims=(

@@ -19,7 +19,7 @@ of the held-out next-sentence pairs are random, since short documents have no ne
 
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 _SHORT: dict[str, Any] = {
     "train.log_every": 100,
@@ -42,8 +42,8 @@ def _arm(sentences: str, masked: float, following: float, order: float) -> Arm:
     )
 
 
-def _measure(run: str, number: str, in_paper: str) -> Measure:
-    return Measure(run=run, number=number, scale=100.0, in_paper=in_paper)
+def _measure(run: str, number: str, in_paper: str) -> OutcomeMeasure:
+    return OutcomeMeasure(run=run, number=number, scale=100.0, in_paper=in_paper)
 
 
 def get_study() -> Study:
@@ -66,8 +66,8 @@ def get_study() -> Study:
             ),
         },
         runs={
-            "pretraining": Run(config="configs/albert.py:demo", changes=_SHORT),
-            "pairs": Run(
+            "pretraining": TrainingRun(config="configs/albert.py:demo", changes=_SHORT),
+            "pairs": TrainingRun(
                 config="configs/albert.py:demo",
                 changes={**_SHORT, **frozen, "tasks": pairs, "train.steps": 600},
                 starts_from="pretraining",

@@ -8,7 +8,7 @@ separately, but worse than dense attention, which is why global blocks are added
 accuracies on rows of 512 tokens; here rows have 16 blocks of 4 tokens.
 """
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 PARTS = {
     "bigbird": "window|random|global",
@@ -34,12 +34,14 @@ def get_study() -> Study:
                 "--output=runs/bigbird_demo/vocabulary.model"
             ),
         },
-        runs={"pretraining": Run(config="configs/bigbird.py:demo")},
+        runs={"pretraining": TrainingRun(config="configs/bigbird.py:demo")},
         arms={
             name: Arm(changes={"pretraining": {"model.attention_parts": parts}})
             for name, parts in PARTS.items()
         },
-        measures={"accuracy": Measure(run="pretraining", number="pydocs/accuracy", scale=100.0)},
+        measures={
+            "accuracy": OutcomeMeasure(run="pretraining", number="pydocs/accuracy", scale=100.0)
+        },
         claims=(
             _better("Both are better than random blocks.", "random_and_window", "random"),
             _better("Both are better than a window.", "random_and_window", "window"),

@@ -7,7 +7,7 @@ He et al. 2020, section 5.2, table 4: each part helps, and several help more. Th
 fine-tuned models; here the held-out loss of masked tokens is compared.
 """
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 
 def _arm(**model: object) -> Arm:
@@ -40,9 +40,11 @@ def get_study() -> Study:
                 "--output=runs/deberta_demo/vocabulary"
             ),
         },
-        runs={"pretraining": Run(config="configs/deberta.py:demo")},
+        runs={"pretraining": TrainingRun(config="configs/deberta.py:demo")},
         arms=ARMS,
-        measures={"loss": Measure(run="pretraining", number="pydocs/loss", smaller_is_better=True)},
+        measures={
+            "loss": OutcomeMeasure(run="pretraining", number="pydocs/loss", smaller_is_better=True)
+        },
         claims=(
             _better("The mask decoder helps.", "deberta", "no_mask_decoder"),
             _better("Content to position helps.", "deberta", "no_c2p"),

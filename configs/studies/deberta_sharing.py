@@ -10,7 +10,7 @@ and the generator's loss of masked tokens (figure 1 there): a better generator m
 discriminator's task harder.
 """
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 ARMS = {
     name: Arm(changes={"pretraining": {"model.sharing": sharing}})
@@ -38,13 +38,13 @@ def get_study() -> Study:
                 "--output=runs/deberta_demo/vocabulary"
             ),
         },
-        runs={"pretraining": Run(config="configs/deberta.py:v3_demo")},
+        runs={"pretraining": TrainingRun(config="configs/deberta.py:v3_demo")},
         arms=ARMS,
         measures={
-            "generator": Measure(
+            "generator": OutcomeMeasure(
                 run="pretraining", number=number.format(""), smaller_is_better=True
             ),
-            "discriminator": Measure(
+            "discriminator": OutcomeMeasure(
                 run="pretraining", number=number.format("discriminator/"), smaller_is_better=True
             ),
         },

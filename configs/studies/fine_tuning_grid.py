@@ -19,7 +19,7 @@ write a short file like this (docs/studies.md).
 
 from configs.pyglue import KINDS
 from t5x_like.names import choose
-from t5x_like.studies import Arm, Measure, Run, Study, grid
+from t5x_like.studies import Arm, OutcomeMeasure, Study, TrainingRun, grid
 
 # The metric of each task by which arms are compared.
 _NUMBERS = {
@@ -59,13 +59,15 @@ def get_study(task: str = "topic") -> Study:
         "evaluate.every": _EVERY,
     }
 
-    def measure(rows: str) -> Measure:
-        return Measure(run="fine_tuning", number=f"{rows}/benchmark/{_NUMBERS[task]}", scale=100.0)
+    def measure(rows: str) -> OutcomeMeasure:
+        return OutcomeMeasure(
+            run="fine_tuning", number=f"{rows}/benchmark/{_NUMBERS[task]}", scale=100.0
+        )
 
     return Study(
         title=f"Rates and batches of fine-tuning on {data}",
         source="Grid as in Liu et al. 2019, table 10",
-        runs={"fine_tuning": Run(config=f"configs/pyglue.py:{task}", changes=changes)},
+        runs={"fine_tuning": TrainingRun(config=f"configs/pyglue.py:{task}", changes=changes)},
         arms=_arms(),
         measures={"validation": measure(data), "test": measure(f"{data}_test")},
         seeds=(0, 1, 2, 3, 4),

@@ -12,7 +12,7 @@ Liu et al. 2019, section "Ablation studies". Without a graph K-BERT is bit-ident
 | triples add to a text that can be understood without them | the answer is only in a triple |
 """
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 _SETTINGS = {
     "model.positions": 48,
@@ -46,10 +46,12 @@ def get_study() -> Study:
                 "--output=runs/k_bert_demo/vocab.txt"
             ),
         },
-        runs={"questions": Run(config="configs/k_bert.py:demo", changes=_SETTINGS)},
+        runs={"questions": TrainingRun(config="configs/k_bert.py:demo", changes=_SETTINGS)},
         arms=ARMS,
         measures={
-            "accuracy": Measure(run="questions", number="labelled_files/accuracy", scale=100.0)
+            "accuracy": OutcomeMeasure(
+                run="questions", number="labelled_files/accuracy", scale=100.0
+            )
         },
         claims=(
             _better("A graph helps.", "k_bert", "bert"),

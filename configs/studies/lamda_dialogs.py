@@ -23,7 +23,7 @@ The replies of `pretrained` and `fine_tuned` are single samples; `ranked` has th
 from collections.abc import Iterator
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 _SIZES: dict[str, dict[str, Any]] = {
     "small": {"model.layers": 2, "model.d_model": 64, "model.d_ff": 256, "model.head_width": 16},
@@ -55,9 +55,9 @@ _ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def _number(task: str, name: str) -> Measure:
+def _number(task: str, name: str) -> OutcomeMeasure:
     number = f"generated_dialogs_{task}/replies/{name}"
-    return Measure(run="replies", number=number, scale=100.0)
+    return OutcomeMeasure(run="replies", number=number, scale=100.0)
 
 
 def _claims() -> Iterator[Claim]:
@@ -102,13 +102,13 @@ def get_study() -> Study:
         source="Thoppilan et al. 2022, figures 4 and 5",
         needs=_NEEDS,
         runs={
-            "pretraining": Run(config="configs/lamda_dialogs.py:demo_pretraining"),
-            "fine_tuning": Run(
+            "pretraining": TrainingRun(config="configs/lamda_dialogs.py:demo_pretraining"),
+            "fine_tuning": TrainingRun(
                 config="configs/lamda_dialogs.py:demo",
                 changes={"evaluate.measures": {"loss": {}}},
                 starts_from="pretraining",
             ),
-            "replies": Run(
+            "replies": TrainingRun(
                 config="configs/lamda_dialogs.py:demo", changes=_REPLIES, starts_from="fine_tuning"
             ),
         },

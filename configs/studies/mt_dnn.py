@@ -21,7 +21,7 @@ from BERT. All numbers are measured on test rows.
 from typing import Any
 
 from configs.mt_dnn import pyglue
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 _BERT = {"initialize": "runs/small_bert"}
 _NETWORK = {
@@ -69,7 +69,7 @@ def _steps(steps: int) -> dict[str, Any]:
     }
 
 
-def _few(share: float) -> Run:
+def _few(share: float) -> TrainingRun:
     changes = {
         **_LENGTH,
         **_steps(_FEW_STEPS),
@@ -80,7 +80,7 @@ def _few(share: float) -> Run:
         "optimizer.name": "adamax",
         "optimizer.learning_rate": 2e-3,
     }
-    return Run(config="configs/pyglue.py:entailment", changes=changes, starts_from="shared")
+    return TrainingRun(config="configs/pyglue.py:entailment", changes=changes, starts_from="shared")
 
 
 _NEEDS = {
@@ -98,7 +98,7 @@ _NEEDS = {
 def get_study() -> Study:
     """Return the study."""
     tasks = _tasks()
-    together = Run(
+    together = TrainingRun(
         config="configs/mt_dnn.py:demo",
         changes={**_BERT, **_NETWORK, **_LENGTH, **_steps(_TOGETHER), "tasks": tasks},
     )
@@ -107,11 +107,13 @@ def get_study() -> Study:
         for name, (_, steps) in _MEASURES.items()
     }
     measures = {
-        name: Measure(run=name, number=f"{name}/pyglue_{name}_test/benchmark/{metric}", scale=100.0)
+        name: OutcomeMeasure(
+            run=name, number=f"{name}/pyglue_{name}_test/benchmark/{metric}", scale=100.0
+        )
         for name, (metric, _) in _MEASURES.items()
     }
     number = "pyglue_entailment_test/benchmark/accuracy"
-    measures |= {name: Measure(run=name, number=number, scale=100.0) for name in _FEW}
+    measures |= {name: OutcomeMeasure(run=name, number=number, scale=100.0) for name in _FEW}
     better = [
         *(("Better than BERT", name, "mt_dnn", "bert") for name in measures),
         *(("Fine-tuned: better than BERT", name, _TUNED, "bert") for name in _MEASURES),

@@ -10,7 +10,7 @@ results of one seed (`--seeds=0`), beside a constant, a bag of words and a rule.
 
 from configs.pyglue import GPT_KINDS, KINDS
 from t5x_like.names import choose
-from t5x_like.studies import Arm, Measure, Run, Study
+from t5x_like.studies import Arm, OutcomeMeasure, Study, TrainingRun
 
 _NEEDS = {
     "runs/bert_demo/vocab.txt": (
@@ -34,7 +34,7 @@ _TEXT_NUMBERS = _NUMBERS | {"ranking": ("f1_binary",), "summary": ("rouge_1", "r
 _EVERY = 2**20  # measured once, at the last step
 
 
-def _run(config: str, folder: str, tasks: tuple[str, ...]) -> Run:
+def _run(config: str, folder: str, tasks: tuple[str, ...]) -> TrainingRun:
     """Return a run that fine-tunes the folder and is measured on all test rows of the tasks."""
     changes = {
         "initialize": folder,
@@ -44,7 +44,7 @@ def _run(config: str, folder: str, tasks: tuple[str, ...]) -> Run:
         "evaluate.batches": 0,
         "evaluate.every": _EVERY,
     }
-    return Run(config=f"configs/pyglue.py:{config}", changes=changes)
+    return TrainingRun(config=f"configs/pyglue.py:{config}", changes=changes)
 
 
 def get_study(system: str = "bert") -> Study:
@@ -67,7 +67,7 @@ def get_study(system: str = "bert") -> Study:
         runs=runs,
         arms={system: Arm()},
         measures={
-            f"{task}_{metric}": Measure(
+            f"{task}_{metric}": OutcomeMeasure(
                 run=task, number=f"pyglue_{task}_test/benchmark/{metric}", scale=100.0
             )
             for task, metrics in numbers.items()

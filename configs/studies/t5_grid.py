@@ -43,7 +43,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 Changes = dict[str, Any]  # changed settings of a run
 
@@ -360,26 +360,26 @@ def get_study() -> Study:
             ),
         },
         runs={
-            "pretraining": Run(config="configs/t5.py:demo", changes=_PRETRAINING),
-            "fine_tuning": Run(
+            "pretraining": TrainingRun(config="configs/t5.py:demo", changes=_PRETRAINING),
+            "fine_tuning": TrainingRun(
                 config="configs/pyglue.py:text", changes=_FINE_TUNING, starts_from="pretraining"
             ),
         },
         arms=ARMS,
         measures={
-            "average": Measure(
+            "average": OutcomeMeasure(
                 run="fine_tuning", number="pyglue/average", scale=100.0, in_paper="GLUE"
             ),
-            "loss": Measure(
+            "loss": OutcomeMeasure(
                 run="fine_tuning", number="pyglue_loss/average", smaller_is_better=True
             ),
-            "span": Measure(
+            "span": OutcomeMeasure(
                 run="fine_tuning",
                 number="pyglue_span/benchmark/exact_match",
                 scale=100.0,
                 in_paper="SQuAD",
             ),
-            "summary": Measure(
+            "summary": OutcomeMeasure(
                 run="fine_tuning",
                 number="pyglue_summary/benchmark/rouge_2",
                 scale=100.0,

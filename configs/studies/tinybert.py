@@ -34,7 +34,7 @@ labels of the augmented rows, for as many steps.
 
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 _TEACHER = "runs/tinybert_teacher"
 _LAYERS = ("attention", "hidden", "embedding")
@@ -91,7 +91,7 @@ _STEP = {
     "evaluate.batches": 0,
 }
 RUNS = {
-    "general": Run(
+    "general": TrainingRun(
         config="configs/tinybert.py:demo",
         changes={
             **_RUN,
@@ -102,7 +102,7 @@ RUNS = {
             "evaluate.batches": 1,
         },
     ),
-    "intermediate": Run(
+    "intermediate": TrainingRun(
         config=f"configs/tinybert.py:intermediate:{_TEACHER}",
         changes={
             **_STEP,
@@ -113,7 +113,7 @@ RUNS = {
         },
         starts_from="general",
     ),
-    "prediction": Run(
+    "prediction": TrainingRun(
         config=f"configs/tinybert.py:prediction:{_TEACHER}",
         changes={
             **_STEP,
@@ -134,7 +134,7 @@ def get_study() -> Study:
         runs=RUNS,
         arms=ARMS,
         measures={
-            "accuracy": Measure(
+            "accuracy": OutcomeMeasure(
                 run="prediction",
                 number="labelled_files/labels/accuracy",
                 scale=100.0,

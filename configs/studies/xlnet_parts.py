@@ -17,7 +17,7 @@ pretraining loss is only used to compare memory.
 
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 _STEPS = 300
 _PARTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -28,7 +28,7 @@ _PARTS: dict[str, tuple[str, dict[str, Any]]] = {
 _TASKS = ("topic", "paraphrase")
 
 
-def _task(name: str) -> Run:
+def _task(name: str) -> TrainingRun:
     """Return a run of fine-tuning, measured once, at its end, on test rows."""
     changes = {
         "data.lengths": {"inputs": 64},
@@ -40,16 +40,18 @@ def _task(name: str) -> Run:
         "evaluate.tasks": (f"pyglue_{name}_test",),
         "optimizer.learning_rate": 1e-3,
     }
-    return Run(config=f"configs/pyglue.py:{name}", changes=changes, starts_from="pretraining")
+    return TrainingRun(
+        config=f"configs/pyglue.py:{name}", changes=changes, starts_from="pretraining"
+    )
 
 
 def get_study() -> Study:
     """Return the study."""
     of_tasks = {
-        name: Measure(run=name, number=f"pyglue_{name}_test/benchmark/accuracy", scale=100.0)
+        name: OutcomeMeasure(run=name, number=f"pyglue_{name}_test/benchmark/accuracy", scale=100.0)
         for name in _TASKS
     }
-    loss = Measure(run="pretraining", number="pydocs/loss", smaller_is_better=True)
+    loss = OutcomeMeasure(run="pretraining", number="pydocs/loss", smaller_is_better=True)
     return Study(
         title="XLNet without its parts",
         source="Yang et al. 2019, table 6",
@@ -60,7 +62,7 @@ def get_study() -> Study:
             ),
         },
         runs={
-            "pretraining": Run(config="configs/xlnet.py:demo"),
+            "pretraining": TrainingRun(config="configs/xlnet.py:demo"),
             **{name: _task(name) for name in _TASKS},
         },
         arms={

@@ -10,10 +10,10 @@ from jaxtyping import Int
 
 from t5x_like.vocabularies import Vocabulary
 
-Example = Mapping[str, np.ndarray]  # {feature: int32 [L]}, float32 for a value
+Example = dict[str, np.ndarray]  # {feature: int32 [L]}, float32 for a value
 Sequences = dict[str, np.ndarray]  # {side ("encoder", "decoder"): int32 [C, L]}, C channels
 SequenceRow = list[Sequences]  # the examples that share a row
-Batch = dict[str, np.ndarray]
+NumpyBatch = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Converter(abc.ABC):
         """Return the sequences of an example: for each side int32 [C, L], C aligned channels."""
 
     @abc.abstractmethod
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Return the fields of a batch without packing's segment ids, positions; B may be 0."""
 
 

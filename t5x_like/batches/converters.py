@@ -15,10 +15,10 @@ from jaxtyping import Int
 
 from t5x_like.batches import prompt_rows
 from t5x_like.batches.conversion import (
-    Batch,
     Converter,
     Example,
     GenerativeConverter,
+    NumpyBatch,
     SequenceRows,
     Sequences,
 )
@@ -39,7 +39,7 @@ _ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderDecoder(GenerativeConverter):
+class EncoderDecoderConverter(GenerativeConverter):
     """Read inputs, predict targets (T5, section 2.1).
 
     Attributes:
@@ -58,7 +58,7 @@ class EncoderDecoder(GenerativeConverter):
         """Return one channel per side: the tokens."""
         return {"encoder": example["inputs"][None], "decoder": example["targets"][None]}
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Put the loss on every target; segment ids mark padding, since token 0 may be a word."""
         return {
             "encoder_input_tokens": rows["encoder"].channels[0],
@@ -68,7 +68,7 @@ class EncoderDecoder(GenerativeConverter):
 
 
 @dataclasses.dataclass(frozen=True)
-class Fragment(EncoderDecoder):
+class Fragment(EncoderDecoderConverter):
     """Predict a part of a text, whose tokens keep their positions in it (MASS, section 3.2).
 
     An example also has the `positions` of its targets, which become `decoder_positions`.
@@ -85,13 +85,13 @@ class Fragment(EncoderDecoder):
         targets = np.stack([example["targets"], example["positions"]])
         return {"encoder": example["inputs"][None], "decoder": targets}
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Put the loss on every target."""
         return {**super().fields(rows), "decoder_positions": rows["decoder"].channels[1]}
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoder(GenerativeConverter):
+class DecoderConverter(GenerativeConverter):
     """Predict each target from the targets before it: a language model.
 
     Attributes:
@@ -114,13 +114,13 @@ class Decoder(GenerativeConverter):
         """Return one channel: the tokens."""
         return {"decoder": example["targets"][None]}
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Put the loss on every token."""
         return _decoder_fields(rows, start=self.start)
 
 
 @dataclasses.dataclass(frozen=True)
-class ContinuedDecoder(Decoder):
+class ContinuedDecoder(DecoderConverter):
     """Predict running text, where row r of a batch continues row r of the batch before.
 
     The first input token of a row is the last target of the row before (`previous` of an example),
@@ -143,7 +143,7 @@ class ContinuedDecoder(Decoder):
         before[:1] = example.get("previous", self.start)
         return {"decoder": np.stack([tokens, before])}
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Put the loss on every token."""
         batch, side = super().fields(rows), rows["decoder"]
         inputs = np.where(side.positions == 0, side.channels[1], batch["decoder_input_tokens"])
@@ -186,7 +186,7 @@ class PrefixLM(GenerativeConverter):
         tokens = np.concatenate([inputs, targets])
         return {"decoder": np.stack([tokens, np.arange(len(tokens)) < len(inputs)])}
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Put the loss on targets, or on all tokens."""
         batch = _decoder_fields(rows, start=self.start)
         if self.loss_on == "targets":
@@ -196,7 +196,7 @@ class PrefixLM(GenerativeConverter):
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoder(Converter):
+class EncoderConverter(Converter):
     """Rows of an encoder: tokens, features aligned with them, and features of a whole example.
 
     `inputs` become `encoder_input_tokens`, `targets` `encoder_target_tokens` with the loss set by
@@ -266,11 +266,11 @@ class Encoder(Converter):
             **{name: value[None] for name, value in whole.items()},
         }
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Put the loss where `loss_on` sets it, never on padding; no loss without targets."""
         segment_ids = rows["encoder"].segment_ids
         channels = self._channels(rows["encoder"].channels)
-        batch: Batch = {"encoder_segment_ids": segment_ids}
+        batch: NumpyBatch = {"encoder_segment_ids": segment_ids}
         if "targets" in channels:
             changed = channels["inputs"] != channels["targets"]
             weights = {"changed": changed, "all": segment_ids > 0, **channels}
@@ -295,7 +295,7 @@ class Encoder(Converter):
 
 
 @dataclasses.dataclass(frozen=True)
-class ContinuedEncoder(Encoder):
+class ContinuedEncoder(EncoderConverter):
     """Rows of an encoder, where row r of a batch continues row r of the batch before.
 
     If a batch has them, `continued` [B] is 0 for rows that do not continue the previous batch, and
@@ -321,11 +321,11 @@ def _decoder_fields(rows: Mapping[str, SequenceRows], *, start: int) -> dict[str
 
 
 CONVERTERS: dict[str, type[Converter]] = {
-    "encoder_decoder": EncoderDecoder,
+    "encoder_decoder": EncoderDecoderConverter,
     "fragment": Fragment,
-    "decoder": Decoder,
+    "decoder": DecoderConverter,
     "prefix_lm": PrefixLM,
-    "encoder": Encoder,
+    "encoder": EncoderConverter,
     "decoder_rows": DecoderRows,
     "encoder_rows": EncoderRows,
     "decoder_comparisons": prompt_rows.DecoderComparisons,
@@ -353,7 +353,7 @@ def build(name: str, **settings: Any) -> Converter:
 
 def empty_row(
     converter: Converter, *, features: Sequence[str], lengths: Mapping[str, int], pack: bool
-) -> Batch:
+) -> NumpyBatch:
     """Return a batch of one row of padding: the shapes of a task's batches, without data.
 
     Args:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.conversion import Batch, Converter, Example, SequenceRows, Sequences
+from t5x_like.batches.conversion import Converter, Example, NumpyBatch, SequenceRows, Sequences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DecoderRows(Converter):
             target = target.astype(np.float32).view(np.int32)
         return {self.side: tokens, self.target: target[None]}
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Separate the rows, each padded at its end."""
         tokens, numbers, *others = rows[self.side].channels
         found, segments = one_by_one(np.stack([tokens, *others]), numbers, rows=self.rows)

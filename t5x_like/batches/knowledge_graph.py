@@ -17,12 +17,11 @@ from jaxtyping import Int
 from t5x_like import reading
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, EncoderRow, RowWriter, Window
 from t5x_like.names import hint
+from t5x_like.reading.lines import FileName
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
 COLUMNS = ("subject", "relation", "object")
 SETTING = "data.objective_settings.graph"
-
-Name = str | os.PathLike[str]
 
 
 class Triple(NamedTuple):
@@ -170,7 +169,7 @@ def _read(path: str, changed: _Changed) -> tuple[Triple, ...]:
     return tuple(read(path))
 
 
-def read(path: Name) -> list[Triple]:
+def read(path: FileName) -> list[Triple]:
     """Read the triples of a file, in order.
 
     | ending | a row |
@@ -192,7 +191,7 @@ def read(path: Name) -> list[Triple]:
     return triples
 
 
-def _spo(path: Name) -> Iterator[Triple]:
+def _spo(path: FileName) -> Iterator[Triple]:
     for where, line in reading.numbered(path):
         cells = line.split("\t")
         if len(cells) != len(COLUMNS):
@@ -203,18 +202,18 @@ def _spo(path: Name) -> Iterator[Triple]:
         yield _triple(dict(zip(COLUMNS, cells, strict=True)), where=where)
 
 
-def _tsv(path: Name) -> Iterator[Triple]:
+def _tsv(path: FileName) -> Iterator[Triple]:
     for where, row in reading.tsv_rows(path, check=_check_columns):
         yield _triple(row, where=where)
 
 
-def _jsonl(path: Name) -> Iterator[Triple]:
+def _jsonl(path: FileName) -> Iterator[Triple]:
     for where, row in reading.json_lines(path):
         _check_columns(list(row), where)
         yield _triple(row, where=where)
 
 
-_READERS: dict[str, Callable[[Name], Iterator[Triple]]] = {
+_READERS: dict[str, Callable[[FileName], Iterator[Triple]]] = {
     ".spo": _spo,
     ".tsv": _tsv,
     ".jsonl": _jsonl,

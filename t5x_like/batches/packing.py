@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.conversion import Batch, Converter, SequenceRow, SequenceRows, Sequences
+from t5x_like.batches.conversion import Converter, NumpyBatch, SequenceRow, SequenceRows, Sequences
 
 
 class Packer:
@@ -57,7 +57,7 @@ class Packer:
 
 def to_batch(
     rows: Sequence[SequenceRow], *, converter: Converter, lengths: Mapping[str, int], pack: bool
-) -> Batch:
+) -> NumpyBatch:
     """Lay out rows of examples as a batch.
 
     Args:

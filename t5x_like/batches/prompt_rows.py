@@ -7,7 +7,13 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.conversion import Batch, Example, GenerativeConverter, SequenceRows, Sequences
+from t5x_like.batches.conversion import (
+    Example,
+    GenerativeConverter,
+    NumpyBatch,
+    SequenceRows,
+    Sequences,
+)
 from t5x_like.batches.grouped_rows import one_by_one
 
 NO_TOKEN = -1  # pads pretraining rows, which must all have the same length
@@ -71,7 +77,7 @@ class DecoderPrompts(GenerativeConverter):
         response = {"response": np.zeros((1, 0), np.int32)}
         return response | {name: example[name][None] for name in self._beside}
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Return the fields listed in the class; only pretraining rows have targets."""
         side = rows["decoder"]
         padding = np.sum(side.segment_ids == 0, axis=1, keepdims=True)
@@ -82,7 +88,7 @@ class DecoderPrompts(GenerativeConverter):
         fields = {"decoder_input_tokens": tokens, "decoder_segment_ids": segments}
         return {**fields, **self._other_fields(rows)}
 
-    def _other_fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def _other_fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         fields = {"responses": rows["response"].channels[0]}
         texts = []
         for name in self._beside:
@@ -93,12 +99,12 @@ class DecoderPrompts(GenerativeConverter):
         own = self._pretraining_fields(*texts) if texts else {}
         return fields | {f"pretraining_{name}": values for name, values in own.items()}
 
-    def _pretraining_fields(self, *texts: Int[np.ndarray, "B R _"]) -> Batch:
+    def _pretraining_fields(self, *texts: Int[np.ndarray, "B R _"]) -> NumpyBatch:
         """Return the fields of pretraining rows, from the tokens of each feature in `texts`."""
         [text] = texts
         return self._predicted(text)
 
-    def _predicted(self, text: Int[np.ndarray, "B R L"]) -> Batch:
+    def _predicted(self, text: Int[np.ndarray, "B R L"]) -> NumpyBatch:
         real, tokens = text != NO_TOKEN, np.maximum(text, 0)
         inputs = np.roll(tokens, 1, axis=2)
         inputs[..., :1] = self.start
@@ -135,7 +141,7 @@ class EncoderPrompts(DecoderPrompts):
         start = _after(self.start, nothing)
         return {"encoder": example["inputs"][None], "decoder": start, **self._others(example)}
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Return the encoder's tokens, the decoder's start token, and the fields of the base."""
         return {
             "encoder_input_tokens": rows["encoder"].channels[0],
@@ -143,7 +149,7 @@ class EncoderPrompts(DecoderPrompts):
             **super().fields(rows),
         }
 
-    def _pretraining_fields(self, *texts: Int[np.ndarray, "B R _"]) -> Batch:
+    def _pretraining_fields(self, *texts: Int[np.ndarray, "B R _"]) -> NumpyBatch:
         inputs, targets = texts
         return {
             "encoder_input_tokens": np.maximum(inputs, 0),
@@ -209,7 +215,7 @@ class DecoderComparisons(GenerativeConverter):
             rows.append(np.stack([tokens, np.full(len(tokens), number), in_response]))
         return np.concatenate(rows, axis=1)
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Put the loss on the tokens of responses."""
         tokens, numbers, in_response = rows["decoder"].channels
         values, segments = one_by_one(np.stack([tokens, in_response]), numbers, rows=self.responses)
@@ -242,7 +248,7 @@ class EncoderDecoderComparisons(DecoderComparisons):
             "ranks": example["ranks"][None],
         }
 
-    def fields(self, rows: Mapping[str, SequenceRows]) -> Batch:
+    def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Put the loss on the tokens of responses."""
         batch = super().fields(rows)
         del batch["decoder_causal_attention"]  # the encoder reads the prompt

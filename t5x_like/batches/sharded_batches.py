@@ -12,7 +12,7 @@ import numpy as np
 from flax import serialization
 
 from t5x_like.batches import packing
-from t5x_like.batches.conversion import Batch, Converter, Example, SequenceRow
+from t5x_like.batches.conversion import Converter, Example, NumpyBatch, SequenceRow
 
 
 class NoExampleError(ValueError):
@@ -148,7 +148,7 @@ class Tasks(Protocol):
         """Return the files that tasks read, {"TASK/SPLIT": files in order}."""
 
 
-class ShardedBatches(Iterator[Batch]):
+class ShardedBatches(Iterator[NumpyBatch]):
     """An iterator over this process's rows of each global batch of a task or mixture.
 
     A global batch has `batch_size / shards` rows of each shard, in order. A process reads all of
@@ -214,7 +214,7 @@ class ShardedBatches(Iterator[Batch]):
         self._shards = self._make_shards()
         self._start_counting()
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> NumpyBatch:
         """Return the next batch: [B, L] int32, and float32 for loss weights."""
         for shard in self._shards.values():
             shard.begin()  # all at once, so that their shuffle buffers fill in parallel
@@ -234,7 +234,7 @@ class ShardedBatches(Iterator[Batch]):
         made._start_counting()
         return made
 
-    def blank(self) -> Batch:
+    def blank(self) -> NumpyBatch:
         """Return a batch of padding with the shapes and dtypes of all batches; reads no data."""
         return self._batch([[] for _ in self._own])
 
@@ -306,7 +306,7 @@ class ShardedBatches(Iterator[Batch]):
             shard.restore(saved["position"])
         self._start_counting()
 
-    def _batch(self, rows: list[SequenceRow]) -> Batch:
+    def _batch(self, rows: list[SequenceRow]) -> NumpyBatch:
         return packing.to_batch(
             rows, converter=self._converter, lengths=self._lengths, pack=self._pack
         )

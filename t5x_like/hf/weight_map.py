@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"\{(?:(\d+)\*)?([a-z_]+)(?:\+(\d+))?\}")
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class AxisLayout:
     """The axes of a tensor in the file and here: "(H K) D -> D H K".
 
     Axes in parentheses are one axis in the file, the last axis changing fastest. The file may
@@ -39,7 +39,7 @@ class Layout:
     more: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def parse(cls, pattern: str) -> "Layout":
+    def parse(cls, pattern: str) -> "AxisLayout":
         """Parse a pattern.
 
         Raises:
@@ -131,7 +131,7 @@ class Piece:
     tensor: str
     tensor_shape: Shape
     index: Shape
-    layout: Layout | None
+    layout: AxisLayout | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +167,9 @@ def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Pi
                 f"the parameter {path} has {len(matches)} lines in the system's weight map, not one"
             )
         match, line = matches[0]
-        name, layout = (line, None) if isinstance(line, str) else (line[0], Layout.parse(line[1]))
+        name, layout = (
+            (line, None) if isinstance(line, str) else (line[0], AxisLayout.parse(line[1]))
+        )
         numbers = {variable: n for variable, n in match.groupdict().items() if n is not None}
         found[path] = _stacked(name, layout, numbers, shape)
     return found
@@ -191,7 +193,7 @@ def _path_pattern(path: str) -> re.Pattern[str]:
 
 
 def _stacked(
-    name: str, layout: Layout | None, numbers: Mapping[str, str], shape: Shape
+    name: str, layout: AxisLayout | None, numbers: Mapping[str, str], shape: Shape
 ) -> list[Piece]:
     used = dict.fromkeys(variable for _, variable, _ in _NUMBER.findall(name))
     variables = [variable for variable in used if variable not in numbers]

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from t5x_like.batches.labelled_rows import ARRANGE, TokenRows, write_row
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.encoder_predictions import best_choice, choices_in, string_in
-from t5x_like.inference.predictor import Batch, Item, OutputArrays, Prediction
+from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class DecoderPrediction(Prediction):
         """
         return self._arrange(*self._texts(item))
 
-    def collate(self, rows: Sequence[TokenRows], *, batch_size: int) -> Batch:
+    def collate(self, rows: Sequence[TokenRows], *, batch_size: int) -> NumpyBatch:
         """Pad examples into the fields of a batch [B, C, L]."""
         tokens, segments = np.zeros([2, batch_size, self.max_rows, self.length], np.int32)
         for number, example in enumerate(rows):

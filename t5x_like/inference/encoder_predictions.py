@@ -25,7 +25,7 @@ from t5x_like.batches.labelled_rows import (
 )
 from t5x_like.decoding.spans import best_spans, join
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.predictor import Batch, Item, OutputArrays, Prediction
+from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
 from t5x_like.vocabularies.words import LONGEST
 
 _STEP = 64  # tokens, the block of the published BigBirds; few lengths compile few programs
@@ -55,7 +55,7 @@ class EncoderPrediction(Prediction):
         """
         return [self.writer.of_text(*_texts(item))]
 
-    def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
+    def collate(self, rows: Sequence[Any], *, batch_size: int) -> NumpyBatch:
         """Pad rows into the fields of a batch [B, L]; `allowed` is 1 on the context of a question.
 
         L is a multiple of `_STEP`, or the prediction's length. BigBird attends to all tokens of a
@@ -403,7 +403,7 @@ class EncoderChoices(EncoderPrediction):
         texts = [string_in(item, name) for name in ("text_a", "text_b") if name in item]
         return [self.writer.of_choices(choices_in(item, most=self.max_rows), *texts)]
 
-    def collate(self, rows: Sequence[Sequence[EncoderRow]], *, batch_size: int) -> Batch:
+    def collate(self, rows: Sequence[Sequence[EncoderRow]], *, batch_size: int) -> NumpyBatch:
         """Pad examples into the fields of a batch [B, C, L]."""
         tokens, types, segments = np.zeros([3, batch_size, self.max_rows, self.length], np.int32)
         for number, example in enumerate(rows):
@@ -510,7 +510,7 @@ class _OfWords(EncoderPrediction):
     def __post_init__(self) -> None:
         object.__setattr__(self, "writer", WordRowWriter(self.vocabulary, length=self.length))
 
-    def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
+    def collate(self, rows: Sequence[Any], *, batch_size: int) -> NumpyBatch:
         """Pad rows into the fields of a batch, which include the characters [B, L, 50]."""
         batch = super().collate(rows, batch_size=batch_size)
         length = batch["encoder_segment_ids"].shape[1]

@@ -11,11 +11,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from t5x_like import stop_signal
+from t5x_like.batches.conversion import NumpyBatch
 from t5x_like.decoding.generator import power_of_two
 from t5x_like.nn.moe import undropped
 from t5x_like.partitioning import fetch
-
-Batch = dict[str, np.ndarray]
 
 
 class TokenPair(NamedTuple):
@@ -104,7 +103,7 @@ class PromptFormat:
                     f"are more than the {self.inputs or self.length} that the model reads"
                 )
 
-    def lay_out(self, pairs: Sequence[TokenPair], *, rows: int) -> Batch:
+    def lay_out(self, pairs: Sequence[TokenPair], *, rows: int) -> NumpyBatch:
         """Pad pairs on the right to one of a few lengths: a batch of [rows, L] int32.
 
         Raises:
@@ -157,7 +156,7 @@ class Scorer:
         prompt_format: PromptFormat,
         *,
         batch_size: int,
-        put: Callable[[Batch], Any] = lambda batch: batch,
+        put: Callable[[NumpyBatch], Any] = lambda batch: batch,
     ):
         self._prompt_format, self._put, self._rows = prompt_format, put, batch_size
         module = undropped(module)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from t5x_like import stop_signal
+from t5x_like.batches.conversion import NumpyBatch
 from t5x_like.experiment import data_side
 from t5x_like.experiment.text_data import TextData
 from t5x_like.partitioning import fetch
@@ -18,7 +19,6 @@ from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
 Item = Mapping[str, Any]  # the fields of an example without its label: `text_a`, `words`, ...
-Batch = dict[str, np.ndarray]
 OutputArrays = Mapping[str, np.ndarray]  # of one row
 
 _FIELDS = ("text_a", "text_b", "choices", "words", "question", "context")
@@ -57,7 +57,7 @@ class Prediction(abc.ABC):
         """
 
     @abc.abstractmethod
-    def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
+    def collate(self, rows: Sequence[Any], *, batch_size: int) -> NumpyBatch:
         """Pad rows into the fields of a batch, which is filled up with padding rows."""
 
     @abc.abstractmethod

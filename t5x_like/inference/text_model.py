@@ -17,7 +17,7 @@ import numpy as np
 
 from t5x_like import stop_signal
 from t5x_like.batches.conversion import Converter, GenerativeConverter
-from t5x_like.batches.converters import EncoderDecoder, PrefixLM
+from t5x_like.batches.converters import EncoderDecoderConverter, PrefixLM
 from t5x_like.batches.prompt_rows import (
     DecoderComparisons,
     DecoderPrompts,
@@ -360,7 +360,7 @@ def _check_positions(model: TextModel) -> None:
 def _of_texts(converter: Converter) -> Converter:
     """Return the converter of single texts that corresponds to a converter of comparisons."""
     if isinstance(converter, EncoderDecoderComparisons):
-        return EncoderDecoder(start=converter.start)
+        return EncoderDecoderConverter(start=converter.start)
     return (
         PrefixLM(start=converter.start) if isinstance(converter, DecoderComparisons) else converter
     )

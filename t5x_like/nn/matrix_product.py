@@ -96,7 +96,7 @@ _rounding_gradient.defvjp(_forward, _backward)
 
 
 Product = Callable[[Float[Array, "N n"], Float[Array, "n m"]], Float[Array, "N m"]]
-Pair = tuple[Any, Any]
+TypePair = tuple[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Types:
             are not quantized.
     """
 
-    output: Pair
-    of_rows: Pair
-    of_kernel: Pair | None
+    output: TypePair
+    of_rows: TypePair
+    of_kernel: TypePair | None
 
 
 # SwitchBack: Wortsman et al. 2023 (arXiv:2304.13013), section 2.2. The gradient of the kernel is a
@@ -169,7 +169,7 @@ def _quantized_backward(
 _quantized_product.defvjp(_quantized_forward, _quantized_backward)
 
 
-def _multiply(left: Array, right: Array, *, over: tuple[int, int], types: Pair | None) -> Array:
+def _multiply(left: Array, right: Array, *, over: tuple[int, int], types: TypePair | None) -> Array:
     """Return the float32 product of two matrices, summed over the axes `over`."""
     axes = (((over[0],), (over[1],)), ((), ()))
     if types is None:

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Int32
 
+from t5x_like.batches.conversion import Example as Example
 from t5x_like.vocabularies import Vocabulary
 
 AT_ONCE = 32  # chunks
 
-Example = dict[str, np.ndarray]  # {feature: [L]}
 FeatureNames = tuple[str, ...]
 
 

@@ -12,7 +12,7 @@ from t5x_like.experiment.text_data import make_converter
 from t5x_like.names import choose
 from t5x_like.objectives import examples_of
 
-Batch = dict[str, jax.ShapeDtypeStruct]
+BatchShapes = dict[str, jax.ShapeDtypeStruct]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PlannedStep:
         return _converter(self.part.data).continues
 
     @property
-    def batch(self) -> Batch:
+    def batch(self) -> BatchShapes:
         """The shapes of the global batch."""
         return batch(self.part.data)
 
@@ -61,12 +61,12 @@ def largest(run: Run, *, task: str = "") -> PlannedStep:
     return max(found, key=lambda step: tokens(step.batch))
 
 
-def tokens(fields: Batch) -> int:
+def tokens(fields: BatchShapes) -> int:
     """Count the tokens that a step reads, on all sides, as in the log of a run."""
     return sum(x.size for name, x in fields.items() if name.endswith("input_tokens"))
 
 
-def batch(data: DataSettings) -> Batch:
+def batch(data: DataSettings) -> BatchShapes:
     """Return the shapes of the global batch that these settings give.
 
     Raises:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from t5x_like import partitioning
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.planning import collectives, counting, products
-from t5x_like.planning.batches import Batch
+from t5x_like.planning.batches import BatchShapes
 from t5x_like.planning.chips import Topology
 from t5x_like.planning.collectives import Collective
 from t5x_like.planning.hlo import Program, parse
@@ -54,7 +54,7 @@ class Compiled:
     seconds: float
 
 
-def on_mesh(fields: Batch, mesh: Mesh) -> Batch:
+def on_mesh(fields: BatchShapes, mesh: Mesh) -> BatchShapes:
     """Return the shapes of a batch with its sharding."""
     sharding = partitioning.batch_sharding(mesh)
     return {
@@ -63,7 +63,7 @@ def on_mesh(fields: Batch, mesh: Mesh) -> Batch:
     }
 
 
-def compile_step(model: Experiment, fields: Batch) -> dict[str, Compiled]:
+def compile_step(model: Experiment, fields: BatchShapes) -> dict[str, Compiled]:
     """Compile the programs of a training step, see `Experiment.programs`.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from t5x_like.planning.batches import Batch
+from t5x_like.planning.batches import BatchShapes
 
 OWN_PARTS = ("teacher", "generator")  # auxiliary networks, counted as separate parts
 
@@ -117,7 +117,7 @@ def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:
     return dict(sorted(parts.items(), key=lambda item: -item[1]["total"]))
 
 
-def formula_flops(found: list[Parameter], batch: Batch) -> int:
+def formula_flops(found: list[Parameter], batch: BatchShapes) -> int:
     """Return the FLOPs of a training step: 6 per active parameter and token, plus attention.
 
     Kaplan et al. 2020, section 2.1: 6 N per token, where N excludes embeddings that are looked up.
@@ -136,7 +136,7 @@ def formula_flops(found: list[Parameter], batch: Batch) -> int:
     return round(rows * (total + 6 * _tied(found) * lengths[_last(lengths)]))
 
 
-def scores(found: list[Parameter], batch: Batch) -> float:
+def scores(found: list[Parameter], batch: BatchShapes) -> float:
     """Return the attention scores per token of the batch, over all heads and layers."""
     rows, lengths = _lengths(batch)
     count = 0
@@ -151,7 +151,7 @@ def _last(lengths: dict[str, int]) -> str:
     return "decoder" if "decoder" in lengths else "encoder"
 
 
-def _lengths(batch: Batch) -> tuple[int, dict[str, int]]:
+def _lengths(batch: BatchShapes) -> tuple[int, dict[str, int]]:
     """Return the rows of a batch, and the tokens per row of each side."""
     sides = {}
     rows = 0

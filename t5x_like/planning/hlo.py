@@ -146,7 +146,7 @@ _INDEX = re.compile(r"\bindex=(\d+)")
 _SAME = ("copy", "bitcast", "convert")
 
 
-class Loop(NamedTuple):
+class WhileLoop(NamedTuple):
     """A `while` of a compiled program.
 
     Attributes:
@@ -171,7 +171,9 @@ class Loop(NamedTuple):
         return total
 
 
-def loop_of(computations: dict[str, Computation], there: Computation, loop: Instruction) -> Loop:
+def loop_of(
+    computations: dict[str, Computation], there: Computation, loop: Instruction
+) -> WhileLoop:
     """Derive the trip count of a `while`.
 
     If the program does not state the count, the condition must compare a counter, plus a constant,
@@ -182,14 +184,14 @@ def loop_of(computations: dict[str, Computation], there: Computation, loop: Inst
         there: the computation that contains the loop.
     """
     if found := _KNOWN.search(loop.attributes):
-        return Loop(loop, int(found[1]))
+        return WhileLoop(loop, int(found[1]))
     condition = computations[loop.called["condition"][0]]
     root = _root(condition)
     early = root.opcode == "and"
     tests = [condition[name] for name in root.operands] if early else [root]
     found_trips = [_trips(computations, there, loop, test) for test in tests]
     known = [number for number in found_trips if number is not None]
-    return Loop(loop, min(known), early) if known else Loop(loop, None)
+    return WhileLoop(loop, min(known), early) if known else WhileLoop(loop, None)
 
 
 def _trips(
@@ -283,7 +285,7 @@ class Program:
 
     computations: dict[str, Computation]
     visits: tuple[Visit, ...]
-    loops: tuple[Loop, ...]
+    loops: tuple[WhileLoop, ...]
 
     def instructions(self) -> Iterator[tuple[Visit, Instruction]]:
         """Yield all instructions that a step executes, with their call sites."""
@@ -330,7 +332,7 @@ class _Walk:
 
     def __init__(self, computations: dict[str, Computation]):
         self.visits: list[Visit] = []
-        self.loops: list[Loop] = []
+        self.loops: list[WhileLoop] = []
         self._computations = computations
         self._frames = itertools.count()
 

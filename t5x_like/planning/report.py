@@ -75,7 +75,7 @@ def _parameters(model: Experiment) -> list[Parameter]:
     ]
 
 
-def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
+def _counted(model: Experiment, fields: batches.BatchShapes) -> dict[str, int]:
     """Count the FLOPs of the model, and of the step including recomputed activations."""
     with model.layout():
         return {

@@ -24,7 +24,7 @@ _SIMULATED = Chip(2**40, 1e11, 1e10, dimensions=1, full=1)
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class MeshLayout:
     """A mesh, a number of microbatches and a remat policy."""
 
     mesh: tuple[tuple[str, int], ...]
@@ -50,7 +50,7 @@ class _Estimate:
 
     seconds: float
     memory: float
-    layout: Layout = dataclasses.field(compare=False)
+    layout: MeshLayout = dataclasses.field(compare=False)
 
 
 def best(plan: Plan, run: Run, topology: Topology, *, tries: int) -> Plan:
@@ -116,7 +116,7 @@ def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
         if rows % cut:
             continue
         try:
-            laid_out = Layout(mesh, 1, policies[0]).apply(run)
+            laid_out = MeshLayout(mesh, 1, policies[0]).apply(run)
             model = model_side.build_tasks(laid_out, devices=devices)[step.part.name]
             for one in steps:
                 report.check_shards(one, model.mesh)
@@ -129,7 +129,7 @@ def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
             if rows % (cut * n) == 0 and not any(one.part.data.batch_size % n for one in steps)
         ]
         for number, remat in itertools.product(numbers, policies):
-            layout = Layout(mesh, number, remat)
+            layout = MeshLayout(mesh, number, remat)
             memory, seconds = _estimate(plan, model, step.batch, topology, layout)
             memories.append(memory)
             if topology.chip is None or memory < topology.chip.memory:
@@ -164,7 +164,11 @@ def _powers(number: int) -> list[int]:
 
 
 def _estimate(
-    plan: Plan, model: Experiment, batch: batches.Batch, topology: Topology, layout: Layout
+    plan: Plan,
+    model: Experiment,
+    batch: batches.BatchShapes,
+    topology: Topology,
+    layout: MeshLayout,
 ) -> tuple[float, float]:
     """Estimate the bytes per device and the seconds of a step, well enough to rank layouts.
 

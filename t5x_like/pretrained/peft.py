@@ -20,8 +20,8 @@ from safetensors.numpy import load_file, save_file
 from t5x_like import hub
 from t5x_like.hf import folder as files
 from t5x_like.hf.weight_map import (
+    AxisLayout,
     Index,
-    Layout,
     Piece,
     WeightMap,
     canonical_names,
@@ -49,7 +49,7 @@ _HEADS = {
 _TASKS = {head: task for task, head in _HEADS.items()} | {"regression": "SEQ_CLS"}
 
 
-class Pair(NamedTuple):
+class LowRankUpdate(NamedTuple):
     """The matrices of one weight: A [rank, inputs], B [outputs, rank], and the factor of B A."""
 
     a: np.ndarray
@@ -70,7 +70,7 @@ class Adapter:
 
     folder: pathlib.Path
     config: dict[str, Any]
-    pairs: dict[str, Pair]
+    pairs: dict[str, LowRankUpdate]
     replaced: dict[str, np.ndarray]
 
     @property
@@ -262,7 +262,7 @@ def read(folder: pathlib.Path) -> Adapter:
 
 def _pair(
     path: pathlib.Path, module: str, config: Mapping[str, Any], own: Mapping[str, np.ndarray]
-) -> Pair:
+) -> LowRankUpdate:
     if own.keys() != {"A", "B"} or any(x.ndim != 2 for x in own.values()):
         raise ValueError(f"{path}: {module} has not two matrices, lora_A and lora_B")
     a, b = (own[name].astype(np.float32) for name in "AB")
@@ -273,7 +273,7 @@ def _pair(
             f"{CONFIG} implies the rank {rank}"
         )
     alpha = _pattern(config.get("alpha_pattern"), module, config.get("lora_alpha"))
-    return Pair(a, b, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
+    return LowRankUpdate(a, b, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
 
 
 def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> Any:
@@ -284,7 +284,7 @@ def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> A
     return default
 
 
-def _layouts(piece: Piece, inputs: int) -> tuple[Layout, Layout]:
+def _layouts(piece: Piece, inputs: int) -> tuple[AxisLayout, AxisLayout]:
     """Return the layouts of A [rank, inputs] and B [outputs, rank] of a kernel's piece.
 
     Args:
@@ -293,15 +293,15 @@ def _layouts(piece: Piece, inputs: int) -> tuple[Layout, Layout]:
     Raises:
         ValueError: the tensor is not a matrix between these inputs and outputs.
     """
-    layout = piece.layout or Layout((("inputs",), ("outputs",)), ("inputs", "outputs"))
+    layout = piece.layout or AxisLayout((("inputs",), ("outputs",)), ("inputs", "outputs"))
     own, others = layout.ours[:inputs], layout.ours[inputs:]
     sides = {tuple(a for a in group if "/" not in a): group for group in layout.theirs}
     if len(piece.tensor_shape) != 2 or sides.keys() != {own, others}:
         raise ValueError(f"PEFT has no LoRA matrices for {piece.tensor}, which is not a matrix")
     rank = ("rank",)
     return (
-        Layout((rank, sides[own]), (*own, "rank")),
-        Layout((sides[others], rank), ("rank", *others)),
+        AxisLayout((rank, sides[own]), (*own, "rank")),
+        AxisLayout((sides[others], rank), ("rank", *others)),
     )
 
 

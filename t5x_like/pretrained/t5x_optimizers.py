@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from t5x_like.hf import weight_map
-from t5x_like.hf.weight_map import Layout, Piece, Tensor
+from t5x_like.hf.weight_map import AxisLayout, Piece, Tensor
 from t5x_like.pretrained.assembled import assembled, copy_part
 from t5x_like.pretrained.t5x_files import StoredArrays
 
@@ -84,7 +84,7 @@ def _moment(part: Piece, averaged: Sequence[int]) -> Piece:
     if not averaged:
         return dataclasses.replace(part, tensor=f"{name}/v")
     stacked, rank = len(part.index), len(part.tensor_shape)
-    layout = part.layout or Layout(tuple((axis,) for axis in _AXES[:rank]), tuple(_AXES[:rank]))
+    layout = part.layout or AxisLayout(tuple((axis,) for axis in _AXES[:rank]), tuple(_AXES[:rank]))
     gone = {axis for n, axis in enumerate(layout.ours) if n + stacked in averaged}
     kept = [n for n, group in enumerate(layout.theirs) if not gone & set(group)]
     by_size = kept == [int(np.argmin(part.tensor_shape))]
@@ -93,7 +93,7 @@ def _moment(part: Piece, averaged: Sequence[int]) -> Piece:
         tensor=f"{name}/{'v_row' if is_row else 'v_col'}",
         tensor_shape=tuple(part.tensor_shape[n] for n in kept),
         index=part.index,
-        layout=Layout(
+        layout=AxisLayout(
             tuple(layout.theirs[n] for n in kept),
             tuple(axis for axis in layout.ours if axis not in gone),
         ),

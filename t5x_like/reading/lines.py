@@ -22,10 +22,10 @@ _OTHER_MARKS = {
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 
-Name = str | os.PathLike[str]
+FileName = str | os.PathLike[str]
 
 
-def lines(name: Name) -> Iterator[str]:
+def lines(name: FileName) -> Iterator[str]:
     """Yield the lines of a file without their ends, including blank lines.
 
     Raises:
@@ -49,7 +49,7 @@ def lines_of(file: Iterable[bytes], name: str) -> Iterator[str]:
         yield decode(line.removesuffix(b"\n").removesuffix(b"\r"), name, line=number)
 
 
-def numbered(name: Name) -> Iterator[tuple[str, str]]:
+def numbered(name: FileName) -> Iterator[tuple[str, str]]:
     """Yield ("FILE:LINE", line) for each line of a file that is not blank.
 
     Raises:
@@ -60,7 +60,7 @@ def numbered(name: Name) -> Iterator[tuple[str, str]]:
             yield f"{os.fspath(name)}:{number}", line
 
 
-def text(name: Name) -> str:
+def text(name: FileName) -> str:
     """Return the whole text of a file, with its line ends.
 
     Raises:
@@ -70,7 +70,7 @@ def text(name: Name) -> str:
         return decode(without_mark(file.read(), os.fspath(name)), os.fspath(name))
 
 
-def count_lines(name: Name) -> int:
+def count_lines(name: FileName) -> int:
     """Return the number of lines of a file.
 
     Raises:

@@ -14,14 +14,14 @@ from typing import Any
 from t5x_like import paths
 from t5x_like.names import hint
 from t5x_like.reading.compressed import FileError, open_bytes
-from t5x_like.reading.lines import Name, decode, is_blank, lines, numbered, without_mark
+from t5x_like.reading.lines import FileName, decode, is_blank, lines, numbered, without_mark
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 Cells = Mapping[str, str]  # {name in the first line: cell}
 
 
-def json_lines(name: Name) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_lines(name: FileName) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ("FILE:LINE", object) for each object in a file of JSON Lines.
 
     Raises:
@@ -85,7 +85,7 @@ def _encodable(value: Any) -> Any:
 
 
 def tsv_rows(
-    name: Name, *, check: Callable[[Sequence[str], str], None] | None = None
+    name: FileName, *, check: Callable[[Sequence[str], str], None] | None = None
 ) -> Iterator[tuple[str, Cells]]:
     """Yield ("FILE:LINE", row) for each row of a tab-separated table; its first line has the names.
 
@@ -113,7 +113,7 @@ def tsv_rows(
             check(names, where)
 
 
-def csv_rows(name: Name) -> Iterator[tuple[str, Cells]]:
+def csv_rows(name: FileName) -> Iterator[tuple[str, Cells]]:
     """Yield ("FILE:LINE", row) for each row of a comma-separated table; the first has the names.
 
     A cell in quotes may have commas, quotes (written twice) and line breaks. Empty rows are

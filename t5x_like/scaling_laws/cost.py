@@ -81,7 +81,7 @@ def _counted(text: str) -> Cost:
     )
 
 
-def _batches(parts: Sequence[Part]) -> list[tuple[str, float, batches.Batch]]:
+def _batches(parts: Sequence[Part]) -> list[tuple[str, float, batches.BatchShapes]]:
     """Return (name, share of the steps, batch) for each task of a run."""
     total = sum(part.weight for part in parts)
     return [(part.name, part.weight / total, batches.batch(part.data)) for part in parts]

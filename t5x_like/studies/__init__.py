@@ -3,6 +3,14 @@
 A file in configs/studies/ defines a study with the classes exported here.
 """
 
-from t5x_like.studies.definition import Arm, Claim, Learned, Measure, Run, Study, grid
+from t5x_like.studies.definition import (
+    Arm,
+    Claim,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+    grid,
+)
 
-__all__ = ["Arm", "Claim", "Learned", "Measure", "Run", "Study", "grid"]
+__all__ = ["Arm", "Claim", "Learned", "OutcomeMeasure", "Study", "TrainingRun", "grid"]

@@ -19,7 +19,7 @@ Changes = Mapping[str, Any]  # {setting, such as "train.steps": value}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class TrainingRun:
     """A training run that every cell (an arm with a seed) has.
 
     Attributes:
@@ -56,7 +56,7 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Measure:
+class OutcomeMeasure:
     """A number for comparing runs: its value at the last step of a run.
 
     Attributes:
@@ -138,9 +138,9 @@ class Study:
 
     title: str
     source: str
-    runs: Mapping[str, Run]
+    runs: Mapping[str, TrainingRun]
     arms: Mapping[str, Arm]
-    measures: Mapping[str, Measure]
+    measures: Mapping[str, OutcomeMeasure]
     needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     claims: Sequence[Claim] = ()
     learned: Sequence[Learned] = ()
@@ -172,7 +172,7 @@ class Study:
             choose("arm of learned", learned.arm, self.arms)
 
     def _check_runs(self) -> None:
-        before: dict[str, Run] = {}
+        before: dict[str, TrainingRun] = {}
         for name, run in self.runs.items():
             if run.starts_from:
                 choose(f"runs.{name}.starts_from", run.starts_from, before)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t5x_like.hf.weight_map import (
-    Layout,
+    AxisLayout,
     assemble,
     canonical_names,
     check_names,
@@ -37,7 +37,7 @@ def test_a_layout_moves_each_number_to_its_place():
     heads, width, features = 2, 3, 5
     tensor = np.arange(heads * width * features).reshape(heads * width, features)
     shape = (features, heads, width)
-    layout = Layout.parse("(H K) D -> D H K")
+    layout = AxisLayout.parse("(H K) D -> D H K")
     ours = layout.read(tensor.__getitem__, shape, everything(shape))
     for h in range(heads):
         for k in range(width):
@@ -48,7 +48,7 @@ def test_a_layout_moves_each_number_to_its_place():
     "pattern", ["(H K) D -> D H K", "D (H K) -> H K D", "A B -> B A", "A -> A"]
 )
 def test_a_layout_is_undone_exactly(pattern):
-    layout = Layout.parse(pattern)
+    layout = AxisLayout.parse(pattern)
     shape = (2, 3, 5)[: len(layout.ours)]
     array = np.random.default_rng(0).normal(size=shape)
     tensor = np.empty(layout.their_shape(shape))
@@ -70,7 +70,7 @@ def test_a_layout_is_undone_exactly(pattern):
     ],
 )
 def test_a_part_of_a_parameter_is_read_from_a_part_of_the_tensor(pattern, most):
-    layout = Layout.parse(pattern)
+    layout = AxisLayout.parse(pattern)
     shape = (8, 4, 6)[: len(layout.ours)]
     tensor = np.arange(np.prod(layout.their_shape(shape))).reshape(layout.their_shape(shape))
     whole = layout.read(tensor.__getitem__, shape, everything(shape))
@@ -114,7 +114,7 @@ def test_parts_of_one_tensor_are_parameters_of_their_own():
 @pytest.mark.parametrize("pattern", ["A B", "A B -> A", "A -> A A", "(A B -> C A"])
 def test_a_layout_that_loses_an_axis_is_refused(pattern):
     with pytest.raises(ValueError, match="the same axes"):
-        Layout.parse(pattern)
+        AxisLayout.parse(pattern)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.batches.converters import Decoder, EncoderDecoder
+from t5x_like.batches.converters import DecoderConverter, EncoderDecoderConverter
 from t5x_like.preprocessing import mixtures, seqio_objectives
 from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.preprocessing.sources import add_document_task
@@ -13,7 +13,7 @@ from tests.number_vocabulary import NumberVocabulary
 
 ROWS, LENGTH, START, END = 4, 6, 0, 1
 DOCUMENTS = [[2 + (7 * n + i) % 90 for i in range(1 + n % 5)] for n in range(23)]
-CONVERTER = Decoder(start=START).continued(end=END)
+CONVERTER = DecoderConverter(start=START).continued(end=END)
 
 
 def documents(split, shuffle_files=False, seed=None):
@@ -114,5 +114,7 @@ def test_rows_that_cannot_continue_are_refused(settings, message):
 
 
 def test_examples_of_pairs_do_not_continue():
-    with pytest.raises(ValueError, match=r"EncoderDecoder makes .*data\.converter='decoder'"):
-        EncoderDecoder().continued(end=END)
+    with pytest.raises(
+        ValueError, match=r"EncoderDecoderConverter makes .*data\.converter='decoder'"
+    ):
+        EncoderDecoderConverter().continued(end=END)

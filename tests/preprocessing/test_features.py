@@ -322,7 +322,7 @@ def test_a_converter_of_another_kind():
         (lambda: converters.build("encoder", loss_on="weights"), "lack 'loss_weights'"),
         (
             lambda: converters.check(
-                converters.Encoder(("inputs", "label")),
+                converters.EncoderConverter(("inputs", "label")),
                 features=["inputs", "label"],
                 lengths={"inputs": 5},
                 pack=True,

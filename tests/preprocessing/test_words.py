@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like import vocabularies
-from t5x_like.batches.converters import Encoder
+from t5x_like.batches.converters import EncoderConverter
 from t5x_like.batches.labelled_rows import WordRowWriter
 from t5x_like.objectives import examples_of
 from t5x_like.objectives.bidirectional import streams
@@ -83,7 +83,9 @@ def test_each_direction_reads_one_mark_and_predicts_the_other():
 
 
 def converter():
-    return Encoder(**examples_of("bidirectional_lm", {}).converter_settings).continued(end=0)
+    return EncoderConverter(**examples_of("bidirectional_lm", {}).converter_settings).continued(
+        end=0
+    )
 
 
 def batches(vocabulary=VOCABULARY, **settings):
@@ -148,8 +150,8 @@ def test_streams_need_words_and_rows_that_fit():
         batches(NumberVocabulary(100))
     with pytest.raises(ValueError, match=r"data\.lengths\.inputs=0 must be 1 or more"):
         batches(lengths={"inputs": 0})
-    with pytest.raises(ValueError, match=r"Encoder makes examples of their own"):
-        Encoder(features=("inputs", "targets")).continued(end=0)
+    with pytest.raises(ValueError, match=r"EncoderConverter makes examples of their own"):
+        EncoderConverter(features=("inputs", "targets")).continued(end=0)
 
 
 def test_rows_of_labelled_words():

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, Measure, Run, Study
+from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 STEPS = 4
 
@@ -16,8 +16,8 @@ def get_study(**changes: Any) -> Study:
         "title": "A toy",
         "source": "No paper, table 0",
         "runs": {
-            "pretraining": Run(config=config, changes=one_step),
-            "fine_tuning": Run(
+            "pretraining": TrainingRun(config=config, changes=one_step),
+            "fine_tuning": TrainingRun(
                 config=config,
                 changes={**one_step, "optimizer.learning_rate": 0.001},
                 starts_from="pretraining",
@@ -28,7 +28,7 @@ def get_study(**changes: Any) -> Study:
             "deep": Arm(changes={"pretraining": {"model.decoder_layers": 2}}, paper={"loss": 2.0}),
         },
         "measures": {
-            "loss": Measure(
+            "loss": OutcomeMeasure(
                 run="fine_tuning",
                 number="text_files/cross_entropy",
                 smaller_is_better=True,

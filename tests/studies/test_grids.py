@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from t5x_like.studies import Arm, Measure, cells, definition, grid, results
+from t5x_like.studies import Arm, OutcomeMeasure, cells, definition, grid, results
 from tests.programs import toy_study
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def test_a_grid_has_an_arm_for_each_combination():
 @pytest.mark.parametrize(("center", "best"), [("median", "deep"), ("mean", "shallow")])
 def test_the_best_arm_is_chosen_by_the_center_of_one_measure_and_has_all_numbers(center, best):
     measures = {
-        name: Measure(run="fine_tuning", number=name, smaller_is_better=True)
+        name: OutcomeMeasure(run="fine_tuning", number=name, smaller_is_better=True)
         for name in ("validation", "test")
     }
     study = toy_study.get_study(

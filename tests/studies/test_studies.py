@@ -19,8 +19,8 @@ from t5x_like.experiment import training_processes
 from t5x_like.studies import (
     Arm,
     Claim,
-    Measure,
-    Run,
+    OutcomeMeasure,
+    TrainingRun,
     cells,
     definition,
     estimate,
@@ -100,9 +100,12 @@ def test_equal_runs_are_one_and_a_run_that_is_left_out_gives_its_network(tmp_pat
             {"claims": (Claim(text="", measure="loss", arm="dep", than="shallow"),)},
             "Did you mean 'deep'",
         ),
-        ({"measures": {"loss": Measure(run="tuning", number="x")}}, "measures.loss.run='tuning'"),
         (
-            {"runs": {"fine_tuning": Run(config="x", starts_from="later")}},
+            {"measures": {"loss": OutcomeMeasure(run="tuning", number="x")}},
+            "measures.loss.run='tuning'",
+        ),
+        (
+            {"runs": {"fine_tuning": TrainingRun(config="x", starts_from="later")}},
             "runs.fine_tuning.starts_from='later'",
         ),
     ],

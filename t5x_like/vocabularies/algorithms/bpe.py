@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from t5x_like.names import choose
 
 END = "</w>"
-Pair = tuple[str, str]
+SymbolPair = tuple[str, str]
 
 
 def train(
     words: Mapping[str, int], size: int, *, ties: str = "oldest", attached: bool = False
-) -> list[Pair]:
+) -> list[SymbolPair]:
     """Learn merges (algorithm 1).
 
     A word is first a sequence of characters and the end-of-word mark `END`. The text of the paper
@@ -46,7 +46,7 @@ def train(
     return merges
 
 
-def encode(word: str, merges: Sequence[Pair], *, attached: bool = False) -> list[str]:
+def encode(word: str, merges: Sequence[SymbolPair], *, attached: bool = False) -> list[str]:
     """Return the pieces of a word: each merge, in the order of learning, is applied to all of it.
 
     Characters that no word of the training had are pieces, too.
@@ -62,7 +62,7 @@ def symbols(word: str, *, attached: bool) -> list[str]:
     return [*word[:-1], word[-1:] + END] if attached else [*word, END]
 
 
-def merge(pieces: list[str], pair: Pair, joined: str) -> list[str]:
+def merge(pieces: list[str], pair: SymbolPair, joined: str) -> list[str]:
     """Put `joined` where the pair stands, from left to right."""
     if pair[0] not in pieces:
         return pieces
@@ -95,14 +95,14 @@ class SegmentedWords:
     def __init__(self, pieces: Mapping[str, list[str]], words: Mapping[str, int]):
         self.segmentation = dict(pieces)
         self.counts: collections.Counter[str] = collections.Counter()
-        self.pairs: collections.Counter[Pair] = collections.Counter()
+        self.pairs: collections.Counter[SymbolPair] = collections.Counter()
         self.total = 0
         self._words = words
-        self._words_with: dict[Pair, set[str]] = collections.defaultdict(set)
+        self._words_with: dict[SymbolPair, set[str]] = collections.defaultdict(set)
         for word in words:
             self._add(word, words[word])
 
-    def merge(self, pair: Pair, joined: str) -> None:
+    def merge(self, pair: SymbolPair, joined: str) -> None:
         """Merge a pair in all words; only words that have it are counted anew."""
         for word in self._words_with.pop(pair):
             self._add(word, -self._words[word])
@@ -122,7 +122,7 @@ class SegmentedWords:
                 del self.pairs[pair]
 
 
-def frequency(words: SegmentedWords, pair: Pair) -> float:
+def frequency(words: SegmentedWords, pair: SymbolPair) -> float:
     """Return the score of a pair in BPE: how often it occurs."""
     return words.pairs[pair]
 
@@ -131,11 +131,11 @@ def learn(
     words: SegmentedWords,
     size: int,
     *,
-    score: Callable[[SegmentedWords, Pair], float],
+    score: Callable[[SegmentedWords, SymbolPair], float],
     ties: str,
     marked: Callable[[str], bool],
     join: Callable[[str, str], str] = str.__add__,
-) -> tuple[list[str], list[Pair]]:
+) -> tuple[list[str], list[SymbolPair]]:
     """Merge the pair with the highest score until there are `size` pieces.
 
     Args:
@@ -169,18 +169,24 @@ def learn(
     return list(ids), merges
 
 
-def oldest(pairs: Collection[Pair], words: SegmentedWords, ids: Mapping[str, int]) -> Pair:
+def oldest(
+    pairs: Collection[SymbolPair], words: SegmentedWords, ids: Mapping[str, int]
+) -> SymbolPair:
     """Return the pair whose left piece has the lowest id, and of these the right."""
     return min(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
 
 
-def first(pairs: Collection[Pair], words: SegmentedWords, ids: Mapping[str, int]) -> Pair:
+def first(
+    pairs: Collection[SymbolPair], words: SegmentedWords, ids: Mapping[str, int]
+) -> SymbolPair:
     """Return the pair that comes first in the words, in their order."""
     everywhere = itertools.chain.from_iterable(map(itertools.pairwise, words.segmentation.values()))
     return next(pair for pair in everywhere if pair in pairs)
 
 
-TIES: Mapping[str, Callable[[Collection[Pair], SegmentedWords, Mapping[str, int]], Pair]] = {
+TIES: Mapping[
+    str, Callable[[Collection[SymbolPair], SegmentedWords, Mapping[str, int]], SymbolPair]
+] = {
     "oldest": oldest,
     "first": first,
 }

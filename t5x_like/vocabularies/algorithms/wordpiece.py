@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from t5x_like.names import choose
 from t5x_like.vocabularies.algorithms import bpe
-from t5x_like.vocabularies.algorithms.bpe import Pair, SegmentedWords
+from t5x_like.vocabularies.algorithms.bpe import SegmentedWords, SymbolPair
 
 CONTINUATION = "##"
 UNKNOWN_WORD = "[UNK]"
@@ -77,7 +77,7 @@ def symbols(word: str) -> list[str]:
     return [word[0], *(CONTINUATION + character for character in word[1:])]
 
 
-def ratio(words: SegmentedWords, pair: Pair) -> float:
+def ratio(words: SegmentedWords, pair: SymbolPair) -> float:
     """Return count(ab) / (count(a) count(b)).
 
     Times the number of pieces in the text it is p(ab) / (p(a) p(b)): the factor by which the
@@ -88,7 +88,7 @@ def ratio(words: SegmentedWords, pair: Pair) -> float:
     return words.pairs[pair] / (words.counts[left] * words.counts[right])
 
 
-def likelihood(words: SegmentedWords, pair: Pair) -> float:
+def likelihood(words: SegmentedWords, pair: SymbolPair) -> float:
     """Return by how much the log-likelihood of the text grows, in nats, if the pair is merged.
 
     Pieces are independent, and have their relative frequencies as probabilities: the
@@ -109,7 +109,7 @@ def _n_log_n(number: int) -> float:
 
 
 # Not likelihood, but what `WordPieceTrainer` of the library `tokenizers` does: BPE with marks.
-SCORES: Mapping[str, Callable[[SegmentedWords, Pair], float]] = {
+SCORES: Mapping[str, Callable[[SegmentedWords, SymbolPair], float]] = {
     "ratio": ratio,
     "likelihood": likelihood,
     "frequency": bpe.frequency,

@@ -15,7 +15,9 @@ from t5x_like.vocabularies.hugging_face.tokenizer_files import Token
 from t5x_like.vocabularies.tokenizer import as_value_errors
 
 Scores = list[tuple[str, float]]  # the pieces of a Unigram model in order of id, with their log p
-Settings = Mapping[str, Any]  # the settings of a class, including special tokens by their names
+TokenizerSettings = Mapping[
+    str, Any
+]  # the settings of a class, including special tokens by their names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +87,13 @@ class Recipe:
     model: str
     files: tuple[str, ...]
     named: Mapping[str, Token | None]
-    make: Callable[[Pieces, Settings], tokenizers.Tokenizer]
-    template: Callable[[Mapping[str, str], Settings], tuple[list[str], list[str]]] | None = None
+    make: Callable[[Pieces, TokenizerSettings], tokenizers.Tokenizer]
+    template: (
+        Callable[[Mapping[str, str], TokenizerSettings], tuple[list[str], list[str]]] | None
+    ) = None
     yields: bool = False
-    reorder: Callable[[Scores, Settings], Scores] = lambda scores, settings: scores
-    additional: Callable[[Sequence[Token] | None, Settings], Sequence[Token] | None] = (
+    reorder: Callable[[Scores, TokenizerSettings], Scores] = lambda scores, settings: scores
+    additional: Callable[[Sequence[Token] | None, TokenizerSettings], Sequence[Token] | None] = (
         lambda given, settings: given
     )
     end: str = ""
@@ -99,7 +103,9 @@ class Recipe:
 def around(before: str, after: str) -> Callable[..., tuple[list[str], list[str]]]:
     """Return a template with named tokens around a text, such as "cls_token"; "" for none."""
 
-    def template(named: Mapping[str, str], settings: Settings) -> tuple[list[str], list[str]]:
+    def template(
+        named: Mapping[str, str], settings: TokenizerSettings
+    ) -> tuple[list[str], list[str]]:
         del settings
         first, last = ([named[name]] if name in named else [] for name in (before, after))
         return first, last
@@ -107,7 +113,7 @@ def around(before: str, after: str) -> Callable[..., tuple[list[str], list[str]]
     return template
 
 
-def text(settings: Settings, name: str, otherwise: str) -> str:
+def text(settings: TokenizerSettings, name: str, otherwise: str) -> str:
     """Return the text of a named token in the settings, or `otherwise`."""
     found = settings.get(name)
     return otherwise if found is None else str(found)
@@ -140,7 +146,7 @@ _QWEN_2_WORDS = (
 )
 
 
-def _bert(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _bert(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     unknown = text(settings, "unk_token", "[UNK]")
     if unknown not in pieces.ids:
         raise ValueError(f"lacks the piece {unknown!r} for what it does not know.")
@@ -161,7 +167,7 @@ def _bpe(pieces: Pieces, **settings: Any) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer(models.BPE(pieces.ids, list(pieces.merges), **settings))
 
 
-def _byte_level(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _byte_level(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     """Make the tokenizer of GPT-2, RoBERTa and DeBERTa."""
     tokenizer = _bpe(pieces, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     blank = bool(settings.get("add_prefix_space", False))
@@ -170,13 +176,13 @@ def _byte_level(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _gpt_neox(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _gpt_neox(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     tokenizer = _byte_level(pieces, settings)
     tokenizer.normalizer = normalizers.NFC()
     return tokenizer
 
 
-def _qwen_2(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _qwen_2(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     tokenizer = _gpt_neox(pieces, settings)
     blank = bool(settings.get("add_prefix_space"))
     words = pre_tokenizers.Split(tokenizers.Regex(_QWEN_2_WORDS), behavior="isolated")
@@ -185,7 +191,7 @@ def _qwen_2(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _gpt(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _gpt(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     tokenizer = _bpe(
         pieces,
         continuing_subword_prefix="",
@@ -199,7 +205,7 @@ def _gpt(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _llama(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _llama(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     tokenizer = _bpe(pieces, fuse_unk=True, byte_fallback=True)
     blank = settings.get("add_prefix_space")
     scheme = "always" if settings.get("legacy") else "first"
@@ -215,7 +221,7 @@ def _llama(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _gemma(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _gemma(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     unknown = text(settings, "unk_token", "<unk>")
     tokenizer = _bpe(pieces, fuse_unk=True, byte_fallback=True, unk_token=unknown)
     tokenizer.normalizer = normalizers.Replace(" ", _BLANK)
@@ -321,7 +327,7 @@ def _unigram(
     return tokenizer
 
 
-def _scheme(settings: Settings, *, otherwise: str = "never") -> str:
+def _scheme(settings: TokenizerSettings, *, otherwise: str = "never") -> str:
     return "always" if settings.get("add_prefix_space", True) else otherwise
 
 
@@ -339,7 +345,7 @@ def _words() -> list[pre_tokenizers.PreTokenizer]:
     return [pre_tokenizers.WhitespaceSplit()]
 
 
-def _t5(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _t5(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     del settings
     tokenizer = _unigram(pieces, unknown=2, before=_words())
     if pieces.charsmap:
@@ -347,11 +353,11 @@ def _t5(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _sentinels(settings: Settings) -> list[str]:
+def _sentinels(settings: TokenizerSettings) -> list[str]:
     return [f"<extra_id_{number}>" for number in range(settings.get("extra_ids", 100))]
 
 
-def _t5_order(scores: Scores, settings: Settings) -> Scores:
+def _t5_order(scores: Scores, settings: TokenizerSettings) -> Scores:
     if "extra_ids" not in settings and any(_is_sentinel(piece) for piece, _ in scores):
         return scores  # mT5's models contain the sentinels
     return [*scores, *((name, 0.0) for name in reversed(_sentinels(settings)))]
@@ -361,13 +367,13 @@ def _is_sentinel(piece: str) -> bool:
     return "<extra_id_" in piece
 
 
-def _t5_tokens(given: Sequence[Token] | None, settings: Settings) -> Sequence[Token]:
+def _t5_tokens(given: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
     if given is not None and any(_is_sentinel(str(one)) for one in given):
         return given
     return [*(given or ()), *_sentinels(settings)]
 
 
-def _albert(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _albert(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     tokenizer = _unigram(pieces, unknown=1, scheme=_scheme(settings), before=_words())
     keeps = settings.get("keep_accents", False)
     lowers = settings.get("do_lower_case", True)
@@ -385,7 +391,7 @@ def _plain_letters(
     return normalizers.Sequence([*quotes, *accents, *case, *_compiled(pieces)])
 
 
-def _xlnet(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _xlnet(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     unknown = settings.get("unk_id", 0) if pieces.unknown is None else pieces.unknown
     tokenizer = _unigram(pieces, unknown=unknown, before=_words())
     lowers = settings.get("do_lower_case", False)
@@ -393,12 +399,14 @@ def _xlnet(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _xlnet_template(named: Mapping[str, str], settings: Settings) -> tuple[list[str], list[str]]:
+def _xlnet_template(
+    named: Mapping[str, str], settings: TokenizerSettings
+) -> tuple[list[str], list[str]]:
     del settings
     return [], [named["sep_token"], named["cls_token"]]
 
 
-def _deberta_v2(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _deberta_v2(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     given = settings.get("unk_id", 1) if pieces.unknown is None else pieces.unknown
     unknown = _place(pieces, text(settings, "unk_token", "[UNK]"), otherwise=given)
     punctuation = [pre_tokenizers.Punctuation(behavior="isolated")]
@@ -415,27 +423,27 @@ def _deberta_v2(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _bigbird(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _bigbird(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     unknown = _place(pieces, text(settings, "unk_token", "<unk>"), otherwise=100)
     tokenizer = _unigram(pieces, unknown=unknown, scheme=_scheme(settings))
     tokenizer.normalizer = normalizers.Replace(tokenizers.Regex(" {2,}"), _BLANK)
     return tokenizer
 
 
-def _xlm_r(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _xlm_r(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     tokenizer = _unigram(pieces, unknown=3, scheme=_scheme(settings), before=_words())
     if pieces.charsmap:
         tokenizer.normalizer = normalizers.Precompiled(pieces.charsmap)
     return tokenizer
 
 
-def _xlm_r_order(scores: Scores, settings: Settings) -> Scores:
+def _xlm_r_order(scores: Scores, settings: TokenizerSettings) -> Scores:
     """Order the pieces like fairseq: four special tokens first, and the mask last."""
     return _fairseq_order(scores, settings, first="bos_token")
 
 
 def _fairseq_order(
-    scores: Scores, settings: Settings, *, first: str, languages: Sequence[str] = ()
+    scores: Scores, settings: TokenizerSettings, *, first: str, languages: Sequence[str] = ()
 ) -> Scores:
     names = {first: "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     begin = [(text(settings, name, own), 0.0) for name, own in names.items()]
@@ -443,29 +451,31 @@ def _fairseq_order(
     return [*begin, *scores[3:], *((name, 0.0) for name in last)]
 
 
-def _mbart(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _mbart(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     del settings
     return _unigram(pieces, unknown=3, before=_words())
 
 
-def _mbart_order(scores: Scores, settings: Settings) -> Scores:
+def _mbart_order(scores: Scores, settings: TokenizerSettings) -> Scores:
     return _fairseq_order(scores, settings, first="bos_token", languages=_OF_MBART)
 
 
-def _mbart_tokens(given: Sequence[Token] | None, settings: Settings) -> Sequence[Token]:
+def _mbart_tokens(given: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
     del settings
     return [*_OF_MBART, *(one for one in given or () if one not in _OF_MBART)]
 
 
-def _source(settings: Settings) -> str:
+def _source(settings: TokenizerSettings) -> str:
     return settings.get("src_lang") or "en_XX"
 
 
-def _mbart_template(named: Mapping[str, str], settings: Settings) -> tuple[list[str], list[str]]:
+def _mbart_template(
+    named: Mapping[str, str], settings: TokenizerSettings
+) -> tuple[list[str], list[str]]:
     return [], [named["eos_token"], _source(settings)]
 
 
-def _mbart_50(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _mbart_50(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     del settings
     tokenizer = _unigram(pieces, unknown=3)
     blanks = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
@@ -473,20 +483,22 @@ def _mbart_50(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _mbart_50_order(scores: Scores, settings: Settings) -> Scores:
+def _mbart_50_order(scores: Scores, settings: TokenizerSettings) -> Scores:
     return _fairseq_order(scores, settings, first="cls_token", languages=_OF_MBART_50)
 
 
-def _mbart_50_tokens(given: Sequence[Token] | None, settings: Settings) -> Sequence[Token]:
+def _mbart_50_tokens(given: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
     del settings
     return [*(given or ()), *_OF_MBART_50]
 
 
-def _mbart_50_template(named: Mapping[str, str], settings: Settings) -> tuple[list[str], list[str]]:
+def _mbart_50_template(
+    named: Mapping[str, str], settings: TokenizerSettings
+) -> tuple[list[str], list[str]]:
     return [_source(settings)], [named["eos_token"]]
 
 
-def _pegasus(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
+def _pegasus(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     stored = -1 if pieces.stored_unknown is None else pieces.stored_unknown
     unknown = _place(pieces, text(settings, "unk_token", "<unk>"), otherwise=stored)
     if unknown < 0:
@@ -498,11 +510,11 @@ def _pegasus(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _unused(settings: Settings) -> list[str]:
+def _unused(settings: TokenizerSettings) -> list[str]:
     return [f"<unk_{number}>" for number in range(2, settings.get("offset", 103))]
 
 
-def _pegasus_order(scores: Scores, settings: Settings) -> Scores:
+def _pegasus_order(scores: Scores, settings: TokenizerSettings) -> Scores:
     # transformers leaves out the name "None" of a mask that is null.
     mask = str(settings.get("mask_token", "<mask_1>"))
     sentence = str(settings.get("mask_token_sent", "<mask_2>"))
@@ -512,7 +524,7 @@ def _pegasus_order(scores: Scores, settings: Settings) -> Scores:
     return [*((name, 0.0) for name in first), *unused, *scores[2:]]
 
 
-def _pegasus_tokens(given: Sequence[Token] | None, settings: Settings) -> Sequence[Token]:
+def _pegasus_tokens(given: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
     sentence = settings.get("mask_token_sent", "<mask_1>")
     is_new = sentence is not None and sentence not in (given or ())
     return [*([sentence] if is_new else []), *_unused(settings)]
