@@ -1,5 +1,6 @@
 """The page of benchmarks/instructgpt.py: results beside the paper's, and the claims."""
 
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -66,18 +67,14 @@ def _field(found: Found, name: str) -> dict[int, Any]:
 
 def _study(policies: Sequence[str], seeds: Sequence[int]) -> Study:
     """Return the arms, measures and claims in the form of a study."""
-    measures = {"score": OutcomeMeasure(run="stages", number="")}
+    measure = functools.partial(OutcomeMeasure, run="stages", number="")
+    share = functools.partial(measure, scale=100.0)
+    measures = {"score": measure()}
     for rule, meant in _MEANT.items():
-        smaller = rule in _SMALLER
-        measures[rule] = OutcomeMeasure(
-            run="stages", number="", scale=100.0, smaller_is_better=smaller, in_paper=meant
-        )
-    measures[_OF_ANSWERS] = OutcomeMeasure(
-        run="stages", number="", scale=100.0, smaller_is_better=True
-    )
-    for name in ("short", "ended"):
-        measures[name] = OutcomeMeasure(run="stages", number="", scale=100.0)
-    measures["held_out"] = OutcomeMeasure(run="stages", number="", smaller_is_better=True)
+        measures[rule] = share(smaller_is_better=rule in _SMALLER, in_paper=meant)
+    measures[_OF_ANSWERS] = share(smaller_is_better=True)
+    measures |= {"short": share(), "ended": share()}
+    measures["held_out"] = measure(smaller_is_better=True)
     return Study(
         title="InstructGPT on documentation",
         source="Ouyang et al. 2022, figures 1 and 4",

@@ -37,10 +37,10 @@ MAY_IMPORT = {
     "nn": ("names", "partitioning"),
     "losses": ("names", "partitioning", "nn"),
     "decoding": ("names", "partitioning", "nn"),
-    "systems": ("names", "partitioning", "nn", "losses", "decoding"),
+    "hf": ("names", "decoding"),
+    "systems": ("names", "partitioning", "nn", "losses", "decoding", "hf"),
     "training": ("names", "partitioning", "stop_signal"),
     "checkpoints": ("names", "paths", "processes", "partitioning"),
-    "hf": ("names", "nn", "systems", "decoding"),
     "pretrained": (
         "hub",
         "names",

@@ -106,16 +106,13 @@ def get_study() -> Study:
         name: {**_steps(steps), "tasks": {name: tasks[name]}}
         for name, (_, steps) in _MEASURES.items()
     }
-    measures = {
-        name: OutcomeMeasure(
-            run=name, number=f"{name}/pyglue_{name}_test/benchmark/{metric}", scale=100.0
-        )
+    numbers = {
+        name: f"{name}/pyglue_{name}_test/benchmark/{metric}"
         for name, (metric, _) in _MEASURES.items()
     }
-    number = "pyglue_entailment_test/benchmark/accuracy"
-    measures |= {name: OutcomeMeasure(run=name, number=number, scale=100.0) for name in _FEW}
+    numbers |= dict.fromkeys(_FEW, "pyglue_entailment_test/benchmark/accuracy")
     better = [
-        *(("Better than BERT", name, "mt_dnn", "bert") for name in measures),
+        *(("Better than BERT", name, "mt_dnn", "bert") for name in numbers),
         *(("Fine-tuned: better than BERT", name, _TUNED, "bert") for name in _MEASURES),
         *(("Fine-tuning helps", name, _TUNED, "mt_dnn") for name in _MEASURES),
     ]
@@ -133,7 +130,10 @@ def get_study() -> Study:
             "bert": Arm(changes={**alone, **dict.fromkeys(_FEW, _BERT)}, leaves_out=("shared",)),
             _TUNED: Arm(changes=alone, starts_from=dict.fromkeys(_MEASURES, "shared")),
         },
-        measures=measures,
+        measures={
+            name: OutcomeMeasure(run=name, number=number, scale=100.0)
+            for name, number in numbers.items()
+        },
         claims=tuple(
             Claim(text=f"{text}: {name}.", measure=name, arm=arm, than=than)
             for text, name, arm, than in better

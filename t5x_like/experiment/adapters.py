@@ -8,7 +8,7 @@ import flax.traverse_util
 import jax
 from absl import logging
 
-from t5x_like import checkpoints, hf, hub, paths, systems
+from t5x_like import checkpoints, hub, paths, systems
 from t5x_like.config.run_settings import MeshSettings
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import Run
@@ -36,7 +36,7 @@ def write(run: Run, folder: paths.Path, target: pathlib.Path) -> None:
     if part := run.system.result:
         network, config = systems.policy_of(network, config)
         before = f"{part}/"
-    record = hf.find(network).of(config)
+    record = systems.hugging_face_format(network).of(config)
 
     def of_network(tree: Mapping[str, Any]) -> dict[str, Any]:
         inside = {p.removeprefix(before): x for p, x in tree.items() if p.startswith(before)}

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
-from t5x_like import hf, partitioning, systems
+from t5x_like import partitioning, systems
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.generator import Generator
 from t5x_like.decoding.settings import GenerationSettings
@@ -404,7 +404,7 @@ class Pretrained:
                 f"{path} already holds a {files.CONFIG} that Hugging Face did not write; choose "
                 "another folder"
             )
-        record = hf.find(self.system).of(self.config)
+        record = systems.hugging_face_format(self.system).of(self.config)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = record.to_config(self.config, model_type=self.model_type)
         config |= self.head_labels.in_config(config)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from t5x_like import checkpoints, hf, hub, paths, systems
+from t5x_like import checkpoints, hub, paths, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import generation_config, weight_map, without_effect
@@ -224,7 +224,7 @@ def _open_hugging_face(
         )
     names = settings.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
-    readers = hf.readers(settings["model_type"], architecture=architecture)
+    readers = systems.hugging_face_readers(settings["model_type"], architecture=architecture)
     name = wanted or readers[0]
     if name not in readers:
         raise ValueError(
@@ -233,7 +233,7 @@ def _open_hugging_face(
         )
     base = files.TensorFiles(path)
     tensors: files.TensorFiles | peft.AdaptedTensors = base
-    record = hf.find(name)
+    record = systems.hugging_face_format(name)
     config = record.from_config(settings, names=base.names)
     other_head = adapter.settings(config) if adapter else {}
     config |= other_head
@@ -355,7 +355,7 @@ class _HuggingFace:
 
     @property
     def _record(self) -> HuggingFaceFormat:
-        return hf.find(self.system).of(self.config)
+        return systems.hugging_face_format(self.system).of(self.config)
 
     def _parts(self, wanted: Leaves) -> dict[str, list[weight_map.Piece]]:
         shapes = {path: leaf.shape for path, leaf in wanted.items()}

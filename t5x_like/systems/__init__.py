@@ -1,4 +1,4 @@
-"""The systems: one file per paper, with its sizes, its network and its tasks."""
+"""The systems: one file per paper, with its sizes, network, tasks and Hugging Face format."""
 
 import functools
 import importlib
@@ -11,6 +11,7 @@ from typing import Any
 
 import flax.linen as nn
 
+from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import choose, hint, import_file
 from t5x_like.systems.system import AttentionConfig, System
 
@@ -47,6 +48,52 @@ def find(name: str) -> System:
         return _in_file(pathlib.Path(path).expanduser(), value or "SYSTEM")
     choose("system", name, dict.fromkeys(names()))
     return importlib.import_module(f"{__name__}.{name}").SYSTEM
+
+
+@functools.cache
+def hugging_face_formats() -> dict[str, HuggingFaceFormat]:
+    """Return {system: its `HUGGING_FACE`}, for all systems whose weights Hugging Face can store."""
+    modules = (importlib.import_module(f"{__name__}.{name}") for name in names())
+    formats = (getattr(module, "HUGGING_FACE", None) for module in modules)
+    return {record.system: record for record in formats if record is not None}
+
+
+def hugging_face_format(system: str) -> HuggingFaceFormat:
+    """Return the format of a system.
+
+    Raises:
+        ValueError: Hugging Face has no class for this system's network.
+    """
+    if system not in hugging_face_formats():
+        raise ValueError(
+            f"system={system!r}: Hugging Face has no class for it, so its models are saved as "
+            "t5x_like checkpoints only (convert --format=t5x_like)"
+        )
+    return hugging_face_formats()[system]
+
+
+def hugging_face_readers(model_type: str, *, architecture: str = "") -> list[str]:
+    """Return the systems that a folder can be read as, the default first.
+
+    Args:
+        model_type: the `model_type` in its config.json.
+        architecture: the name of the class in its config.json.
+
+    Raises:
+        ValueError: no system supports this `model_type`.
+    """
+    formats = hugging_face_formats().values()
+    readers = [record for record in formats if model_type in record.model_types]
+    if not readers:
+        known = sorted({each for record in formats for each in record.model_types})
+        raise ValueError(
+            f"model_type={model_type!r} is not supported; supported are {', '.join(known)}"
+        )
+
+    def rank(record: HuggingFaceFormat) -> tuple[bool, bool]:
+        return architecture not in record.classes, record.on_request
+
+    return [record.system for record in sorted(readers, key=rank)]
 
 
 def complete(name: str, config: Mapping[str, Any]) -> dict[str, Any]:

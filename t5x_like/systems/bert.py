@@ -11,6 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like import losses
+from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting
+from t5x_like.hf.record import HuggingFaceFormat
+from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.names import choose
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PostNormBlock
@@ -80,7 +83,7 @@ LAST = "last"
 _FOUR = slice(-4, None)
 # Slices of the states before the first layer and after each layer, in the order of Devlin et al.
 # 2018, table 7.
-LAYERS: Mapping[str, slice] = {
+FEATURE_LAYERS: Mapping[str, slice] = {
     "embeddings": slice(0, 1),
     "second_to_last": slice(-2, -1),
     LAST: slice(-1, None),
@@ -97,7 +100,7 @@ class LayerFeatures(nn.Module):
     scale, as in Peters et al. 2018 (equation 1); Devlin et al. do not define theirs.
 
     Attributes:
-        kind: one of LAYERS.
+        kind: one of FEATURE_LAYERS.
     """
 
     kind: str
@@ -112,7 +115,7 @@ class LayerFeatures(nn.Module):
         Raises:
             ValueError: the network has fewer than the 4 layers to read.
         """
-        chosen = states[LAYERS[self.kind]]
+        chosen = states[FEATURE_LAYERS[self.kind]]
         if "last_4" in self.kind and len(states) < 5:
             raise ValueError(
                 f"model.layer_features={self.kind!r} reads 4 layers, and the model has "
@@ -135,7 +138,7 @@ def select_features(kind: str) -> Callable[..., nn.Module] | None:
     Raises:
         ValueError: the kind is unknown.
     """
-    choose("model.layer_features", kind, LAYERS)
+    choose("model.layer_features", kind, FEATURE_LAYERS)
     return None if kind == LAST else functools.partial(LayerFeatures, kind=kind)
 
 
@@ -144,7 +147,7 @@ def build(config: BertConfig) -> nn.Module:
 
     Args:
         config: its `head` is "pretraining", "masked_lm", or a head of `select_head`. The latter
-            reads the layers that `layer_features` names, see LAYERS.
+            reads the layers that `layer_features` names, see FEATURE_LAYERS.
 
     Raises:
         ValueError: the head or the features are unknown.
@@ -326,4 +329,64 @@ SYSTEM = System(
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
+)
+
+
+# BERT in Hugging Face's folders.
+
+HUGGING_FACE = HuggingFaceFormat(
+    system="bert",
+    model_types={"bert": "Bert"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "max_position_embeddings": Setting("positions", COUNT),
+        "type_vocab_size": Setting("token_types", COUNT),
+        "num_hidden_layers": Setting("layers", LAYERS),
+        "hidden_size": Setting("d_model", COUNT),
+        "intermediate_size": Setting("d_ff", COUNT),
+        "num_attention_heads": Setting("heads", COUNT),
+        "hidden_dropout_prob": Setting("dropout", RATE, default=0.1),
+        "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.1),
+    },
+    fixed={
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    multiples={"hidden_size": "num_attention_heads"},
+    exported_only={"layer_features": "last"},
+    weights={
+        **bert_encoder("bert"),
+        **dense("head/summary/dense", "bert.pooler.dense"),
+        **dense("head/masked_lm/transform", "cls.predictions.transform.dense"),
+        **norm("head/masked_lm/norm", "cls.predictions.transform.LayerNorm"),
+        "head/masked_lm/output/bias": "cls.predictions.bias",
+        **dense("head/row", "cls.seq_relationship"),
+        **dense("head/classifier", "classifier"),
+        **dense("head/tagger", "classifier"),
+        **dense("head/choice", "classifier"),
+        **dense("head/answer", "qa_outputs"),
+    },
+    aliases={
+        "*.gamma": "*.weight",  # the names of norms in the oldest files
+        "*.beta": "*.bias",
+        "embeddings.*": "bert.embeddings.*",  # a model without a head
+        "encoder.*": "bert.encoder.*",
+        "pooler.*": "bert.pooler.*",
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",  # copies
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    unused=(
+        "bert.embeddings.position_ids",
+        "embeddings.position_ids",
+        # The published folders contain all of pretraining, whichever class their config.json names.
+        *(f"bert.pooler.dense.{name}" for name in ("weight", "bias")),
+        *(f"cls.seq_relationship.{name}" for name in ("weight", "bias")),
+        # TinyBERT's projection to the width of its teacher.
+        *(f"fit_dense.{name}" for name in ("weight", "bias")),
+    ),
 )

@@ -4,12 +4,17 @@ LLaMA's network with wide heads, GELU as the activation of the gate, scaled embe
 output layer is tied, and norms whose gain is a parameter plus 1.
 """
 
+import dataclasses
 import functools
+from collections.abc import Collection
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.hf.config_settings import COUNT, FLAG, Setting, one_of
+from t5x_like.hf.record import Settings
 from t5x_like.losses import autoregressive
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.norms import normalize
@@ -93,4 +98,44 @@ SYSTEM = System(
     later=llama.SYSTEM.later,
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},
     generation={"eos_token_id": "eos_id"},
+)
+
+
+# Gemma in Hugging Face's folders, with the same tensors as LLaMA.
+
+# The released folders name "gelu" but mean its tanh approximation.
+_ACTIVATIONS = ("gelu_pytorch_tanh", "gelu")
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    found = llama.derive_settings({**config, "head_dim": settings["head_width"]}, settings, names)
+    # Until version 5, `hidden_activation` replaced `hidden_act`.
+    one_of(None, _ACTIVATIONS[0]).check("hidden_activation", config.get("hidden_activation"))
+    ids = {"bos_id": config.get("bos_token_id", 2), "eos_id": config.get("eos_token_id", 1)}
+    return {**found, **ids}
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    config = llama.derive_config(settings)
+    del config["sliding_window"]
+    return {**config, "hidden_act": _ACTIVATIONS[0], "hidden_activation": _ACTIVATIONS[0]}
+
+
+HUGGING_FACE = dataclasses.replace(
+    llama.HUGGING_FACE,
+    system="gemma",
+    model_types={"gemma": "Gemma"},
+    defaults=SIZES["7b"],
+    settings={
+        **llama.HUGGING_FACE.settings,
+        "head_dim": Setting("head_width", COUNT, default=256),
+        "tie_word_embeddings": Setting("tied_head", FLAG, default=True),
+        "hidden_act": Setting("", one_of(*_ACTIVATIONS), default=_ACTIVATIONS[0]),
+    },
+    fixed={"attention_bias": False, "attention_dropout": 0.0},
+    exported_only={"window": 0},
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
 )

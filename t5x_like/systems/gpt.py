@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t5x_like import losses
+from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, one_of
+from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.losses import autoregressive
 from t5x_like.names import choose
 from t5x_like.nn.attention.masks import AttentionMask
@@ -23,6 +25,7 @@ from t5x_like.nn.linear import MLP, Initializer
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
+from t5x_like.systems import gpt2
 from t5x_like.systems.system import (
     Adaptation,
     AttentionConfig,
@@ -312,4 +315,67 @@ SYSTEM = System(
         ),
     },
     adapt=adapt,
+)
+
+
+# GPT in Hugging Face's folders.
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    del names
+    known = (["OpenAIGPTLMHeadModel"], ["OpenAIGPTModel"], None)
+    one_of(*known).check("architectures", config.get("architectures"))
+    return {"d_ff": 4 * settings["d_model"]}
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    for key, allowed in {"d_ff": 4 * settings["d_model"], "head": "language_modeling"}.items():
+        if settings[key] != allowed:
+            raise ValueError(
+                f"model.{key}={settings[key]!r}: Hugging Face's GPT supports only {allowed!r}"
+            )
+    return {"vocab_size": settings["vocab_size"] + settings["added_tokens"]}
+
+
+HUGGING_FACE = HuggingFaceFormat(
+    system="gpt",
+    model_types={"openai-gpt": "OpenAIGPT"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "n_positions": Setting("positions", COUNT),
+        "n_layer": Setting("layers", LAYERS),
+        "n_embd": Setting("d_model", COUNT),
+        "n_head": Setting("heads", COUNT),
+        "resid_pdrop": Setting("dropout", RATE, default=0.1),
+        "embd_pdrop": Setting("dropout", RATE, default=0.1),
+        "attn_pdrop": Setting("dropout", RATE, default=0.1),
+    },
+    other_names=gpt2.OTHER_NAMES,
+    fixed={"afn": "gelu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+    multiples={"n_embd": "n_head"},
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
+    weights={
+        "token_embedder/embedding": "transformer.tokens_embed.weight",
+        "decoder/entrance/position/embedding": "transformer.positions_embed.weight",
+        **gpt2.LAYER_WEIGHTS,
+    },
+    aliases={
+        "lm_head.weight": "transformer.tokens_embed.weight",  # a copy
+        **{
+            f"{part}.*": f"transformer.{part}.*"
+            for part in ("tokens_embed", "positions_embed", "h")
+        },
+    },
+    # Constants in old files: the causal mask, and the position ids.
+    unused=tuple(
+        f"{prefix}{name}"
+        for prefix in ("", "transformer.")
+        for name in ("position_ids", *(f"h.{n}.attn.bias" for n in range(SIZES["base"]["layers"])))
+    ),
+    # The output layer is the embedding table, so a folder without a head has all tensors.
+    exported_as={"features": "language_modeling"},
 )

@@ -133,3 +133,19 @@ SYSTEM = System(
         ),
     },
 )
+
+
+# K-BERT in Hugging Face's folders, where it is a BERT that reads no knowledge graph.
+# A K-BERT is initialized from a BERT's folder, read as the system `k_bert`, and saved as a BERT.
+
+HUGGING_FACE = dataclasses.replace(
+    bert.HUGGING_FACE,
+    system="k_bert",
+    on_request=True,
+    defaults=SIZES["base"],
+    exported_only={
+        **bert.HUGGING_FACE.exported_only,
+        "soft_positions": True,
+        "visible_matrix": True,
+    },
+)

@@ -2,9 +2,13 @@
 
 import dataclasses
 import functools
+from collections.abc import Collection
+from typing import Any
 
 import flax.linen as nn
 
+from t5x_like.hf.config_settings import COUNT, Setting, one_of
+from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.losses import autoregressive
 from t5x_like.nn.embeddings import TiedHead
 from t5x_like.nn.networks import EncoderDecoder
@@ -58,4 +62,53 @@ SYSTEM = System(
     tasks={
         "": Task(loss=loss, prediction="text"),
     },
+)
+
+
+# MASS in Hugging Face's folders, where it is a BART.
+# With BART's layer norm epsilon, a MASS computes the same as a BART: set `model.norm_epsilon=1e-5`
+# before training. BART's folders are read as the system `bart` unless `mass` is requested.
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    del settings, names
+    for name in ("ffn_dim", "attention_heads"):
+        one_of(config[f"encoder_{name}"]).check(f"decoder_{name}", config[f"decoder_{name}"])
+    return {"norm_epsilon": 1e-5}
+
+
+# BART's tables begin with two rows that it does not use.
+_POSITIONS = {
+    f"{tower}/entrance/position/embedding": (
+        f"model.{tower}.embed_positions.weight",
+        "2+P D -> P D",
+    )
+    for tower in ("encoder", "decoder")
+}
+
+HUGGING_FACE = HuggingFaceFormat(
+    system="mass",
+    model_types={"bart": "Bart"},
+    on_request=True,
+    class_suffix="ForConditionalGeneration",
+    defaults=SIZES["big"],
+    settings={
+        **{
+            k: setting
+            for k, setting in bart.HUGGING_FACE.settings.items()
+            if setting.name in SIZES["big"]
+        },
+        "decoder_ffn_dim": Setting("d_ff", COUNT),
+        "decoder_attention_heads": Setting("heads", COUNT),
+    },
+    other_names=bart.HUGGING_FACE.other_names,
+    fixed=bart.HUGGING_FACE.fixed,
+    multiples=bart.HUGGING_FACE.multiples,
+    derive_settings=_derive_settings,
+    exported_only={"norm_epsilon": 1e-5},
+    weights={**bart.HUGGING_FACE.weights, **_POSITIONS},
+    aliases=bart.HUGGING_FACE.aliases,
+    unused=bart.HUGGING_FACE.unused,
 )

@@ -5,9 +5,12 @@ decoder's first input is the token of the language.
 """
 
 import dataclasses
+from collections.abc import Collection
+from typing import Any
 
 import flax.linen as nn
 
+from t5x_like.hf.record import Settings
 from t5x_like.nn.blocks import PreNormBlock
 from t5x_like.systems import bart, pegasus
 
@@ -46,3 +49,35 @@ def build(config: pegasus.PegasusConfig) -> nn.Module:
 
 
 SYSTEM = pegasus.declare("mbart", SIZES, build)
+
+
+# mBART and mBART-50 in Hugging Face's folders.
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    found = pegasus.derive_settings(config, settings, names)
+    # Folders for several target languages have no start token; then Hugging Face starts with <s>.
+    if config.get("decoder_start_token_id") is None:
+        found["start_id"] = config.get("bos_token_id") or 0
+    return found
+
+
+HUGGING_FACE = dataclasses.replace(
+    pegasus.HUGGING_FACE,
+    system="mbart",
+    model_types={"mbart": "MBart"},
+    defaults=SIZES["large"],
+    settings={
+        **pegasus.HUGGING_FACE.settings,
+        **pegasus.ids(start_id=None, end_id=2, padding=1),
+    },
+    fixed={
+        **pegasus.HUGGING_FACE.fixed,
+        "normalize_embedding": True,
+        "static_position_embeddings": False,
+    },
+    derive_settings=_derive_settings,
+    unused=bart.HUGGING_FACE.unused,
+)

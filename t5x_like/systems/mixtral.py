@@ -5,10 +5,13 @@ Mistral's network, in which each feed-forward sublayer is a mixture of experts.
 
 import dataclasses
 import functools
+from collections.abc import Collection
 from typing import Any
 
 import flax.linen as nn
 
+from t5x_like.hf.config_settings import COUNT, Setting
+from t5x_like.hf.record import Settings
 from t5x_like.nn import moe
 from t5x_like.nn.norms import RMSNorm
 from t5x_like.systems import llama, switch
@@ -91,4 +94,51 @@ SYSTEM = System(
     build=build,
     tasks={"": Task(loss=switch.loss, prediction="text")},
     generation={"eos_token_id": "eos_id"},
+)
+
+
+# Mixtral in Hugging Face's folders: a LLaMA with experts.
+
+_HERE, _THERE = "decoder/layers/{layer}/feed_forward", "model.layers.{layer}.block_sparse_moe"
+_EXPERT = f"{_THERE}.experts.{{expert}}"
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    absent = {"rope_theta": 1_000_000.0, "num_key_value_heads": 8}
+    found = llama.derive_settings({**absent, **config}, settings, names)
+    return {**found, "window": config.get("sliding_window") or 0}
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    return {**llama.derive_config(settings), "model_type": "mixtral"}
+
+
+HUGGING_FACE = dataclasses.replace(
+    llama.HUGGING_FACE,
+    system="mixtral",
+    model_types={"mixtral": "Mixtral"},
+    defaults=SIZES["8x7b"],
+    settings={
+        **llama.HUGGING_FACE.settings,
+        "num_local_experts": Setting("experts", COUNT, default=8),
+        "num_experts_per_tok": Setting("chosen", COUNT, default=2),
+    },
+    other_names={"num_experts": "num_local_experts"},
+    fixed={"hidden_act": "silu", "attention_dropout": 0.0, "router_jitter_noise": 0.0},
+    exported_only={"dispatch": "dropless"},
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
+    weights={
+        **{
+            name: line
+            for name, line in llama.HUGGING_FACE.weights.items()
+            if "/feed_forward/" not in name
+        },
+        f"{_HERE}/router/kernel": (f"{_THERE}.gate.weight", "E D -> D E"),
+        f"{_HERE}/experts/wi_0/kernel": (f"{_EXPERT}.w1.weight", "F D -> D F"),
+        f"{_HERE}/experts/wi_1/kernel": (f"{_EXPERT}.w3.weight", "F D -> D F"),
+        f"{_HERE}/experts/wo/kernel": (f"{_EXPERT}.w2.weight", "D F -> F D"),
+    },
 )

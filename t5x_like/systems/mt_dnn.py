@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t5x_like import losses
+from t5x_like.hf.record import Settings
 from t5x_like.nn.compute import Batch, Outputs
 from t5x_like.nn.encoder_heads import (
     MultipleChoiceHead,
@@ -257,4 +258,27 @@ SYSTEM = System(
         ),
         "ranking": Task(loss=ranking_loss, prediction="encoder_choices", measures=("predictions",)),
     },
+)
+
+
+# MT-DNN in Hugging Face's folders, where its shared encoder and pooler are a BERT.
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] in ("pair_classification", "ranking"):
+        raise ValueError(
+            f"model.head={settings['head']!r}: Hugging Face has no such head: the encoder "
+            "without it is written by from_pretrained(folder, head='features')"
+            ".save_pretrained(NEW_FOLDER)"
+        )
+    return {}
+
+
+HUGGING_FACE = dataclasses.replace(
+    bert.HUGGING_FACE,
+    system="mt_dnn",
+    on_request=True,
+    defaults=SIZES["base"],
+    derive_config=_derive_config,
+    exported_only={},
 )

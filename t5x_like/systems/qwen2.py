@@ -4,10 +4,14 @@ LLaMA's network with biases for queries, keys and values. Qwen 2.5's dense model
 network.
 """
 
+import dataclasses
 import functools
+from collections.abc import Collection
+from typing import Any
 
 import flax.linen as nn
 
+from t5x_like.hf.record import Settings
 from t5x_like.losses import autoregressive
 from t5x_like.nn.norms import RMSNorm
 from t5x_like.systems import llama
@@ -72,4 +76,36 @@ SYSTEM = System(
     later=llama.SYSTEM.later,
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},
     generation={"eos_token_id": "eos_id"},
+)
+
+
+# Qwen2 in Hugging Face's folders: a LLaMA with biases of query, key and value.
+
+_HERE, _THERE = "decoder/layers/{layer}/self_attention", "model.layers.{layer}.self_attn"
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    found = llama.derive_settings(config, settings, names)
+    ids = {"bos_id": config.get("bos_token_id"), "eos_id": config.get("eos_token_id")}
+    return {**found, **ids}
+
+
+HUGGING_FACE = dataclasses.replace(
+    llama.HUGGING_FACE,
+    system="qwen2",
+    model_types={"qwen2": "Qwen2"},
+    defaults=SIZES["7b"],
+    # `use_sliding_window` gives only some layers a window; no released model has it.
+    fixed={"hidden_act": "silu", "attention_dropout": 0.0, "use_sliding_window": False},
+    exported_only={"window": 0},
+    derive_settings=_derive_settings,
+    weights={
+        **llama.HUGGING_FACE.weights,
+        **{
+            f"{_HERE}/{name}/bias": (f"{_THERE}.{name[0]}_proj.bias", "(H K) -> H K")
+            for name in ("query", "key", "value")
+        },
+    },
 )

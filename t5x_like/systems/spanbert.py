@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like import losses
+from t5x_like.hf.record import Settings
 from t5x_like.nn.compute import Activation, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead
 from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, select_head
@@ -215,4 +216,27 @@ SYSTEM = System(
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
+)
+
+
+# SpanBERT in Hugging Face's folders, where it is a BERT.
+# The folders published as SpanBERT have model_type "bert". They are read as the system `bert`
+# unless `spanbert` is requested, and a SpanBERT is saved as such a folder.
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] == "pretraining":
+        raise ValueError(
+            "Hugging Face has no SpanBERT with model.head='pretraining': load the model with "
+            "from_pretrained(folder, head='masked_lm') and save that, with its head"
+        )
+    return {}
+
+
+HUGGING_FACE = dataclasses.replace(
+    bert.HUGGING_FACE,
+    system="spanbert",
+    on_request=True,
+    defaults=SIZES["base"],
+    derive_config=_derive_config,
 )

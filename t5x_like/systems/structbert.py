@@ -1,5 +1,6 @@
 """StructBERT: Wang et al. 2019, "Incorporating Language Structures ..." (arXiv:1908.04577)."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from t5x_like import losses
+from t5x_like.hf.record import Settings
 from t5x_like.nn.compute import Batch
 from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.nn.networks import Encoder
@@ -102,4 +104,28 @@ SYSTEM = System(
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
+)
+
+
+# StructBERT in Hugging Face's folders, where it is a BERT.
+# The folders published as StructBERT have model_type "bert". They are read as the system `bert`
+# unless `structbert` is requested, and a StructBERT is saved as such a folder.
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] == "pretraining":
+        raise ValueError(
+            "model.head='pretraining' of StructBERT classifies pairs into 3 classes, and Hugging "
+            "Face's BERT into 2: load the model with from_pretrained(folder, head='masked_lm') "
+            "and save that"
+        )
+    return {}
+
+
+HUGGING_FACE = dataclasses.replace(
+    bert.HUGGING_FACE,
+    system="structbert",
+    on_request=True,
+    defaults=SIZES["base"],
+    derive_config=_derive_config,
 )

@@ -445,3 +445,16 @@ SYSTEM = System(
         **{head: _distilled(head) for head in HEADS},
     },
 )
+
+
+# TinyBERT in Hugging Face's folders, where it is a small BERT, without its teacher.
+
+HUGGING_FACE = dataclasses.replace(
+    bert.HUGGING_FACE,
+    system="tinybert",
+    on_request=True,
+    defaults=SIZES["4l"],
+    exported_only={},
+    exported_as={"pretraining": "features"},
+    not_exported=("teacher", "hidden_map", "embedding_map"),
+)

@@ -12,6 +12,7 @@ One encoder serves as four language models, which differ only in their attention
 
 import dataclasses
 import functools
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -20,6 +21,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like import losses
+from t5x_like.hf.config_settings import TOKEN, Setting, or_null
+from t5x_like.hf.record import Settings
 from t5x_like.nn.attention.cache import Cache, open_cache
 from t5x_like.nn.attention.masks import AttentionMask, RangeMask, Visibility
 from t5x_like.nn.blocks import Shared
@@ -263,4 +266,30 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
     generation={"eos_token_id": "sep_id"},
+)
+
+
+# UniLM in Hugging Face's folders, where it is a BERT.
+# The authors' files have BERT's tensor names. They are read as the system `bert`, which computes
+# only the bidirectional mode, unless `unilm` is requested.
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    del config, settings, names
+    return {"token_types": SIZES["base"]["token_types"]}  # their embeddings are copied from BERT's
+
+
+HUGGING_FACE = dataclasses.replace(
+    bert.HUGGING_FACE,
+    system="unilm",
+    on_request=True,
+    defaults=SIZES["base"],
+    settings={
+        **bert.HUGGING_FACE.settings,
+        "eos_token_id": Setting("sep_id", or_null(TOKEN), default=None),
+        "mask_token_id": Setting("mask_id", or_null(TOKEN), default=None),
+    },
+    derive_settings=_derive_settings,
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from t5x_like import hf
+from t5x_like import systems
 from t5x_like.pretrained import Pretrained, from_pretrained
 from tests.golden import drawn_weights
 
@@ -52,14 +52,15 @@ def read(name, config):
     """The system and the settings of a config.json, but for dropout, which only trains."""
     if not isinstance(config.get("model_type"), str):
         return "no model_type"
-    systems = outcome(hf.readers, config["model_type"])
-    if isinstance(systems, str):
-        return systems
-    found = outcome(hf.find(systems[0]).from_config, config, names=stored(name)["tensors"])
+    readers = outcome(systems.hugging_face_readers, config["model_type"])
+    if isinstance(readers, str):
+        return readers
+    record = systems.hugging_face_format(readers[0])
+    found = outcome(record.from_config, config, names=stored(name)["tensors"])
     if isinstance(found, str):
         return found
     found = {k: v for k, v in found.items() if "dropout" not in k and k not in NOT_OF_THE_NETWORK}
-    return json.dumps([systems[0], found], sort_keys=True)
+    return json.dumps([readers[0], found], sort_keys=True)
 
 
 # Settings of training and of generation.

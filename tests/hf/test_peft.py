@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from t5x_like import hf
+from t5x_like import systems
 from t5x_like.nn import lora
 from t5x_like.pretrained import from_pretrained, loading, peft
 from t5x_like.pretrained.weight_source import open_source
@@ -94,7 +94,7 @@ def write_again(model, params, folder, *, alpha, trained=()):
         folder,
         matrices,
         {path: x.shape for path, x in params.items()},
-        weights=hf.find(model.system).of(model.config).weights,
+        weights=systems.hugging_face_format(model.system).of(model.config).weights,
         rank=RANK,
         alpha=alpha,
         base="base",

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from t5x_like.hf.folder import read_json
-from t5x_like.hf.systems.pegasus import POSITIONS
 from t5x_like.pretrained import from_pretrained
+from t5x_like.systems.pegasus import POSITIONS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NAMES = ("pegasus", "marian", "mbart")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from t5x_like import hf
+from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import generation_config
 from t5x_like.hf.weight_map import check_names
@@ -46,8 +46,12 @@ CONFIGS = {
 }
 
 
+def format_of(config):
+    return systems.hugging_face_format(systems.hugging_face_readers(config["model_type"])[0])
+
+
 def read(config):
-    return hf.find(hf.readers(config["model_type"])[0]).from_config(config, names=())
+    return format_of(config).from_config(config, names=())
 
 
 def outcome(call, *arguments):
@@ -233,7 +237,7 @@ def tensors(name):
 def test_a_change_of_any_size_is_read_or_refused_in_one_line(name, tmp_path):
     save_file(tensors(name), tmp_path / "model.safetensors")
     sizes = {key for key, old in CONFIGS[name].items() if type(old) is int}
-    for key in sizes & hf.find(hf.readers(CONFIGS[name]["model_type"])[0]).settings.keys():
+    for key in sizes & format_of(CONFIGS[name]).settings.keys():
         for value in {1, CONFIGS[name][key] + 1} - {CONFIGS[name][key]}:
             (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name] | {key: value}))
             found = outcome(from_pretrained, tmp_path)
@@ -319,7 +323,7 @@ def test_a_folder_is_written_under_the_model_type_that_it_had(
 
 
 def test_xlm_r_is_written_as_xlm_r():
-    record = hf.find("roberta")
+    record = systems.hugging_face_format("roberta")
     settings = record.from_config(CONFIGS["roberta"], names=())
     written = record.to_config(settings, model_type="xlm-roberta")
     assert written["model_type"] == "xlm-roberta"
@@ -328,7 +332,7 @@ def test_xlm_r_is_written_as_xlm_r():
 
 
 def test_a_mistral_without_a_window_remains_one():
-    record = hf.find("llama")
+    record = systems.hugging_face_format("llama")
     settings = record.from_config(CONFIGS["mistral"] | {"sliding_window": None}, names=())
     written = record.to_config(settings, model_type="mistral")
     assert written["model_type"] == "mistral"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t5x_like import hf
+from t5x_like import systems
 from t5x_like.hf import generation_config
 from t5x_like.hf.generation_config import read_generation, write_generation
 from t5x_like.pretrained import from_pretrained
@@ -72,7 +72,7 @@ def test_a_folder_as_transformers_writes_it_has_none(v1_0, v1_1, tmp_path, caplo
 
 @pytest.mark.parametrize("config", [BART, MARIAN], ids=["bart", "marian"])
 def test_old_folders_have_none(config, tmp_path):
-    record = hf.find(config["model_type"])
+    record = systems.hugging_face_format(config["model_type"])
     unread = record.without_effect(config, names=[])
     assert generation_config.without_effect(tmp_path, config, unread) == ({}, {})
 

@@ -9,10 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from t5x_like.hf.folder import read_json
-from t5x_like.hf.systems.switch import FORMAT
 from t5x_like.nn.moe import collect
 from t5x_like.pretrained import from_pretrained
-from t5x_like.systems.switch import SIZES
+from t5x_like.systems.switch import HUGGING_FACE, SIZES
 from tests.hf.conftest import Golden
 
 # The float32 logits are 2e-6 off the same network in float64, and PyTorch's and XLA's sums differ
@@ -152,7 +151,7 @@ def test_without_a_number_of_slots_the_folder_has_slots_for_all(switch, tmp_path
     model.save_pretrained(tmp_path)
     written = read_json(tmp_path / "config.json")
     assert written["expert_capacity"] == 2**20
-    again = FORMAT.from_config(written, names=())
+    again = HUGGING_FACE.from_config(written, names=())
     assert (again["dispatch"], again["expert_capacity"]) == ("dropless", 0)
 
 
@@ -187,7 +186,7 @@ def test_the_settings_of_a_released_folder_are_those_of_its_size():
         "vocab_size": 32128,
     }
     theirs = {"expert_capacity": 64, "group_size": 0, "dropout": 0.1, "expert_dropout": 0.1}
-    assert FORMAT.from_config(released, names=()) == SIZES["base_64"] | theirs
+    assert HUGGING_FACE.from_config(released, names=()) == SIZES["base_64"] | theirs
 
 
 @pytest.mark.parametrize(

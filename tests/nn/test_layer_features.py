@@ -11,7 +11,7 @@ import pytest
 from t5x_like import systems
 from t5x_like.losses import fine_tuning
 from t5x_like.systems import bart, bert
-from t5x_like.systems.bert import LAYERS, LayerFeatures
+from t5x_like.systems.bert import FEATURE_LAYERS, LayerFeatures
 
 TINY = {
     "vocab_size": 32,
@@ -83,7 +83,7 @@ def test_mistakes_in_the_setting_are_named():
         make(bert, head="masked_lm", layer_features="weighted_all")
     with pytest.raises(ValueError, match="reads 4 layers, and the model has 2"):
         make(bert, head="tagging", layer_features="concatenated_last_4")
-    assert set(LAYERS) == {*EXPECTED, "weighted_last_4", "weighted_all"}
+    assert set(FEATURE_LAYERS) == {*EXPECTED, "weighted_last_4", "weighted_all"}
 
 
 def choices():

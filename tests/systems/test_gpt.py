@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import hf, partitioning, systems
+from t5x_like import partitioning, systems
 from t5x_like.systems import gpt
 
 TINY = gpt.SIZES["base"] | {
@@ -166,7 +166,7 @@ def test_errors_name_what_a_head_lacks():
     with pytest.raises(ValueError, match=r"model.labels=1: the head 'classification' needs 2"):
         systems.build("gpt", TINY | {"head": "classification", "labels": 1})
     with pytest.raises(ValueError, match=r"head='classification': Hugging Face's GPT"):
-        hf.find("gpt").to_config(gpt.SIZES["base"] | {"head": "classification"})
+        systems.hugging_face_format("gpt").to_config(gpt.SIZES["base"] | {"head": "classification"})
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from t5x_like import systems
-from t5x_like.hf.systems.gpt_j import FORMAT
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import gpt_j
+from t5x_like.systems.gpt_j import HUGGING_FACE
 
 GOLDEN = dict(np.load(Path(__file__).resolve().parents[1] / "golden" / "gptj.npz"))
 CONFIG = json.loads(str(GOLDEN["config.json"]))
@@ -52,10 +52,10 @@ def test_a_folder_with_constants_is_read(tmp_path):
 )
 def test_what_this_gpt_j_does_not_have(changes, message):
     with pytest.raises(ValueError, match=message):
-        FORMAT.from_config(CONFIG | changes, names=())
+        HUGGING_FACE.from_config(CONFIG | changes, names=())
 
 
 @pytest.mark.parametrize("width", [3, 12])
 def test_a_rotated_width_has_whole_pairs_within_a_head(width):
     with pytest.raises(ValueError, match=f"model.rotary_width={width} must be even, and from 2"):
-        systems.build("gpt_j", FORMAT.from_config(CONFIG, names=()) | {"rotary_width": width})
+        systems.build("gpt_j", HUGGING_FACE.from_config(CONFIG, names=()) | {"rotary_width": width})

@@ -7,8 +7,8 @@ import jax
 import pytest
 
 from t5x_like import systems
-from t5x_like.hf.systems.gpt_neox import FORMAT
 from t5x_like.systems import gpt_neox
+from t5x_like.systems.gpt_neox import HUGGING_FACE
 
 # Of the released checkpoints.
 PUBLISHED = {
@@ -41,10 +41,10 @@ def test_parameters_as_published():
 
 def test_settings_come_back_from_those_of_hugging_face():
     for changes in ({}, {"rotary_share": 1.0, "rope_theta": 500.0}, {"parallel": False}):
-        config = FORMAT.to_config(TINY | changes)
-        assert FORMAT.from_config(config, names=()) == TINY | changes
+        config = HUGGING_FACE.to_config(TINY | changes)
+        assert HUGGING_FACE.from_config(config, names=()) == TINY | changes
         del config["rope_parameters"]  # as before version 5 of transformers
-        assert FORMAT.from_config(config, names=()) == TINY | changes
+        assert HUGGING_FACE.from_config(config, names=()) == TINY | changes
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_settings_come_back_from_those_of_hugging_face():
 )
 def test_what_this_gpt_neox_does_not_have(changes, message):
     with pytest.raises(ValueError, match=message):
-        FORMAT.from_config(FORMAT.to_config(TINY) | changes, names=())
+        HUGGING_FACE.from_config(HUGGING_FACE.to_config(TINY) | changes, names=())
 
 
 @pytest.mark.parametrize("share", [0.05, 0.4, 1.5])

@@ -12,8 +12,8 @@ import pytest
 from configs import llama as llama_config
 from t5x_like import systems
 from t5x_like.experiment.run import of_config
-from t5x_like.hf.systems.llama import FORMAT
 from t5x_like.systems import llama
+from t5x_like.systems.llama import HUGGING_FACE
 from t5x_like.training import optimizers
 
 # Of the released checkpoints; table 2 has 6.7B, 13.0B, 32.5B and 65.2B.
@@ -149,7 +149,7 @@ def test_step_by_step_over_a_cache_is_as_at_once(window):
 
 
 def hf(**changes):
-    return FORMAT.to_config(TINY) | changes
+    return HUGGING_FACE.to_config(TINY) | changes
 
 
 def test_settings_come_back_from_those_of_hugging_face():
@@ -162,7 +162,7 @@ def test_settings_come_back_from_those_of_hugging_face():
         {"bos_id": 128_000, "eos_id": [128_001, 128_009]},
     ):
         settings = TINY | changes
-        assert FORMAT.from_config(FORMAT.to_config(settings), names=()) == settings
+        assert HUGGING_FACE.from_config(HUGGING_FACE.to_config(settings), names=()) == settings
 
 
 def test_a_text_ends_with_the_token_in_the_settings():
@@ -173,7 +173,7 @@ def test_settings_of_older_folders():
     old = hf(rope_theta=5e5, rope_scaling={"type": "linear", "factor": 2.0})
     for name in ("rope_parameters", "head_dim", "num_key_value_heads", "tie_word_embeddings"):
         del old[name]
-    settings = FORMAT.from_config(old, names=())
+    settings = HUGGING_FACE.from_config(old, names=())
     assert settings["rope_theta"] == 5e5
     assert settings["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
     assert (settings["kv_heads"], settings["head_width"], settings["tied_head"]) == (4, 4, False)
@@ -181,7 +181,7 @@ def test_settings_of_older_folders():
 
 def test_a_mistral_may_have_no_window():
     sliding = {"model_type": "mistral", "sliding_window": None}
-    assert FORMAT.from_config(hf(**sliding), names=())["window"] == 0
+    assert HUGGING_FACE.from_config(hf(**sliding), names=())["window"] == 0
 
 
 @pytest.mark.parametrize(
@@ -194,12 +194,12 @@ def test_a_mistral_may_have_no_window():
 )
 def test_what_this_llama_does_not_have(changes, message):
     with pytest.raises(ValueError, match=message):
-        FORMAT.from_config(hf(**changes), names=())
+        HUGGING_FACE.from_config(hf(**changes), names=())
 
 
 def test_a_setting_that_is_missing():
     with pytest.raises(ValueError, match=r"has no rms_norm_eps"):
-        FORMAT.from_config({k: v for k, v in hf().items() if k != "rms_norm_eps"}, names=())
+        HUGGING_FACE.from_config({k: v for k, v in hf().items() if k != "rms_norm_eps"}, names=())
 
 
 @pytest.mark.parametrize("size", ["demo", "7b", "13b", "33b", "65b"])

@@ -3,8 +3,8 @@
 import pytest
 
 from t5x_like import systems
-from t5x_like.hf.systems.mixtral import FORMAT
 from t5x_like.systems import mixtral
+from t5x_like.systems.mixtral import HUGGING_FACE
 
 TINY = mixtral.SIZES["8x7b"] | {"layers": 2, "d_model": 16, "heads": 4, "kv_heads": 2}
 TINY |= {"head_width": 6, "d_ff": 40, "experts": 5}
@@ -12,16 +12,16 @@ TINY |= {"head_width": 6, "d_ff": 40, "experts": 5}
 
 def test_settings_come_back_from_those_of_hugging_face():
     for changes in ({}, {"window": 5}, {"chosen": 3}, {"rope_theta": 5e5}):
-        config = FORMAT.to_config(TINY | changes)
+        config = HUGGING_FACE.to_config(TINY | changes)
         assert config["architectures"] == ["MixtralForCausalLM"]
-        assert FORMAT.from_config(config, names=()) == TINY | changes
+        assert HUGGING_FACE.from_config(config, names=()) == TINY | changes
 
 
 def test_settings_of_a_folder_without_them_are_those_of_hugging_face_s_class():
-    config = FORMAT.to_config(TINY | {"experts": 8, "kv_heads": 8})
+    config = HUGGING_FACE.to_config(TINY | {"experts": 8, "kv_heads": 8})
     for name in ("rope_parameters", "rope_theta", "num_key_value_heads", "num_local_experts"):
         del config[name]
-    found = FORMAT.from_config(config, names=())
+    found = HUGGING_FACE.from_config(config, names=())
     assert (found["rope_theta"], found["kv_heads"], found["experts"]) == (1e6, 8, 8)
 
 
@@ -36,11 +36,11 @@ def test_settings_of_a_folder_without_them_are_those_of_hugging_face_s_class():
 )
 def test_what_this_mixtral_does_not_have(changes, message):
     with pytest.raises(ValueError, match=message):
-        FORMAT.from_config(FORMAT.to_config(TINY) | changes, names=())
+        HUGGING_FACE.from_config(HUGGING_FACE.to_config(TINY) | changes, names=())
 
 
 def test_more_choices_than_experts_and_dropped_tokens_are_refused():
     with pytest.raises(ValueError, match=r"model.chosen=6 must be from 1 to model.experts=5"):
         systems.build("mixtral", TINY | {"chosen": 6})
     with pytest.raises(ValueError, match=r"model.dispatch='capacity': Hugging Face's class"):
-        FORMAT.to_config(TINY | {"dispatch": "capacity"})
+        HUGGING_FACE.to_config(TINY | {"dispatch": "capacity"})

@@ -11,9 +11,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from t5x_like import systems
-from t5x_like.hf.systems.opt import FORMAT
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import opt
+from t5x_like.systems.opt import HUGGING_FACE
 
 # Of the released checkpoints; the largest two have no more than the name's digits.
 PUBLISHED = {
@@ -73,7 +73,7 @@ def test_a_headless_folder_without_a_prefix_is_read(tmp_path):
 )
 def test_what_this_opt_does_not_have(changes, message):
     with pytest.raises(ValueError, match=message):
-        FORMAT.from_config(CONFIG | changes, names=())
+        HUGGING_FACE.from_config(CONFIG | changes, names=())
 
 
 def test_narrow_embeddings_need_norms_after_sublayers():

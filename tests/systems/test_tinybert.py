@@ -19,7 +19,6 @@ from t5x_like.config import defaults
 from t5x_like.experiment import completion, model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
-from t5x_like.hf.systems import bert as bert_folders
 from t5x_like.losses import distillation
 from t5x_like.nn.attention.cores import MASKED
 from t5x_like.pretrained import Pretrained, from_pretrained, model
@@ -74,7 +73,7 @@ def test_layers_of_the_teacher_as_in_table_4():
 def write(folder, prefix, config, **more):
     """A folder of Hugging Face's BERT with drawn weights."""
     flat = flax.traverse_util.flatten_dict(shapes(systems.build("bert", config)), sep="/")
-    parts = weight_map.pieces(bert_folders.FORMAT.weights, {n: x.shape for n, x in flat.items()})
+    parts = weight_map.pieces(bert.HUGGING_FACE.weights, {n: x.shape for n, x in flat.items()})
     tensors = {
         one.tensor: drawn_weights.draw(f"{prefix}.{one.tensor}", one.tensor_shape)
         for own in parts.values()
@@ -82,7 +81,7 @@ def write(folder, prefix, config, **more):
     }
     folder.mkdir()
     save_file(tensors | more, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(bert_folders.FORMAT.to_config(config)))
+    (folder / "config.json").write_text(json.dumps(bert.HUGGING_FACE.to_config(config)))
     return folder
 
 

@@ -2,22 +2,19 @@
 
 import dataclasses
 import functools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from t5x_like import losses
-from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.masks import AttentionMask
-from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.attention.positions import align_distances
-from t5x_like.nn.blocks import Collected, PostNormBlock, Shared, refuse_cross_attention
+from t5x_like.hf.config_settings import COUNT, FLAG, LAYERS, RATE, Setting, or_null
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.weight_map import WeightMap, dense, norm
+from t5x_like.nn.blocks import Collected, Shared
 from t5x_like.nn.compute import Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead, TokenEmbed
 from t5x_like.nn.encoder_heads import (
@@ -28,13 +25,20 @@ from t5x_like.nn.encoder_heads import (
     select_head,
 )
 from t5x_like.nn.linear import MLP, Initializer
-from t5x_like.nn.matrix_product import product
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
+from t5x_like.systems.xlnet.two_streams import (
+    OrderMask,
+    Sides,
+    Streams,
+    TwoSidedAttention,
+    TwoStreamBlock,
+    remembered,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,257 +75,6 @@ class OutputLayer(nn.Module):
     ) -> Outputs:
         """Return `logits`, float32: [B, P, V] at `predicted_positions`, without these [B, L, V]."""
         return {"logits": TiedHead(use_bias=True, name="output")(hidden, table)}
-
-
-# ---- XLNet's attention: relative positions, segments, and masks for any order of prediction.
-
-
-@flax.struct.dataclass(kw_only=True)
-class OrderMask(AttentionMask):
-    """An AttentionMask under which a query attends to the tokens before it in some order.
-
-    Yang et al. 2019, section 2.3, equation 3: the query of the token at rank t attends to the keys
-    of ranks up to t, or only below t if it must not see its own token. Several tokens may have the
-    same rank. Keys that every query attends to, such as a memory, have the rank -1.
-
-    Attributes:
-        query_ranks, key_ranks: the rank of each token in the order; None for no order.
-        own: whether a query attends to keys of its own rank, and always to its own key, even if
-            that is padding; the T queries are then the tokens of the last T keys.
-    """
-
-    query_ranks: Int[Array, "B T"] | None = None
-    key_ranks: Int[Array, "B S"] | None = None
-    own: bool = flax.struct.field(pytree_node=False)
-
-    def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"] | None:
-        """Return the matrix for `queries` (T) and `keys` (S)."""
-        allowed = super().dense(queries=queries, keys=keys)
-        if self.query_ranks is not None and self.key_ranks is not None:
-            query, key = self.query_ranks[:, None, :, None], self.key_ranks[:, None, None, :]
-            before = key <= query if self.own else key < query
-            allowed = before if allowed is None else allowed & before
-        if self.own and allowed is not None:
-            allowed |= jnp.eye(queries, keys, keys - queries, dtype=bool)
-        return allowed
-
-
-@flax.struct.dataclass
-class Sides:
-    """The positions and segments that the attention scores of a stream depend on.
-
-    Attributes:
-        memory: M, the number of keys before the keys of the row.
-        slots: the slot of each query, counted like the slots of the keys; None: the queries are in
-            the slots from M to the last.
-        query_types, key_types: segments; None for scores without the segment term.
-        backward: whether each row's text runs from its end to its beginning; None for no row.
-    """
-
-    memory: int = flax.struct.field(pytree_node=False, default=0)
-    slots: Int[Array, "B T"] | None = None
-    query_types: Int[Array, "B T"] | None = None
-    key_types: Int[Array, "B S"] | None = None
-    backward: Bool[Array, " B"] | None = None
-
-
-class TwoSidedAttention(Attention):
-    """Attention whose scores depend on content, relative position and segment.
-
-    Yang et al. 2019, sections 2.2 and 2.5: let q_i be the query in slot i, k_j the key in slot j,
-    and R_d the sines followed by the cosines of the distance d. Each layer learns W, u, v, w and
-    two vectors s. The score before scaling is
-
-        (q_i + u) k_j + (q_i + v) W R_{i-j} + (q_i + w) s,
-
-    where s is one vector if i and j have the same segment, and the other vector if not. As in the
-    released code, u, v and w are initialized like kernels, and have weight decay. Distances are
-    negative for keys after the query, and have no limit; in a row whose text runs backward all
-    distances change sign. `extra` of `attend` is a `Sides`.
-
-    Attributes:
-        features: D, the width of the sines and cosines; even.
-    """
-
-    features: int = dataclasses.field(kw_only=True)
-
-    def setup(self) -> None:
-        super().setup()
-        if self.features % 2:
-            raise ValueError(
-                f"model.d_model={self.features} is odd: distances are vectors of as many sines as "
-                "cosines, so it must be even"
-            )
-
-        def kernel(key: Array, shape: tuple[int, ...]) -> Array:
-            return self.kernel_init(key, (shape[0], math.prod(shape[1:]))).reshape(shape)
-
-        def weight(name: str, axis: str, *, rows: int) -> Array:
-            init = nn.with_logical_partitioning(kernel, (axis, "heads", "kv"))
-            return self.param(name, init, (rows, self.heads, self.width))
-
-        def bias(name: str) -> Array:
-            # The axes do not mark it as a bias, so that it is initialized and decayed as a kernel.
-            init = nn.with_logical_partitioning(self.kernel_init, ("heads", "query"))
-            return self.param(name, init, (self.heads, self.width))
-
-        self.distance_kernel = weight("distance_kernel", "embed", rows=self.features)
-        self.segments = weight("segments", "types", rows=2)
-        self.content_bias = bias("content_bias")
-        self.distance_bias = bias("distance_bias")
-        self.segment_bias = bias("segment_bias")
-
-    def prepare_scores(
-        self,
-        query: Float[Array, "B T H K"],
-        keys_values: KeyValues,
-        bias: Float[Array, "B H T S"] | None,
-        *,
-        mask: AttentionMask,
-        extra: PyTree,
-    ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"]]:
-        """Return the query plus u, and the scaled scores of distances and segments plus `bias`."""
-        del mask
-        sides: Sides = extra
-        scores = self._distance_scores(query, sides, keys=keys_values.length)
-        if sides.query_types is not None and sides.key_types is not None:
-            differ = sides.query_types[:, :, None] != sides.key_types[:, None, :]
-            scores = scores + self._segment_scores(query, differ)
-        content = query + self.content_bias.astype(query.dtype)
-        return content, scores if bias is None else bias + scores
-
-    def _distance_scores(
-        self, query: Float[Array, "B T H K"], sides: Sides, *, keys: int
-    ) -> Float[Array, "B H T S"]:
-        # A row of L tokens after M of memory has M + 2 L - 1 distances, from the distance of the
-        # last query from the first key down to the distance of the first query from the last key.
-        distances = jnp.arange(keys - 1, sides.memory - keys, -1)
-        query = (query + self.distance_bias.astype(query.dtype)) * self.scale_factor
-        table = self._table(distances, sides.backward)
-        equation = "BTHK,RHK->BHTR" if sides.backward is None else "BTHK,BRHK->BHTR"
-        scores = product(equation, query, table)
-        if sides.slots is None:
-            return align_distances(scores, keys=keys)
-        # Column r is the distance keys - 1 - r.
-        columns = keys - 1 - (sides.slots[..., None] - jnp.arange(keys))
-        return jnp.take_along_axis(scores, columns[:, None], axis=-1)
-
-    def _table(
-        self, distances: Int[Array, " R"], backward: Bool[Array, " B"] | None
-    ) -> Float[Array, "R H K"] | Float[Array, "B R H K"]:
-        """Return W R_d for each distance; with `backward`, separately for each row."""
-        # In float32 for every model.dtype, like sinusoidal positions.
-        exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
-        angles = distances[:, None].astype(jnp.float32) * 10_000.0**-exponents
-        waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)]).astype(self.compute.dtype)
-        kernel = self.distance_kernel.astype(self.compute.dtype)
-        halves = kernel.reshape(2, self.features // 2, self.heads, self.width)
-        sines, cosines = jnp.einsum("PRD,PDHK->PRHK", waves, halves)
-        if backward is None:
-            return sines + cosines
-        # sin(-x) = -sin(x), cos(-x) = cos(x)
-        sign = jnp.where(backward, -1, 1).astype(self.compute.dtype)
-        return sign[:, None, None, None] * sines + cosines
-
-    def _segment_scores(
-        self, query: Float[Array, "B T H K"], differ: Bool[Array, "B T S"]
-    ) -> Float[Array, "B H T S"]:
-        query = (query + self.segment_bias.astype(query.dtype)) * self.scale_factor
-        same, other = product("BTHK,NHK->NBHT", query, self.segments.astype(query.dtype))
-        return jnp.where(differ[:, None], other[..., None], same[..., None])
-
-
-# ---- A layer of two streams that share their weights, with a memory of the preceding text.
-
-
-@flax.struct.dataclass
-class Streams:
-    """The masks and other inputs of the attention of all streams, for `Shared.extra`.
-
-    Attributes:
-        masks: {stream: the mask over the keys of the memory and then of the row}.
-        extras: {stream: the `extra` of its attention}.
-        blind: which queries of the stream "query" attend to nothing, or None. Their attention is
-            set to 0: a softmax over nothing would average all values, including their own token's.
-        reused: the number of tokens at the beginning of each row after which the next row
-            continues; None for all tokens.
-    """
-
-    masks: Mapping[str, AttentionMask]
-    extras: Mapping[str, PyTree]
-    blind: Bool[Array, "B P"] | None = None
-    reused: Int[Array, " B"] | None = None
-
-
-class TwoStreamBlock(PostNormBlock):
-    """norm(x + sublayer(x)) for two streams (Yang et al. 2019, section 2.3 and appendix A.2).
-
-    The carry has the stream "content", [B, T, D], and optionally a stream "query", [B, P, D], for
-    the P positions to predict, which do not see their own tokens. Both streams share the weights,
-    and both attend to the keys and values of the memory and of the content.
-
-    `Shared.extra` is a `Streams`. The block has no cross-attention.
-    """
-
-    def setup(self) -> None:
-        refuse_cross_attention(self)
-        super().setup()
-
-    def __call__(  # type: ignore[override]
-        self, carry: dict[str, Array], shared: Shared, memory: Float[Array, "B M D"] | None
-    ) -> tuple[dict[str, Array], Any]:
-        """Return {stream: the layer's output}, and the next memory if a memory was given.
-
-        If `shared.collect` is not empty, a `Collected` is returned instead of the memory; its
-        hidden states and scores are {stream: array}.
-        """
-        streams: Streams = shared.extra
-        content = carry["content"]
-        context = content if memory is None else jnp.concatenate([memory, content], axis=1)
-        keys_values = self.self_attention.keys_values(context)
-        after: dict[str, Array] = {}
-        scores: Any = {}
-        for name, x in carry.items():
-            y, scores[name] = self.self_attention.attend(
-                x,
-                keys_values,
-                mask=streams.masks[name],
-                extra=streams.extras[name],
-                deterministic=shared.deterministic,
-                with_scores=shared.with_scores,
-            )
-            if name == "query" and streams.blind is not None:
-                y = jnp.where(streams.blind[..., None], 0, y)
-            x = self._sublayer_output(x, y, self.self_attention_norm, shared)
-            y = self.feed_forward(x, deterministic=shared.deterministic)
-            after[name] = self._sublayer_output(x, y, self.feed_forward_norm, shared)
-        if shared.collect:
-            return after, shared.collected(after, scores if shared.with_scores else None)
-        if memory is None:
-            return after, None
-        kept = remembered(context, streams.reused, size=memory.shape[1])
-        return after, jax.lax.stop_gradient(kept)
-
-
-def remembered(
-    context: Float[Array, "B S *D"], reused: Int[Array, " B"] | None, *, size: int
-) -> Float[Array, "B M *D"]:
-    """Return the memory for the next row: the last M states before the text that it begins with.
-
-    Args:
-        context: the M states of the memory, and then the states of the row.
-        reused: the number of tokens at the beginning of each row after which the next row
-            continues; None for all tokens.
-        size: M.
-    """
-    if reused is None:
-        return context[:, context.shape[1] - size :]
-    places = reused[:, None] + jnp.arange(size)
-    places = places.reshape(*places.shape, *[1] * (context.ndim - 2))
-    return jnp.take_along_axis(context, places, axis=1)
-
-
-# ---- XLNet's encoder, which predicts tokens in any order from a second stream of queries.
 
 
 CONTENT, QUERY = "content", "query"
@@ -635,5 +388,114 @@ SYSTEM = System(
             loss=loss, carry=lambda module, batch: module.first_memory(batch)
         ),
         **ENCODER_TASKS,
+    },
+)
+
+
+# XLNet in Hugging Face's folders.
+
+_LAYER, _BLOCK = "transformer.layer.{layer}", "encoder/layers/{layer}"
+_THEIRS, _OURS = f"{_LAYER}.rel_attn", f"{_BLOCK}/self_attention"
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    del names
+    width = settings["d_model"] // settings["heads"]
+    if config.get("d_head") not in (width, None):
+        raise ValueError(
+            f"config.json has d_head={config['d_head']!r}; allowed: d_model / n_head = {width}"
+        )
+    return {"memory": config.get("mem_len") or 0}
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] == "question_answering":
+        raise ValueError(
+            "model.head='question_answering': Hugging Face's XLNetForQuestionAnswering is another "
+            "head, which searches with beams: the encoder without a head is written by "
+            "from_pretrained(folder, head='features').save_pretrained(NEW_FOLDER)"
+        )
+    return {
+        "d_head": settings["d_model"] // settings["heads"],
+        "mem_len": settings["memory"] or None,
+    }
+
+
+def _attention() -> WeightMap:
+    return {
+        **{f"{_OURS}/{name}/kernel": f"{_THEIRS}.{name[0]}" for name in ("query", "key", "value")},
+        f"{_OURS}/out/kernel": (f"{_THEIRS}.o", "D H K -> H K D"),
+        f"{_OURS}/distance_kernel": f"{_THEIRS}.r",
+        f"{_OURS}/segments": f"{_THEIRS}.seg_embed",
+        f"{_OURS}/content_bias": f"{_THEIRS}.r_w_bias",
+        f"{_OURS}/distance_bias": f"{_THEIRS}.r_r_bias",
+        f"{_OURS}/segment_bias": f"{_THEIRS}.r_s_bias",
+        **norm(f"{_OURS}_norm", f"{_THEIRS}.layer_norm"),
+    }
+
+
+HUGGING_FACE = HuggingFaceFormat(
+    system="xlnet",
+    model_types={"xlnet": "XLNet"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "n_layer": Setting("layers", LAYERS),
+        "d_model": Setting("d_model", COUNT),
+        "d_inner": Setting("d_ff", COUNT),
+        "n_head": Setting("heads", COUNT),
+        "dropout": Setting("dropout", RATE, default=0.1),
+        "summary_last_dropout": Setting("dropout", RATE, default=0.1),
+        "mem_len": Setting("", or_null(COUNT), default=None),
+        # How Hugging Face's class runs by default; they do not affect the network.
+        "reuse_len": Setting("", or_null(COUNT), default=None),
+        "use_mems_eval": Setting("", FLAG, default=True),
+        "use_mems_train": Setting("", FLAG, default=False),
+    },
+    other_names={
+        "n_token": "vocab_size",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+    },
+    fixed={
+        "ff_activation": "gelu",
+        "layer_norm_eps": 1e-12,
+        "attn_type": "bi",
+        "untie_r": True,
+        "bi_data": False,  # True: half of the rows of a batch are reversed
+        "same_length": False,
+        "clamp_len": -1,
+        "summary_type": "last",
+        "summary_use_proj": True,
+        "summary_activation": "tanh",
+        "tie_word_embeddings": True,
+    },
+    multiples={"d_model": "n_head"},
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
+    weights={
+        "embeddings/embedding": "transformer.word_embedding.weight",
+        "first_query": ("transformer.mask_emb", "0/1 0/1 D -> D"),
+        **_attention(),
+        **dense(f"{_BLOCK}/feed_forward/wi", f"{_LAYER}.ff.layer_1"),
+        **dense(f"{_BLOCK}/feed_forward/wo", f"{_LAYER}.ff.layer_2"),
+        **norm(f"{_BLOCK}/feed_forward_norm", f"{_LAYER}.ff.layer_norm"),
+        "head/output/bias": "lm_loss.bias",
+        # The dense layer on the last token's state, whichever head has it.
+        **dense("head/first/dense", "sequence_summary.summary"),
+        **dense("head/summary/dense", "sequence_summary.summary"),
+        **dense("head/classifier", "logits_proj"),
+        **dense("head/choice", "logits_proj"),
+        **dense("head/tagger", "classifier"),
+        **dense("head/answer", "qa_outputs"),
+    },
+    aliases={
+        "lm_loss.weight": "transformer.word_embedding.weight",  # a copy
+        "word_embedding.*": "transformer.word_embedding.*",  # a model without a head
+        "mask_emb": "transformer.mask_emb",
+        "layer.*": "transformer.layer.*",
     },
 )
