@@ -9,9 +9,8 @@ import numpy as np
 
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import Core, dense_core
-from t5x_like.nn.attention.cudnn import cudnn_core
-from t5x_like.nn.attention.masks import AttentionMask
-from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.attention.kernels import cudnn_core
+from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 
 
 @dataclasses.dataclass(frozen=True)

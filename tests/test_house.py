@@ -122,7 +122,7 @@ def under(name: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def part_of(file: str) -> str | None:
-    """`nn` for t5x_like/nn/norms.py, `train` for t5x_like/train.py, None elsewhere."""
+    """`nn` for t5x_like/nn/linear.py, `train` for t5x_like/train.py, None elsewhere."""
     top, _, rest = file.partition("/")
     return rest.split("/")[0].removesuffix(".py") if top == "t5x_like" else None
 

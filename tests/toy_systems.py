@@ -13,13 +13,12 @@ import numpy as np
 from t5x_like import losses
 from t5x_like.losses import distillation
 from t5x_like.nn.attention.cores import masked_as_zero
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import PreNormBlock, Shared, constrain
 from t5x_like.nn.embeddings import TokenEmbed
-from t5x_like.nn.linear import MLP, Linear, keep_whole
+from t5x_like.nn.linear import MLP, LayerNorm, Linear, keep_whole
 from t5x_like.nn.networks import Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import System, Task
 

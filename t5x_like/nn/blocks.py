@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.names import choose
 from t5x_like.nn.attention.cache import KeyValues, LayerCache
-from t5x_like.nn.attention.masks import AttentionMask
-from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 from t5x_like.nn.compute import Compute, make_dropout
 
 COLLECTABLE = ("hidden_states", "attention_scores")

@@ -24,7 +24,7 @@ from t5x_like.names import choose
 from t5x_like.nn.blocks import constrain
 from t5x_like.nn.compute import Compute, change_factories, change_settings, make_dropout
 from t5x_like.nn.linear import Initializer, elementwise, gated
-from t5x_like.nn.ragged_product import ragged_product
+from t5x_like.nn.matrix_product import ragged_product
 from t5x_like.partitioning import parts
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.nn.attention.cache import Cache, open_cache
-from t5x_like.nn.attention.masks import AttentionMask, Padding, Visibility
+from t5x_like.nn.attention.positions import AttentionMask, Padding, Visibility
 from t5x_like.nn.blocks import Collected, Shared, collect_layers
 from t5x_like.nn.compute import Batch, Compute, Outputs, make_dropout
 from t5x_like.nn.embeddings import VocabularyProduct, positions_of

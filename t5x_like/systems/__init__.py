@@ -15,7 +15,7 @@ from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import choose, hint, import_file
 from t5x_like.systems.system import AttentionConfig, System
 
-_PARTS = ("system", "encoder_tasks", "policy_optimization")  # files that are not systems
+_PARTS = ("system", "policy_optimization")  # files that are not systems
 _OF_NETWORKS = ("sides", "generates", "example_batch")  # attributes that every network declares
 
 # The settings of the computation, which a network shares with the networks inside it.

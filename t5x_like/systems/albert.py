@@ -22,8 +22,7 @@ from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import REMAT_POLICIES, unrolls
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -33,12 +33,17 @@ from t5x_like.nn.encoder_heads import (
     Pooler,
     select_head,
 )
-from t5x_like.nn.linear import MLP
+from t5x_like.nn.linear import MLP, LayerNorm
 from t5x_like.nn.networks import Encoder, EncoderDecoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
+from t5x_like.systems.system import (
+    ENCODER_TASKS,
+    AttentionConfig,
+    DropoutConfig,
+    System,
+    Task,
+    adaptation,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

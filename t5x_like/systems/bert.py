@@ -20,12 +20,11 @@ from t5x_like.nn.blocks import PostNormBlock
 from t5x_like.nn.compute import Activation, Batch, Compute
 from t5x_like.nn.embeddings import Embeddings, LearnedPositions, TokenEmbed
 from t5x_like.nn.encoder_heads import MaskedLM, MaskedLMHead, Pooler, Pretraining, select_head
-from t5x_like.nn.linear import MLP
+from t5x_like.nn.linear import MLP, LayerNorm
 from t5x_like.nn.networks import Encoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import (
+    ENCODER_TASKS,
     AttentionConfig,
     DropoutConfig,
     LayersConfig,

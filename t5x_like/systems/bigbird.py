@@ -28,8 +28,14 @@ from t5x_like.nn.linear import Initializer
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import PatternStack, PostNormPatternBlock
 from t5x_like.systems import bert
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import Adaptation, LayersConfig, System, Task, adaptation
+from t5x_like.systems.system import (
+    ENCODER_TASKS,
+    Adaptation,
+    LayersConfig,
+    System,
+    Task,
+    adaptation,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

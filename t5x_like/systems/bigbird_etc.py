@@ -22,8 +22,8 @@ from t5x_like.nn.attention.block_sparse import (
 )
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import KEPT, dense_core
-from t5x_like.nn.attention.masks import AttentionMask, ComputedMask
 from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import AttentionMask, ComputedMask
 from t5x_like.nn.blocks import Collected, PostNormBlock, Shared, constrain
 from t5x_like.nn.compute import Batch, Outputs
 from t5x_like.nn.embeddings import TokenEmbed
@@ -32,8 +32,14 @@ from t5x_like.nn.linear import Initializer, Linear
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import Stack
 from t5x_like.systems import bert, bigbird
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import DropoutConfig, LayersConfig, System, Task, adaptation
+from t5x_like.systems.system import (
+    ENCODER_TASKS,
+    DropoutConfig,
+    LayersConfig,
+    System,
+    Task,
+    adaptation,
+)
 
 _SIDES = ("text", "global")  # which have separate tables of relative positions
 

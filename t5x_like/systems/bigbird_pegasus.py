@@ -26,8 +26,8 @@ from t5x_like.nn.attention.cores import dense_core
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PreNormBlock
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
+from t5x_like.nn.linear import LayerNorm
 from t5x_like.nn.networks import EncoderDecoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import PatternBlock, Stack
 from t5x_like.systems import bart, bert, bigbird
 from t5x_like.systems.system import System, Task, adaptation

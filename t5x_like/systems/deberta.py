@@ -17,21 +17,25 @@ from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.names import choose
 from t5x_like.nn.attention.cache import KeyValues, LayerCache
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.attention.positions import align_distances
+from t5x_like.nn.attention.positions import AttentionMask, align_distances
 from t5x_like.nn.blocks import Collected, PostNormBlock, Shared, refuse_cross_attention, self_attend
 from t5x_like.nn.compute import Activation, Batch, Compute
 from t5x_like.nn.embeddings import ContentEmbeddings, LearnedPositions, TokenEmbed
 from t5x_like.nn.encoder_heads import Features, MaskedLMHead, Pooler, select_head
-from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.linear import Initializer, LayerNorm, Linear, keep_whole
 from t5x_like.nn.matrix_product import product
 from t5x_like.nn.networks import Encoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import REMAT_POLICIES, Stack, unrolls
 from t5x_like.systems import bert
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
+from t5x_like.systems.system import (
+    ENCODER_TASKS,
+    AttentionConfig,
+    DropoutConfig,
+    System,
+    Task,
+    adaptation,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,15 +14,14 @@ from t5x_like.hf.config_settings import FLAG, Setting, integers, one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.names import choose
-from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.compound_networks import GeneratorAndDiscriminator
 from t5x_like.nn.compute import Batch
 from t5x_like.nn.embeddings import ChangedEmbeddings, ContentEmbeddings
 from t5x_like.nn.encoder_heads import ReplacedTokenHead
 from t5x_like.systems import bert, deberta, electra
 from t5x_like.systems.deberta import BLOCK, LAYER
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import ENCODER_TASKS, System, Task, adaptation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -21,8 +21,14 @@ from t5x_like.nn.compute import Batch, Outputs
 from t5x_like.nn.encoder_heads import Features, MaskedLMHead, Pooler, select_head
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, ReadPart, System, Task
+from t5x_like.systems.system import (
+    ENCODER_TASKS,
+    AttentionConfig,
+    DropoutConfig,
+    ReadPart,
+    System,
+    Task,
+)
 
 STARTS: dict[str, str] = {  # initializations of the student (section 3; last row of table 4)
     "teacher": "every other layer of the teacher, its embeddings and its head",

@@ -29,8 +29,7 @@ from t5x_like.nn.encoder_heads import (
 from t5x_like.nn.linear import Linear
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import ReadPart, System, Task
+from t5x_like.systems.system import ENCODER_TASKS, ReadPart, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

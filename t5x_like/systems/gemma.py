@@ -17,7 +17,7 @@ from t5x_like.hf.config_settings import COUNT, FLAG, Setting, one_of
 from t5x_like.hf.record import Settings
 from t5x_like.losses import autoregressive
 from t5x_like.nn.compute import Compute
-from t5x_like.nn.norms import normalize
+from t5x_like.nn.linear import normalize
 from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
 

@@ -10,14 +10,12 @@ from jaxtyping import Array, Float, PyTree
 
 from t5x_like.losses import autoregressive
 from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.attention.positions import align_distances
+from t5x_like.nn.attention.positions import AttentionMask, align_distances
 from t5x_like.nn.blocks import PreNormBlock
 from t5x_like.nn.embeddings import SinusoidalPositions, TiedHead, TokenEmbed
-from t5x_like.nn.linear import MLP
+from t5x_like.nn.linear import MLP, RMSNorm
 from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.norms import RMSNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, System, Task
 

@@ -15,15 +15,14 @@ from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.losses import autoregressive
 from t5x_like.names import choose
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import Collected, PostNormBlock, Shared
 from t5x_like.nn.compute import Batch, Outputs
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
 from t5x_like.nn.encoder_heads import output_layer
-from t5x_like.nn.linear import MLP, Initializer
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems import gpt2
 from t5x_like.systems.system import (

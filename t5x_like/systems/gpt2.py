@@ -14,9 +14,8 @@ from t5x_like.losses import autoregressive
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PreNormBlock
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
-from t5x_like.nn.linear import MLP
+from t5x_like.nn.linear import MLP, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 

@@ -32,9 +32,8 @@ from t5x_like.nn.attention.multi_head import Attention, Position
 from t5x_like.nn.attention.positions import Rotary
 from t5x_like.nn.blocks import PreNormBlock, TwoNormParallelBlock
 from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
-from t5x_like.nn.linear import MLP, Initializer
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, System, Task
 

@@ -11,12 +11,11 @@ from jaxtyping import Array, Float
 
 from t5x_like import losses
 from t5x_like.losses import fine_tuning
-from t5x_like.nn.attention.masks import AttentionMask, BranchMask
+from t5x_like.nn.attention.positions import AttentionMask, BranchMask
 from t5x_like.nn.compute import Batch
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

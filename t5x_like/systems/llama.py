@@ -31,9 +31,8 @@ from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import Rotary, select_scaling
 from t5x_like.nn.blocks import PreNormBlock
 from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
-from t5x_like.nn.linear import GLU
+from t5x_like.nn.linear import GLU, RMSNorm
 from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.norms import RMSNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, System, Task
 

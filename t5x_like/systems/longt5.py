@@ -29,11 +29,10 @@ from t5x_like.nn.attention.block_sparse import (
 )
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
-from t5x_like.nn.attention.masks import AttentionMask, ComputedMask
 from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.attention.positions import AttentionMask, ComputedMask, RelativeBias
 from t5x_like.nn.blocks import Shared
-from t5x_like.nn.norms import RMSNorm
+from t5x_like.nn.linear import RMSNorm
 from t5x_like.systems import t5
 from t5x_like.systems.system import System, Task, adaptation
 

@@ -11,8 +11,8 @@ from t5x_like.hf.config_settings import COUNT, Setting, one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.losses import autoregressive
 from t5x_like.nn.embeddings import TiedHead
+from t5x_like.nn.linear import LayerNorm
 from t5x_like.nn.networks import EncoderDecoder
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.systems import bart
 from t5x_like.systems.system import System, Task
 

@@ -27,9 +27,8 @@ from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PostNormBlock, PreNormBlock
 from t5x_like.nn.compute import Batch
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
-from t5x_like.nn.linear import MLP, Initializer, Linear, keep_whole
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm, Linear, keep_whole
 from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 

@@ -11,9 +11,8 @@ from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import Rotary
 from t5x_like.nn.blocks import ParallelBlock
 from t5x_like.nn.embeddings import TiedHead, TokenEmbed
-from t5x_like.nn.linear import GLU
+from t5x_like.nn.linear import GLU, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 

@@ -13,7 +13,7 @@ import flax.linen as nn
 
 from t5x_like.hf.record import Settings
 from t5x_like.losses import autoregressive
-from t5x_like.nn.norms import RMSNorm
+from t5x_like.nn.linear import RMSNorm
 from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
 

@@ -13,11 +13,10 @@ from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.nn.embeddings import CountedEmbeddings, LearnedPositions, TokenEmbed
 from t5x_like.nn.encoder_heads import FirstTokenHead, MaskedLMHead, Pooler, Pretraining, select_head
+from t5x_like.nn.linear import LayerNorm
 from t5x_like.nn.networks import Encoder
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.systems import bert
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,8 +15,7 @@ from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
 SIZES: dict[str, bert.BertConfig] = bert.SIZES
 

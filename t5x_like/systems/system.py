@@ -1,15 +1,20 @@
-"""The contract of systems: a system declares its sizes, its network and its tasks."""
+"""The contract of systems: a system declares its sizes, its network and its tasks.
+
+Also the tasks that all encoders share.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from t5x_like.losses import fine_tuning
 from t5x_like.names import hint
-from t5x_like.nn.attention.selection import select_core
+from t5x_like.nn.attention.kernels import select_core
 from t5x_like.nn.compute import Batch, Compute
 from t5x_like.nn.matrix_product import select_product
 
@@ -92,7 +97,7 @@ class AttentionConfig(LayersConfig):
     """The settings of a network of layers with attention.
 
     Attributes:
-        attention: the name of the implementation of attention: see `nn.attention.selection`.
+        attention: the name of the implementation of attention: see `nn.attention.kernels`.
     """
 
     attention: str = "auto"
@@ -268,3 +273,32 @@ class System:
                 f"{hint(head, self.tasks)}"
             )
         return self.tasks[head]
+
+
+ENCODER_TASKS: dict[str, Task] = {
+    "classification": Task(
+        loss=partial(fine_tuning.loss, "classification"),
+        prediction="classes",
+        measures=("predictions",),
+    ),
+    "multiple_choice": Task(
+        loss=partial(fine_tuning.loss, "multiple_choice"),
+        prediction="encoder_choices",
+        measures=("predictions",),
+    ),
+    "regression": Task(
+        loss=partial(fine_tuning.loss, "regression"),
+        prediction="number",
+        measures=("predictions",),
+    ),
+    "tagging": Task(
+        loss=partial(fine_tuning.loss, "tagging"),
+        prediction="tags",
+        measures=("predictions",),
+    ),
+    "question_answering": Task(
+        loss=partial(fine_tuning.loss, "question_answering"),
+        prediction="answers",
+        measures=("squad",),
+    ),
+}

@@ -29,16 +29,14 @@ from t5x_like.hf.weight_map import WeightMap
 from t5x_like.losses import autoregressive
 from t5x_like.names import choose
 from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 from t5x_like.nn.blocks import PreNormBlock, Shared
 from t5x_like.nn.compute import Batch, Compute
 from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.nn.encoder_heads import Features
-from t5x_like.nn.linear import GLU, MLP, Initializer
+from t5x_like.nn.linear import GLU, MLP, Initializer, RMSNorm
 from t5x_like.nn.networks import Decoder, Encoder, EncoderDecoder, Tower
-from t5x_like.nn.norms import RMSNorm
 from t5x_like.nn.stack import LayerGroup, Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
 

@@ -19,9 +19,8 @@ from t5x_like.nn.embeddings import (
     TiedHead,
     TokenEmbed,
 )
-from t5x_like.nn.linear import MLP, Initializer, Linear
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm, Linear
 from t5x_like.nn.networks import EncoderDecoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 

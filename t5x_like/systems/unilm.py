@@ -24,13 +24,12 @@ from t5x_like import losses
 from t5x_like.hf.config_settings import TOKEN, Setting, or_null
 from t5x_like.hf.record import Settings
 from t5x_like.nn.attention.cache import Cache, open_cache
-from t5x_like.nn.attention.masks import AttentionMask, RangeMask, Visibility
+from t5x_like.nn.attention.positions import AttentionMask, RangeMask, Visibility
 from t5x_like.nn.blocks import Shared
 from t5x_like.nn.compute import Batch, Outputs
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import ENCODER_TASKS, System, Task, adaptation
 
 # {language model: segment ids of the first and of the second text}, as in the authors' code.
 SEGMENTS = {

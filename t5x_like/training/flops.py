@@ -106,9 +106,9 @@ _PEAKS = {
 # Jitted functions of `nn.attention.cores`: each block of this many queries attends only to
 # the keys up to its end, so all pairs must be computed from the counted pairs.
 _CAUSAL_BLOCKS = re.compile(r"causal_blocks_of_(\d+)")
-# Jitted functions of `nn.ragged_product`, whose loops have data-dependent numbers of steps.
+# Jitted functions of `nn.matrix_product`, whose loops have data-dependent numbers of steps.
 _RAGGED_PRODUCTS = ("ragged_product_of_rows", "ragged_product_of_groups")
-# Jitted functions of `nn.attention.cudnn`: this many features of each head encode the mask.
+# Jitted functions of `nn.attention.kernels`: this many features of each head encode the mask.
 _BESIDE_FEATURES = re.compile(r"attention_beside_(\d+)_features")
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
-from t5x_like.nn.attention.cudnn import cudnn_core
-from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.kernels import by_device_core, cudnn_core, select_core
 from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.attention.selection import by_device_core, select_core
+from t5x_like.nn.attention.positions import AttentionMask
 
 BATCH, TARGETS, SOURCES, HEADS, WIDTH = 2, 3, 5, 4, 6
 

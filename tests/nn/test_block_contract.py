@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from t5x_like.nn import stack
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import PreNormBlock, Shared
 from t5x_like.nn.compute import Compute
-from t5x_like.nn.linear import MLP
+from t5x_like.nn.linear import MLP, LayerNorm
 from t5x_like.nn.networks import Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import LayerGroup, Stack, unstack_layers
 from t5x_like.systems.albert import SharedStack
 

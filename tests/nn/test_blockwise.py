@@ -10,8 +10,8 @@ import pytest
 from t5x_like import partitioning
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import blockwise_core, dense_core
-from t5x_like.nn.attention.masks import AttentionMask
-from t5x_like.nn.attention.selection import by_device_core
+from t5x_like.nn.attention.kernels import by_device_core
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.training import flops
 
 BATCH, LENGTH, HEADS, WIDTH = 2, 300, 4, 8  # two blocks of 128 queries and one of 44

@@ -10,13 +10,12 @@ import pytest
 
 from t5x_like import systems
 from t5x_like.nn.attention.cores import MASKED, masked_as_zero
-from t5x_like.nn.attention.cudnn import cudnn_core
+from t5x_like.nn.attention.kernels import cudnn_core
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PostNormBlock, constrain, self_attend
 from t5x_like.nn.compute import Compute
-from t5x_like.nn.linear import MLP
+from t5x_like.nn.linear import MLP, LayerNorm
 from t5x_like.nn.networks import Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack, unstack_layers
 from t5x_like.systems import albert, bart, bert, gpt3, t5
 

@@ -15,13 +15,11 @@ from t5x_like import partitioning, systems
 from t5x_like.config import parse
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.nn.attention import cudnn
+from t5x_like.nn.attention import kernels
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
-from t5x_like.nn.attention.cudnn import cudnn_core
-from t5x_like.nn.attention.masks import AttentionMask, ComputedMask
-from t5x_like.nn.attention.positions import RelativeBias
-from t5x_like.nn.attention.selection import select_core
+from t5x_like.nn.attention.kernels import cudnn_core, select_core
+from t5x_like.nn.attention.positions import AttentionMask, ComputedMask, RelativeBias
 from t5x_like.planning import batches
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.pretrained.model import Pretrained
@@ -98,7 +96,7 @@ def total(core, mask, query, key, value, table, *, biased=True, **settings):
 @pytest.fixture
 def plain_jax(monkeypatch):
     """JAX's own attention in place of the kernel, with the same arguments, in float32 as well."""
-    monkeypatch.setattr(cudnn, "_problem", lambda *_, **__: None)
+    monkeypatch.setattr(kernels, "_cudnn_problem", lambda *_, **__: None)
     real = jax.nn.dot_product_attention
 
     def attend(*arguments, implementation, **settings):
@@ -106,9 +104,9 @@ def plain_jax(monkeypatch):
         return real(*arguments, implementation="xla", **settings)
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", attend)
-    cudnn._within_segments.clear_cache()
+    kernels._within_segments.clear_cache()
     yield
-    cudnn._within_segments.clear_cache()
+    kernels._within_segments.clear_cache()
 
 
 @pytest.fixture
@@ -187,17 +185,17 @@ def traced(mask, arguments, **settings):
         functools.partial(total, cudnn_core, mask, **settings), argnums=(0, 1, 2, 3), has_aux=True
     )
     found = list(equations(jax.make_jaxpr(run)(*arguments).jaxpr))
-    kernels = [
+    launched = [
         next(e for e in found if e.primitive.name == f"dot_product_attention_{way}_wrapper")
         for way in ("fwd", "bwd")
     ]
-    return found, kernels
+    return found, launched
 
 
 @pytest.mark.parametrize("name", MASKS)
 def test_the_bias_stays_one_for_all_rows(detected, name):
-    found, kernels = traced(MASKS[name], inputs(dtype=jnp.bfloat16))
-    for kernel in kernels:
+    found, launched = traced(MASKS[name], inputs(dtype=jnp.bfloat16))
+    for kernel in launched:
         query, key, value, bias, own, read = (x.aval for x in kernel.invars[:6])
         assert bias.shape == (1, HEADS, LENGTH, LENGTH)
         assert bias.dtype == jnp.bfloat16
@@ -207,9 +205,9 @@ def test_the_bias_stays_one_for_all_rows(detected, name):
         lengths = (ROWS,) if "padded" in name and "left" not in name else (0,)
         assert own.shape == read.shape == lengths
         by_segments = "packed" in name or "left" in name
-        width = WIDTH + cudnn._FEATURES * by_segments
+        width = WIDTH + kernels._FEATURES * by_segments
         assert query.shape == key.shape == value.shape == (ROWS, LENGTH, HEADS, width)
-    assert kernels[1].outvars[3].aval.shape == (1, HEADS, LENGTH, LENGTH)
+    assert launched[1].outvars[3].aval.shape == (1, HEADS, LENGTH, LENGTH)
     # Nothing has pairs of positions for each row: neither scores nor a mask.
     shapes = [x.aval.shape for e in found for x in e.outvars]
     pairs = [s for s in shapes if s.count(LENGTH) == 2 and s[0] == ROWS]
@@ -217,11 +215,11 @@ def test_the_bias_stays_one_for_all_rows(detected, name):
 
 
 def test_the_lengths_are_those_of_the_rows(detected):
-    program = jax.make_jaxpr(functools.partial(cudnn._lengths, queries=7))(PADDED)
+    program = jax.make_jaxpr(functools.partial(kernels._lengths, queries=7))(PADDED)
     own, read = jax.core.eval_jaxpr(program.jaxpr, program.consts, PADDED)
     np.testing.assert_array_equal(own, [7, 7, 7])
     np.testing.assert_array_equal(read, [LENGTH, 10, 1])
-    nothing = cudnn._lengths(np.zeros((2, 4), np.int32), queries=4)[1]
+    nothing = kernels._lengths(np.zeros((2, 4), np.int32), queries=4)[1]
     np.testing.assert_array_equal(nothing, 1)  # else a softmax over no key
 
 
@@ -254,7 +252,7 @@ def test_segments_of_wide_heads_are_a_matrix_before_hopper(detected, monkeypatch
     monkeypatch.setattr(jax, "local_devices", lambda: [card])
     monkeypatch.setattr(binding, "check_compute_capability", lambda least: least == "9.0")
     kernel = traced(MASKS["packed causal"], wide, biased=False)[1][0]
-    assert kernel.invars[0].aval.shape == (ROWS, LENGTH, HEADS, 128 + cudnn._FEATURES)
+    assert kernel.invars[0].aval.shape == (ROWS, LENGTH, HEADS, 128 + kernels._FEATURES)
     assert kernel.invars[3].aval.shape == (0,)
     assert kernel.params["mask_type"].value == KINDS["packed causal"]
 
@@ -267,7 +265,7 @@ def test_layers_that_are_computed_again_stay_causal(detected, loop, remat):
     config = llama.get_config("demo")
     config.model.update({"dtype": "bfloat16", "attention": "cudnn", "loop": loop, "remat": remat})
     config.data.update({"lengths": {"targets": 32}, "batch_size": 2, "pack": False})
-    assert kernels(config) == {("CAUSAL", (0,))}
+    assert launched(config) == {("CAUSAL", (0,))}
 
 
 @pytest.mark.parametrize("mask", [MASKS["causal"], MASKS["packed"]], ids=["causal", "packed"])
@@ -323,8 +321,8 @@ def test_auto_reads_the_devices_that_a_program_is_compiled_for(detected, monkeyp
         assert "dot_product_attention" in str(program(*rows))
 
 
-def kernels(config):
-    """The kinds of masks and shapes of biases of a step's kernels."""
+def launched(config):
+    """The kinds of masks and shapes of biases of a step's launched."""
     model = model_side.build(of_config(config), devices=jax.devices()[:1])
     batch = batches.batch(parse(config).data)
     with model.layout():
@@ -344,7 +342,7 @@ def kernels_of_t5(pack):
     config.model.update({"heads": 4, "encoder_layers": 1, "decoder_layers": 1})
     config.model.update({"dtype": "bfloat16", "attention": "cudnn", "loop": "unroll"})
     config.data.update({"lengths": {"inputs": 32, "targets": 16}, "batch_size": 2, "pack": pack})
-    return kernels(config)
+    return launched(config)
 
 
 def test_t5s_rows_are_lengths_and_packed_rows_segments(detected):

@@ -10,7 +10,7 @@ from jax.extend.core import jaxprs_in_params
 from t5x_like import systems
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
-from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.compute import Compute, make_dropout
 
 LENGTH = 7

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_like.nn.compute import Compute
-from t5x_like.nn.norms import LayerNorm, RMSNorm
+from t5x_like.nn.linear import LayerNorm, RMSNorm
 
 PAIRS = {
     "rms": (RMSNorm(epsilon=1e-5), nn.RMSNorm(epsilon=1e-5)),

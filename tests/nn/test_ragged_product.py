@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.nn.ragged_product import ragged_product
+from t5x_like.nn.matrix_product import ragged_product
 from t5x_like.training import flops
 
 ROWS, INNER, OUTER = 100, 6, 10  # blocks of 12 rows for 4 groups

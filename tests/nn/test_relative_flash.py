@@ -18,8 +18,7 @@ from t5x_like.experiment.run import of_config
 from t5x_like.losses import autoregressive
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
-from t5x_like.nn.attention.masks import AttentionMask
-from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 from t5x_like.nn.attention.relative_flash import relative_flash_core
 from t5x_like.planning import batches, chips, compiling, hlo, products
 from t5x_like.systems import t5, umt5

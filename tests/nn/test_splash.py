@@ -14,9 +14,8 @@ from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
-from t5x_like.nn.attention.masks import AttentionMask
-from t5x_like.nn.attention.selection import select_core
-from t5x_like.nn.attention.splash import splash_core
+from t5x_like.nn.attention.kernels import select_core, splash_core
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.planning import batches, chips, compiling, products
 
 ROWS, LENGTH, HEADS, GROUPS, WIDTH = 2, 140, 4, 2, 8  # two blocks of 128, the second nearly empty

@@ -10,14 +10,13 @@ from jax.extend.core import jaxprs_in_params
 
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import banded, dense_core
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import PreNormBlock
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.embeddings import TiedHead, TokenEmbed
-from t5x_like.nn.linear import MLP
+from t5x_like.nn.linear import MLP, RMSNorm
 from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.norms import RMSNorm
 from t5x_like.nn.stack import LayerGroup, Stack
 
 WINDOW = 3

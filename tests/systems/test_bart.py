@@ -12,7 +12,7 @@ import pytest
 
 from t5x_like import systems
 from t5x_like.systems import bart
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import ENCODER_TASKS
 from t5x_like.training import frozen, optimizers, state, step
 
 # Of `facebook/bart-base` and `facebook/bart-large`, and under a head of three classes.

@@ -13,7 +13,7 @@ from jax.extend.core import jaxprs_in_params
 from t5x_like import partitioning, systems
 from t5x_like.losses import forward
 from t5x_like.nn.attention.block_sparse import BlockSparseAttention, Pattern
-from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.pretrained.loading import load
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import open_source

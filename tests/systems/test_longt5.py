@@ -11,7 +11,7 @@ from jax.extend.core import jaxprs_in_params
 
 from t5x_like import partitioning, systems
 from t5x_like.losses import autoregressive
-from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import Shared
 from t5x_like.systems import longt5
 from t5x_like.systems.longt5 import GlobalTokens

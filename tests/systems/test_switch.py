@@ -15,7 +15,7 @@ from configs import switch as configs
 from t5x_like import systems
 from t5x_like.experiment.run import of_config
 from t5x_like.nn import moe
-from t5x_like.nn.attention.masks import AttentionMask
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import Shared
 from t5x_like.systems import bert, switch, t5
 

@@ -12,8 +12,8 @@ import pytest
 
 import t5x_like
 from t5x_like import systems
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.systems import transformer
 from t5x_like.systems.transformer import NarrowKeysAttention
 

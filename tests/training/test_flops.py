@@ -8,7 +8,7 @@ import pytest
 from jax.extend.core import Primitive
 from jax.sharding import AxisType, PartitionSpec
 
-from t5x_like.nn import ragged_product
+from t5x_like.nn import matrix_product
 from t5x_like.planning import chips
 from t5x_like.training import flops
 
@@ -73,10 +73,10 @@ def test_grouped_rows_meet_one_matrix_each():
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint], ids=["plain", "recomputed"])
 def test_rows_in_blocks_count_as_often_as_they_meet_a_matrix(wrap):
-    """Differentiation cuts the programs of ragged_product.py into two of the same name."""
+    """Differentiation cuts the programs of matrix_product.py into two of the same name."""
     experts = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)
     sizes = jax.ShapeDtypeStruct((3,), jnp.int32)
-    made = ragged_product.ragged_product
+    made = matrix_product.ragged_product
 
     def layers(x, experts, sizes):
         layer = wrap(lambda x, _: (jnp.tanh(made(x, experts, sizes)), None))

@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import partitioning
 from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.masks import AttentionMask, ComputedMask
 from t5x_like.nn.attention.multi_head import Attention
+from t5x_like.nn.attention.positions import AttentionMask, ComputedMask
 
 
 def into_blocks(x: Float[Array, "B L ..."], block: int) -> Float[Array, "B n W ..."]:

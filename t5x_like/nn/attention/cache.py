@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from t5x_like.nn.attention.masks import AttentionMask, Visibility
+from t5x_like.nn.attention.positions import AttentionMask, Visibility
 
 KEY_AXES = ("activation_batch", "activation_kv_heads", "activation_length", None)
 

@@ -16,8 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from t5x_like import partitioning
 from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.masks import AttentionMask, ComputedMask
-from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.attention.positions import AttentionMask, ComputedMask, RelativeBias
 from t5x_like.nn.matrix_product import float32_sums, local_product
 
 

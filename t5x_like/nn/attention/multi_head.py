@@ -12,8 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.nn.attention.cache import KEY_AXES, KeyValues
 from t5x_like.nn.attention.cores import KEPT, for_window, masked_scores, weighted_values
-from t5x_like.nn.attention.masks import AttentionMask
-from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.linear import Initializer, Linear
 

@@ -21,8 +21,7 @@ from jaxtyping import Array, Float, Int
 from t5x_like import partitioning
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import KEPT, Core, drop_keys
-from t5x_like.nn.attention.masks import AttentionMask
-from t5x_like.nn.attention.positions import RelativeBias
+from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 
 LANES = 128  # keys and queries per tile; T and S are padded to a multiple
 

@@ -24,13 +24,11 @@ from t5x_like.nn.encoder_heads import (
     Pooler,
     select_head,
 )
-from t5x_like.nn.linear import MLP, Initializer
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm
 from t5x_like.nn.networks import Encoder, Tower
-from t5x_like.nn.norms import LayerNorm
 from t5x_like.nn.stack import Stack
 from t5x_like.systems import bert
-from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
+from t5x_like.systems.system import ENCODER_TASKS, AttentionConfig, DropoutConfig, System, Task
 from t5x_like.systems.xlnet.two_streams import (
     OrderMask,
     Sides,

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.masks import AttentionMask
 from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.attention.positions import align_distances
+from t5x_like.nn.attention.positions import AttentionMask, align_distances
 from t5x_like.nn.blocks import PostNormBlock, Shared, refuse_cross_attention
 from t5x_like.nn.matrix_product import product
 
