@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.beside_pytorch_rows import Row
 from t5x_like import from_pretrained, systems
-from t5x_like.training import optimizers, state, step
+from t5x_like.training import optimizers, step
 
 _OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "adamw": {"name": "adamw", "b2": 0.95, "weight_decay": 0.1},
@@ -33,7 +33,7 @@ def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
         return loss(module, params, batch, rng)
 
     update = jax.jit(step.make_train_step(apply, optimizer, schedule=schedule), donate_argnums=0)
-    held = [state.create(model.params, optimizer=optimizer, seed=0)]
+    held = [step.create_state(model.params, optimizer=optimizer, seed=0)]
     batch = {name: jnp.asarray(x) for name, x in _batch(row).items()}
 
     def take() -> float:

@@ -55,7 +55,7 @@ from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import of_config
 from t5x_like.systems import switch, t5
 from t5x_like.training import metrics
-from t5x_like.training.state import TrainState
+from t5x_like.training.step import TrainState
 
 DENSE = "T5"
 TURN = 10  # steps of a turn

@@ -12,8 +12,8 @@ vocabulary file that was released with them.
 
 | section 3.4, code | here |
 |---|---|
-| words of up to 50 characters; 2048 filters of 7 widths, 2 highway layers | systems/elmo.py |
-| 2 layers, cells of 4096 numbers, projections to 512, clips at 3, residual | systems/elmo.py |
+| words of up to 50 characters; 2048 filters of 7 widths, 2 highway layers | systems/elmo/character_cnn.py |
+| 2 layers, cells of 4096 numbers, projections to 512, clips at 3, residual | systems/elmo/network.py |
 | vocabulary of 793,471 words, 8192 sampled in training | model.vocab_size, loss.sampled |
 | 3 times 128 rows of 20 words; states are carried from batch to batch | data |
 | 10 epochs of 768,648,884 words | train.steps |

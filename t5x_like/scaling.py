@@ -87,9 +87,9 @@ def _read(path: pathlib.Path, *, count: str) -> "tuple[list[TrainedRun], list[st
 
         return runs.read_csv(path), []
     _count_on_cpu()
-    from t5x_like.scaling_laws import trained
+    from t5x_like.scaling_laws.runs import read_folder
 
-    return trained.read_folder(path, count=count)
+    return read_folder(path, count=count)
 
 
 def _count_on_cpu() -> None:

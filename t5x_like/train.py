@@ -57,7 +57,7 @@ from t5x_like.training import flops
 from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
 from t5x_like.training.profile import Profile
 from t5x_like.training.several_tasks import TaskBatches, task_at, task_of_epoch
-from t5x_like.training.state import TrainState
+from t5x_like.training.step import TrainState
 from t5x_like.training.watchdog import Watchdog
 
 # Errors that end a started run with one line instead of a traceback.

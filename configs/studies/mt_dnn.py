@@ -95,6 +95,15 @@ _NEEDS = {
 }
 
 
+def _numbers() -> dict[str, str]:
+    """Return {run: the number that it is compared by}."""
+    numbers = {
+        name: f"{name}/pyglue_{name}_test/benchmark/{metric}"
+        for name, (metric, _) in _MEASURES.items()
+    }
+    return numbers | dict.fromkeys(_FEW, "pyglue_entailment_test/benchmark/accuracy")
+
+
 def get_study() -> Study:
     """Return the study."""
     tasks = _tasks()
@@ -106,11 +115,7 @@ def get_study() -> Study:
         name: {**_steps(steps), "tasks": {name: tasks[name]}}
         for name, (_, steps) in _MEASURES.items()
     }
-    numbers = {
-        name: f"{name}/pyglue_{name}_test/benchmark/{metric}"
-        for name, (metric, _) in _MEASURES.items()
-    }
-    numbers |= dict.fromkeys(_FEW, "pyglue_entailment_test/benchmark/accuracy")
+    numbers = _numbers()
     better = [
         *(("Better than BERT", name, "mt_dnn", "bert") for name in numbers),
         *(("Fine-tuned: better than BERT", name, _TUNED, "bert") for name in _MEASURES),

@@ -24,7 +24,7 @@ from t5x_like.names import choose
 from t5x_like.nn.moe import undropped
 from t5x_like.training.loop import Outcome
 from t5x_like.training.several_tasks import TaskBatches
-from t5x_like.training.state import TrainState
+from t5x_like.training.step import TrainState
 
 LOSS = "loss"
 EPOCHS = "epochs/"  # prefix of the epochs read of each source

@@ -32,18 +32,9 @@ from t5x_like.pretrained.weight_source import (
     open_source,
 )
 from t5x_like.systems.system import Task
-from t5x_like.training import (
-    compiler,
-    flops,
-    frozen,
-    metrics,
-    optimizers,
-    several_tasks,
-    state,
-    step,
-)
+from t5x_like.training import compiler, flops, frozen, metrics, optimizers, several_tasks, step
 from t5x_like.training.metrics import Metrics
-from t5x_like.training.state import TrainState
+from t5x_like.training.step import TrainState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +225,7 @@ class Experiment:
             params = nn.unbox(_init(self.network, seed=seed)) | params
         if self.run.settings.lora.rank:
             params = lora.initialize(params, self.shapes.params, seed=seed)
-        return state.create(params, optimizer=self.optimizer, seed=seed)
+        return step.create_state(params, optimizer=self.optimizer, seed=seed)
 
     def _pretrained(self) -> PyTree:
         """Read the parameters in `initialize`, or derive them from it (`Task.start`).
@@ -489,8 +480,8 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
     if settings.lora.rank:
         params, params_axes = _extended(settings, network, params, params_axes)
     optimizer, schedule = _optimizer(settings.optimizer, params_axes, tasks=heads)
-    shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), params)
-    axes = state.logical_axes(shapes, axes=params_axes)
+    shapes = jax.eval_shape(lambda p: step.create_state(p, optimizer=optimizer, seed=0), params)
+    axes = step.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
     make = functools.partial(
         Experiment,

@@ -23,7 +23,7 @@ from t5x_like.pretrained.t5x import T5XCheckpoint
 from t5x_like.pretrained.t5x_files import StoredArrays
 from t5x_like.training.layer_tensors import two_sides
 from t5x_like.training.optimizers import CLIPS, Factored, FactoredRmsState
-from t5x_like.training.state import TrainState
+from t5x_like.training.step import TrainState
 
 _NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
 

@@ -17,7 +17,7 @@ from t5x_like.planning.chips import Topology
 from t5x_like.planning.collectives import Collective
 from t5x_like.planning.hlo import Program, parse
 from t5x_like.training import flops
-from t5x_like.training.state import TrainState
+from t5x_like.training.step import TrainState
 
 _METADATA = re.compile(r", metadata=\{[^{}]*\}")
 _TABLES = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)$")

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.scaling_laws import bootstrap, cautions, envelope, isoflop, kaplan, parametric
+from t5x_like.scaling_laws import approaches, bootstrap, cautions
+from t5x_like.scaling_laws.approaches import Frontier
 from t5x_like.scaling_laws.bootstrap import FittedNumbers
-from t5x_like.scaling_laws.frontier import Frontier
-from t5x_like.scaling_laws.law import Law, TrainingCompute, fit_compute
+from t5x_like.scaling_laws.law import KAPLAN_A, Law, TrainingCompute, fit_compute, fit_kaplan
 from t5x_like.scaling_laws.runs import TrainedRun, columns
 
 Analysis = dict[str, Any]
@@ -30,7 +30,7 @@ def analyse(runs: Sequence[TrainedRun], *, times: int = 200, seed: int = 0) -> A
     _, _, c, _ = columns(runs)
     found = {
         "runs": len(runs),
-        "budgets": len(isoflop.profiles(runs)),
+        "budgets": len(approaches.profiles(runs)),
         "flops": [float(c.min()), float(c.max())],
         **_fits(runs, times=times, seed=seed),
         "without_embeddings": None,
@@ -68,18 +68,18 @@ def law_of(found: Mapping[str, Any]) -> Law:
 def _fits(runs: Sequence[TrainedRun], *, times: int, seed: int) -> Analysis:
     n, d, c, loss = columns(runs)
     compute = fit_compute(n, d, c)
-    law = parametric.fit(n, d, loss)
-    projected = parametric.fit_by_projection(n, d, loss)
+    law = approaches.fit_law(n, d, loss)
+    projected = approaches.fit_by_projection(n, d, loss)
 
     # The intervals reflect noise in the loss; `compute`, which has no noise, is not refitted.
     def refit(rng: np.random.Generator) -> FittedNumbers:
         drawn = _draw(rng, len(runs))
-        start = parametric.start_at(law)
-        return _of_law(parametric.fit(n[drawn], d[drawn], loss[drawn], starts=start), compute)
+        start = approaches.start_at(law)
+        return _of_law(approaches.fit_law(n[drawn], d[drawn], loss[drawn], starts=start), compute)
 
     def reproject(rng: np.random.Generator) -> FittedNumbers:
         drawn = _draw(rng, len(runs))
-        again = parametric.fit_by_projection(n[drawn], d[drawn], loss[drawn], start=projected)
+        again = approaches.fit_by_projection(n[drawn], d[drawn], loss[drawn], start=projected)
         return _of_law(again, compute)
 
     def intervals(statistics: Callable[..., FittedNumbers | None]) -> dict[str, list[float]] | None:
@@ -113,16 +113,16 @@ def _of_frontier(frontier: Frontier) -> dict[str, float]:
 def _approach_1(
     runs: Sequence[TrainedRun], intervals: Callable[..., dict[str, list[float]] | None]
 ) -> Analysis | None:
-    runs = envelope.smoothed(runs)
-    frontier = envelope.fit(runs)
+    runs = approaches.smoothed(runs)
+    frontier = approaches.fit_envelope(runs)
     if frontier is None:
         return None
 
     def refit(rng: np.random.Generator) -> FittedNumbers | None:
-        again = envelope.fit([runs[number] for number in _draw(rng, len(runs))])
+        again = approaches.fit_envelope([runs[number] for number in _draw(rng, len(runs))])
         return None if again is None else _of_frontier(again)
 
-    curves = envelope.has_curves(runs)
+    curves = approaches.has_curves(runs)
     points = len(frontier.flops)
     found = {"curves": curves, "points": points, "intervals": intervals(refit)}
     return _of_frontier(frontier) | found
@@ -134,14 +134,14 @@ def _approach_2(
     compute: TrainingCompute,
     intervals: Callable[..., dict[str, list[float]] | None],
 ) -> Analysis | None:
-    profiles = isoflop.profiles(runs)
-    frontier = isoflop.fit(profiles)
+    profiles = approaches.profiles(runs)
+    frontier = approaches.fit_profiles(profiles)
     if frontier is None:
         return None
 
     def refit(rng: np.random.Generator) -> FittedNumbers | None:
-        loss = isoflop.resample(runs, profiles, rng)
-        again = None if loss is None else isoflop.fit(isoflop.profiles(runs, loss))
+        loss = approaches.resample_profiles(runs, profiles, rng)
+        again = None if loss is None else approaches.fit_profiles(approaches.profiles(runs, loss))
         return None if again is None else _of_frontier(again)
 
     n, d, _, _ = columns(runs)
@@ -155,7 +155,7 @@ def _approach_2(
                 "D": one.d,
                 "loss": one.loss,
                 "used": one.inside,
-                "bias_of_N": isoflop.bias(law, n[group], d[group], compute),
+                "bias_of_N": approaches.profile_bias(law, n[group], d[group], compute),
             }
         )
     return _of_frontier(frontier) | {"minima": minima, "intervals": intervals(refit)}
@@ -167,17 +167,17 @@ def _kaplan(runs: Sequence[TrainedRun], found: Analysis, compute: TrainingComput
     Approach 3 has two exponents, for C = 6 N D and for the runs' C, and an answer for each.
     """
     n, d, _, loss = columns(runs)
-    law = kaplan.fit(n, d, loss)
+    law = fit_kaplan(n, d, loss)
     asked = {name: (name, "a") for name in APPROACHES if found[name] is not None}
     asked["approach_3_of_runs"] = ("approach_3", "a_of_runs")
     excludes = {
-        key: bootstrap.excluded(kaplan.PUBLISHED_A, (found[name]["intervals"] or {}).get(exponent))
+        key: bootstrap.excluded(KAPLAN_A, (found[name]["intervals"] or {}).get(exponent))
         for key, (name, exponent) in asked.items()
     }
     return dataclasses.asdict(law) | {
         "a": law.a,
         "a_of_runs": law.exponent(compute),
-        "published_a": kaplan.PUBLISHED_A,
+        "published_a": KAPLAN_A,
         "published_a_excluded": excludes,
     }
 

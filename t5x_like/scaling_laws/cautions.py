@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.scaling_laws import envelope, isoflop
+from t5x_like.scaling_laws import approaches
 from t5x_like.scaling_laws.runs import TrainedRun, columns
 
 _FEW_STEPS = 300  # a shorter run is mostly warmup and decay
@@ -37,8 +37,8 @@ def of_few_sizes(budgets: Sequence[float]) -> list[str]:
         return []
     where = f"{min(budgets):.3g}" + f" to {max(budgets):.3g}" * (len(budgets) > 1)
     return [
-        f"approach 2 leaves out {len(budgets)} budgets of fewer than {isoflop.LEAST_SIZES} sizes "
-        f"(C = {where}): add sizes, or keep their runs apart with --hold_out"
+        f"approach 2 leaves out {len(budgets)} budgets of fewer than {approaches.LEAST_SIZES} "
+        f"sizes (C = {where}): add sizes, or keep their runs apart with --hold_out"
     ]
 
 
@@ -85,12 +85,12 @@ def _schedules(runs: Sequence[TrainedRun]) -> list[str]:
 def of_fits(runs: Sequence[TrainedRun], fits: Mapping[str, Any]) -> list[str]:
     """Return warnings about the fits `approach_1` to `variable_projection` of an analysis."""
     found = []
-    if not envelope.has_curves(runs):
+    if not approaches.has_curves(runs):
         found.append(
             "approach 1 has no training curves: it takes the best run of each budget, and a is as "
             "coarse as the grid of sizes"
         )
-    profiles = isoflop.profiles(runs)
+    profiles = approaches.profiles(runs)
     if fits["approach_2"] is None:
         found.append(
             f"approach 2 needs two budgets of 3 sizes or more with a minimum inside; there are "
@@ -121,15 +121,15 @@ def of_compute(fits: Mapping[str, Any]) -> list[str]:
 
 
 def _without_parabola(
-    runs: Sequence[TrainedRun], profiles: Sequence[isoflop.IsoFlopProfile]
+    runs: Sequence[TrainedRun], profiles: Sequence[approaches.IsoFlopProfile]
 ) -> list[float]:
     """Return the FLOPs of the budgets that have no profile."""
     kept = {number for one in profiles for number in one.numbers}
-    groups = isoflop.budgets(runs)
+    groups = approaches.budgets(runs)
     return [runs[group[0]].c for group in groups if not kept.intersection(group)]
 
 
-def _edges(profiles: Sequence[isoflop.IsoFlopProfile]) -> list[str]:
+def _edges(profiles: Sequence[approaches.IsoFlopProfile]) -> list[str]:
     off = [one for one in profiles if one.best_at_edge or not one.inside]
     if not off:
         return []
@@ -141,7 +141,7 @@ def _edges(profiles: Sequence[isoflop.IsoFlopProfile]) -> list[str]:
 
 
 def _biases(
-    minima: Sequence[Mapping[str, Any]], profiles: Sequence[isoflop.IsoFlopProfile]
+    minima: Sequence[Mapping[str, Any]], profiles: Sequence[approaches.IsoFlopProfile]
 ) -> list[str]:
     """Warn of the budget with the largest bias, if it is 1% or more."""
     sizes = {one.flops: one.sizes for one in profiles}
@@ -151,7 +151,7 @@ def _biases(
     worst = max(used, key=lambda one: abs(one["bias_of_N"]))
     if abs(worst["bias_of_N"]) < _BIAS:
         return []
-    width = isoflop.width(sizes[worst["C"]])
+    width = approaches.profile_width(sizes[worst["C"]])
     return [
         f"the grid is too wide or off the optimum for a parabola: over sizes x/÷ {width:.3g} at "
         f"C = {worst['C']:.3g}, approach 2's N is {worst['bias_of_N']:+.1%} off even without noise "

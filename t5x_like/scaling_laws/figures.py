@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.scaling_laws import envelope, isoflop
+from t5x_like.scaling_laws import approaches
 from t5x_like.scaling_laws.analysis import law_of
 from t5x_like.scaling_laws.law import TrainingCompute
 from t5x_like.scaling_laws.runs import TrainedRun, columns
@@ -38,7 +38,7 @@ def draw(
 
 def _curves(runs: Sequence[TrainedRun], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
     """Plot loss against FLOPs, and the sizes of the lowest runs."""
-    runs = envelope.smoothed(runs)
+    runs = approaches.smoothed(runs)
     n, _, c, loss = columns(runs)
     for run in runs:
         if run.curve is not None:
@@ -46,7 +46,7 @@ def _curves(runs: Sequence[TrainedRun], analysis: Mapping[str, Any], left: Any, 
     dots = left.scatter(c, loss, c=np.log10(n), s=14, zorder=3)
     left.figure.colorbar(dots, ax=left, label="log10 N")
     left.set(xscale="log", xlabel="FLOPs", ylabel="loss (nats)", title="runs")
-    frontier = envelope.fit(runs)
+    frontier = approaches.fit_envelope(runs)
     if frontier is not None:
         right.plot(frontier.flops, frontier.parameters, ".", markersize=3, label="lowest")
         _line(right, analysis["approach_1"], frontier.flops)
@@ -65,7 +65,7 @@ def _profiles(
 ) -> None:
     """Plot loss against size for each budget with its parabola, and the minima."""
     n, _, _, loss = columns(runs)
-    profiles = isoflop.profiles(runs)
+    profiles = approaches.profiles(runs)
     for one in profiles:
         group = list(one.numbers)
         [points] = left.plot(n[group], loss[group], "o", markersize=4, label=f"{one.flops:.2g}")

@@ -15,9 +15,9 @@ from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment import command_line, training_processes
 from t5x_like.experiment.training_processes import Job
 from t5x_like.names import hint, trust_code
-from t5x_like.scaling_laws import cautions, cost, isoflop
+from t5x_like.scaling_laws import approaches, cautions, cost
 from t5x_like.scaling_laws.cost import Cost
-from t5x_like.scaling_laws.trained import final_loss
+from t5x_like.scaling_laws.runs import final_loss
 
 LEAST_STEPS = 50  # minimum steps of a run
 _LOGS = 100  # log lines of a run: the points of its training curve
@@ -232,7 +232,7 @@ def write(rungs: Sequence[Rung]) -> None:
 def warnings(rungs: Sequence[Rung]) -> list[str]:
     """Return warnings about a later fit to the runs, as sentences."""
     sizes = collections.Counter(rung.budget for rung in rungs)
-    few = [budget for budget, number in sizes.items() if number < isoflop.LEAST_SIZES]
+    few = [budget for budget, number in sizes.items() if number < approaches.LEAST_SIZES]
     steps = {rung.folder.name: rung.settings.train.steps for rung in rungs}
     return cautions.of_few_sizes(few) + cautions.of_few_steps(steps)
 

@@ -23,7 +23,7 @@ from jax.sharding import PartitionSpec as P
 
 from t5x_like import partitioning, stop_signal
 from t5x_like.checkpoints import Checkpoints
-from t5x_like.training import state as state_lib
+from t5x_like.training import step as state_lib
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.several_tasks import TaskBatches
 from t5x_like.training.step import make_train_step
@@ -90,7 +90,7 @@ def initial_state(optimizer: optax.GradientTransformation) -> state_lib.TrainSta
         "embedding": jax.random.normal(jax.random.key(0), (VOCABULARY, WIDTH)),
         "kernel": jax.random.normal(jax.random.key(1), (WIDTH, VOCABULARY)),
     }
-    return state_lib.create(params, optimizer=optimizer, seed=2)
+    return state_lib.create_state(params, optimizer=optimizer, seed=2)
 
 
 def abstract_state(optimizer: optax.GradientTransformation) -> state_lib.TrainState:

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from t5x_like.scaling_laws import analysis, bootstrap, envelope, isoflop, kaplan, parametric
-from t5x_like.scaling_laws.law import PUBLISHED, SIX_N_D, Law, TrainingCompute, fit_compute
+from t5x_like.scaling_laws import analysis, approaches, bootstrap
+from t5x_like.scaling_laws.law import (
+    PUBLISHED,
+    SIX_N_D,
+    Law,
+    TrainingCompute,
+    fit_compute,
+    fit_kaplan,
+)
 from t5x_like.scaling_laws.runs import TrainedRun
 from tests.programs import drawn_runs
 
@@ -20,7 +27,7 @@ def values(law):
 
 
 @both
-@pytest.mark.parametrize("fit", [parametric.fit_by_projection, parametric.fit])
+@pytest.mark.parametrize("fit", [approaches.fit_by_projection, approaches.fit_law])
 def test_a_law_is_recovered_to_six_digits_from_runs_without_noise(fit, law):
     found = fit(*drawn_runs.scattered(law, 30, noise=0))
     np.testing.assert_allclose(values(found), values(law), rtol=5e-7)
@@ -58,11 +65,11 @@ def test_intervals_contain_the_law_as_often_as_they_should(law):
     covered = []
     for seed in range(20):
         n, d, loss = drawn_runs.scattered(law, 40, noise=3e-3, seed=seed)
-        start = parametric.start_at(parametric.fit(n, d, loss, starts=parametric.start_at(law)))
+        start = approaches.start_at(approaches.fit_law(n, d, loss, starts=approaches.start_at(law)))
 
         def refit(rng, n=n, d=d, loss=loss, start=start):
             drawn = rng.integers(len(n), size=len(n))
-            again = parametric.fit(n[drawn], d[drawn], loss[drawn], starts=start)
+            again = approaches.fit_law(n[drawn], d[drawn], loss[drawn], starts=start)
             return {"a": again.a, "beta": again.beta}
 
         found = bootstrap.intervals(refit, times=60, seed=seed)
@@ -74,21 +81,21 @@ def test_intervals_contain_the_law_as_often_as_they_should(law):
 def test_the_mean_of_hubers_losses_stops_early_where_the_sum_converges():
     """240 runs, L-BFGS with its default tolerances: what Besiroglu et al. 2024 found."""
     n, d, loss = drawn_runs.scattered(BESIROGLU, 240, noise=3e-3)
-    scaled = parametric.objective(n, d, loss)
+    scaled = approaches.law_objective(n, d, loss)
 
     def mean(point):
         value, gradient = scaled(point)
-        factor = parametric.DELTA**2 / len(n)
+        factor = approaches.DELTA**2 / len(n)
         return value * factor, gradient * factor
 
     def converge(function, start):
         return optimize.minimize(function, start, jac=True, method="L-BFGS-B")
 
-    found = parametric.fit(n, d, loss)
-    least = scaled(parametric.start_at(found)[0])[0]
+    found = approaches.fit_law(n, d, loss)
+    least = scaled(approaches.start_at(found)[0])[0]
     # Near the law of the runs, and from the starts of the grid as well, the mean counts as
     # converged, far above the minimum and with other exponents.
-    for start in (parametric.start_at(HOFFMANN)[0], np.array([0.5, 0.5, 0.5, 5.0, 5.0])):
+    for start in (approaches.start_at(HOFFMANN)[0], np.array([0.5, 0.5, 0.5, 5.0, 5.0])):
         stopped = converge(mean, start)
         alpha, beta = stopped.x[:2]
         assert stopped.success
@@ -103,41 +110,41 @@ def test_the_mean_of_hubers_losses_stops_early_where_the_sum_converges():
 @pytest.mark.parametrize(("reach", "percent"), [(4, 1.3), (16, 5.4)])
 def test_a_parabola_is_biased_even_without_noise(reach, percent):
     runs = drawn_runs.grid(HOFFMANN, sizes=15, reach=reach)
-    profiles = isoflop.profiles(runs)
+    profiles = approaches.profiles(runs)
     for one in profiles:
         error = one.n / HOFFMANN.optimum(one.flops)[0] - 1
         assert round(100 * error, 1) == percent
         group = list(one.numbers)
         n, d = np.array([(runs[k].n, runs[k].d) for k in group]).T
-        assert isoflop.bias(HOFFMANN, n, d) == pytest.approx(error)
+        assert approaches.profile_bias(HOFFMANN, n, d) == pytest.approx(error)
     # The bias is the same for all budgets around their optimum: it is in the scale, not in a.
-    assert isoflop.fit(profiles).a == pytest.approx(HOFFMANN.a, abs=1e-6)
+    assert approaches.fit_profiles(profiles).a == pytest.approx(HOFFMANN.a, abs=1e-6)
 
 
 def test_a_parabola_is_unbiased_where_both_exponents_are_equal():
     law = Law(E=1.7, A=400.0, B=400.0, alpha=0.3, beta=0.3)
-    for one in isoflop.profiles(drawn_runs.grid(law, reach=16)):
+    for one in approaches.profiles(drawn_runs.grid(law, reach=16)):
         assert one.n == pytest.approx(law.optimum(one.flops)[0], rel=1e-6)
 
 
 def test_budgets_are_runs_of_nearly_equal_flops():
     runs = drawn_runs.grid(HOFFMANN, budgets=(1e18, 1.03e18, 1e19))
-    assert [len(group) for group in isoflop.budgets(runs)] == [14, 7]
+    assert [len(group) for group in approaches.budgets(runs)] == [14, 7]
 
 
 def test_a_minimum_outside_of_the_sizes_is_not_used():
     runs = drawn_runs.grid(HOFFMANN, budgets=(1e18, 1e20), reach=2)
     off = drawn_runs.grid(HOFFMANN, budgets=(1e22,), reach=2, shift=8)
-    profiles = isoflop.profiles(runs + off)
+    profiles = approaches.profiles(runs + off)
     assert [one.inside for one in profiles] == [True, True, False]
-    assert len(isoflop.fit(profiles).flops) == 2
+    assert len(approaches.fit_profiles(profiles).flops) == 2
 
 
 def test_approach_1_finds_the_exponent_of_curves():
     sizes = [float(n) for n in np.geomspace(5e7, 2e10, 25)]
     runs = drawn_runs.with_curves(BESIROGLU, sizes, [1e10, 4e10, 1.6e11, 6.4e11])
-    found = envelope.fit(runs)
-    assert envelope.has_curves(runs)
+    found = approaches.fit_envelope(runs)
+    assert approaches.has_curves(runs)
     assert found.a == pytest.approx(BESIROGLU.a, abs=0.02)
     assert found.a + found.b == pytest.approx(1.0)
     n, d = found.optimum(1e21)
@@ -146,17 +153,17 @@ def test_approach_1_finds_the_exponent_of_curves():
 
 def test_approach_1_without_curves_takes_the_best_run_of_each_budget():
     runs = drawn_runs.grid(BESIROGLU, sizes=7)  # the fourth is the optimum
-    found = envelope.fit(runs)
+    found = approaches.fit_envelope(runs)
     assert found.a == pytest.approx(BESIROGLU.a)
     np.testing.assert_allclose(found.parameters, [run.n for run in runs[3::7]])
-    assert envelope.fit(runs[:7]) is None
+    assert approaches.fit_envelope(runs[:7]) is None
 
 
 def test_kaplans_form_is_recovered():
     # Kaplan et al. 2020, table 2.
     n, d, _ = drawn_runs.scattered(HOFFMANN, 40, noise=0)
     loss = ((6.4e13 / n) ** (0.076 / 0.103) + 1.8e13 / d) ** 0.103
-    found = kaplan.fit(n, d, loss)
+    found = fit_kaplan(n, d, loss)
     assert (found.alpha_n, found.alpha_d) == pytest.approx((0.076, 0.103), rel=1e-6)
     assert (found.n_c, found.d_c) == pytest.approx((6.4e13, 1.8e13), rel=1e-5)
     assert found.error < 1e-8
@@ -214,19 +221,19 @@ def test_noise_of_curves_biases_approach_1_less_once_they_are_smoothed(noise):
             drawn_runs.with_curves(BESIROGLU, sizes, ends, noise=noise, seed=seed)
             for seed in range(draws)
         )
-        errors = [envelope.fit(prepare(runs)).a - BESIROGLU.a for runs in drawn]
+        errors = [approaches.fit_envelope(prepare(runs)).a - BESIROGLU.a for runs in drawn]
         return np.sqrt(np.mean(np.square(errors)))
 
     # Without noise both have the error of the grid of sizes.
-    clean = error(0.0, envelope.smoothed, draws=1)
+    clean = error(0.0, approaches.smoothed, draws=1)
     assert clean == pytest.approx(error(0.0, list, draws=1), abs=2e-3)
-    assert error(noise, envelope.smoothed) < 0.8 * error(noise, list)
+    assert error(noise, approaches.smoothed) < 0.8 * error(noise, list)
 
 
 def test_smoothing_keeps_lines_lone_points_and_the_end():
     def smooth(tokens, loss):
         run = TrainedRun("a", 1e6, tokens[-1], 1.0, loss[-1], curve=(tokens, loss))
-        [found] = envelope.smoothed([run])
+        [found] = approaches.smoothed([run])
         return found.curve
 
     tokens = np.linspace(1, 100, 100)

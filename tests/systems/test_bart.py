@@ -13,7 +13,7 @@ import pytest
 from t5x_like import systems
 from t5x_like.systems import bart
 from t5x_like.systems.system import ENCODER_TASKS
-from t5x_like.training import frozen, optimizers, state, step
+from t5x_like.training import frozen, optimizers, step
 
 # Of `facebook/bart-base` and `facebook/bart-large`, and under a head of three classes.
 PUBLISHED = {
@@ -241,7 +241,7 @@ def test_a_step_of_the_first_stage_moves_what_it_trains_and_the_second_moves_all
         mask = frozen.trainable(axes, frozen=still)
         loss = frozen.without_gradient(functools.partial(bart.loss, module), trained=mask)
         train = jax.jit(step.make_train_step(loss, optimizer, schedule=schedule, microbatches=1))
-        before = state.create(params, optimizer=optimizer, seed=0)
+        before = step.create_state(params, optimizer=optimizer, seed=0)
         after, _ = train(before, batch)
         moved = jax.tree.map(lambda a, b: bool(np.any(a != b)), before.params, after.params)
         # A bias of keys changes no softmax: its gradient is rounding, or nothing.

@@ -13,7 +13,7 @@ from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.losses import autoregressive
 from t5x_like.systems import policy_optimization
-from t5x_like.training import optimizers, state, step
+from t5x_like.training import optimizers, step
 from tests import toy_policies as toy
 
 FILE = str(pathlib.Path(toy.__file__).resolve())
@@ -139,7 +139,7 @@ def test_random_walks_become_short_ones():
             schedule=schedule,
         )
     )
-    first = state.create(model.initial_state().params["policy"], optimizer=optimizer, seed=0)
+    first = step.create_state(model.initial_state().params["policy"], optimizer=optimizer, seed=0)
     generator = np.random.default_rng(0)
     for _ in range(300):
         nodes, lengths = walks(generator, 128)

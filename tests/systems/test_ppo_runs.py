@@ -24,7 +24,7 @@ from t5x_like.inference.text_model import TextModel
 from t5x_like.planning import chips, report
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import gpt2, instructgpt, reward_model, t5
-from t5x_like.training import state
+from t5x_like.training.step import create_state
 from tests.programs import in_process, processes
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def write_run(folder, system, model, *, seed, data=None):
     settings.data.lengths = {"inputs": 8, "targets": 6}
     module = systems.build(system, model)
     init = jax.jit(lambda: nn.unbox(module.init(jax.random.key(seed), module.example_batch())))
-    first = state.create(init()["params"], optimizer=optax.identity(), seed=0)
+    first = create_state(init()["params"], optimizer=optax.identity(), seed=0)
     metadata = {"config": config.to_dict(parse(settings)), "data_shards": 1}
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
         saver.save(1, first, None)

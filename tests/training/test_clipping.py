@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.training import optimizers, state, step
+from t5x_like.training import optimizers, step
 
 AXES = {"kernel": ("embed", "mlp")}
 SETTINGS = {"name": "sgd", "schedule": "constant", "learning_rate": 1.0}
@@ -42,7 +42,7 @@ def test_the_sum_over_the_targets_is_clipped_as_in_t5x(threshold, microbatches, 
     params = {"kernel": generator.normal(size=(3, 2)).astype(np.float32)}
     for weights in (np.ones(4, np.float32), np.array([1, 0, 1, 0], np.float32)):
         batch = {"x": generator.normal(size=(4, 3)).astype(np.float32), "weights": weights}
-        start = state.create(params, optimizer=optimizer, seed=0)
+        start = step.create_state(params, optimizer=optimizer, seed=0)
         after, _ = train_step(start, batch)
         summed = jax.grad(lambda p, batch=batch: loss(p, batch, None)[0])(params)["kernel"]
         expected = clip(np.asarray(summed), threshold)
@@ -54,7 +54,7 @@ def test_a_batch_without_weights_has_no_step():
     optimizer, schedule = optimizers.build({**SETTINGS, "clip_sum": 1.0}, axes=AXES)
     params = {"kernel": np.ones((3, 2), np.float32)}
     batch = {"x": np.ones((4, 3), np.float32), "weights": np.zeros(4, np.float32)}
-    start = state.create(params, optimizer=optimizer, seed=0)
+    start = step.create_state(params, optimizer=optimizer, seed=0)
     after, _ = jax.jit(step.make_train_step(loss, optimizer, schedule=schedule))(start, batch)
     np.testing.assert_array_equal(after.params["kernel"], params["kernel"])
 

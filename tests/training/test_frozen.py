@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from t5x_like.training import flops, frozen, optimizers, state, step
+from t5x_like.training import flops, frozen, optimizers, step
 
 AXES = {
     "teacher": {"kernel": ("embed", "mlp")},
@@ -82,7 +82,7 @@ def test_steps_leave_frozen_parameters_bit_for_bit_and_move_the_rest():
     train = step.make_train_step(
         frozen.without_gradient(loss, trained=trained), optimizer, schedule=schedule
     )
-    before = state.create(draw(0), optimizer=optimizer, seed=0)
+    before = step.create_state(draw(0), optimizer=optimizer, seed=0)
     after, metrics = jax.jit(train)(before, {"inputs": jnp.ones((2, 4))})
 
     def check(still, old, new):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.training import frozen, optimizers, state, step
+from t5x_like.training import frozen, optimizers, step
 
 NETWORK = {"wi": ("embed", "mlp"), "norm": ("norm",)}
 AXES = {"policy": NETWORK, "average": NETWORK, "value": {"wi": ("embed", "mlp")}}
@@ -36,7 +36,7 @@ def run(settings, **parts):
     trained = frozen.mask_of(settings, optimizers.as_specs(AXES))
     stopped = frozen.without_gradient(loss, trained=trained)
     train = step.make_train_step(stopped, optimizer, schedule=schedule, **parts)
-    start = state.create(draw(), optimizer=optimizer, seed=0)
+    start = step.create_state(draw(), optimizer=optimizer, seed=0)
     return jax.jit(train)(start, {"inputs": jnp.ones((2, 4))})[0]
 
 

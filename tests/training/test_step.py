@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from t5x_like.losses import cross_entropy
-from t5x_like.training import metrics, optimizers, state, step
+from t5x_like.training import metrics, optimizers, step
 
 B, L, D, V = 8, 6, 4, 7
 AXES = {"embedding": ("vocab", "embed"), "kernel": ("embed", "vocab")}
@@ -45,7 +45,7 @@ def make(params, *, name="sgd", microbatches=1, **settings):
     config = {"name": name, "schedule": "linear", "learning_rate": 0.5, "decay_steps": 10}
     optimizer, schedule = optimizers.build(config | settings, axes=AXES)
     train_step = step.make_train_step(loss, optimizer, schedule=schedule, microbatches=microbatches)
-    start = jax.jit(lambda params: state.create(params, optimizer=optimizer, seed=0))(params)
+    start = jax.jit(lambda params: step.create_state(params, optimizer=optimizer, seed=0))(params)
     return start, jax.jit(train_step)
 
 
@@ -101,7 +101,7 @@ def test_a_step_that_is_not_finite_is_skipped_where_that_is_asked_for(params, ba
 def test_minibatches_are_steps_on_some_rows_after_the_others(params, batch):
     settings = {"name": "adamw", "schedule": "linear", "learning_rate": 0.1, "decay_steps": 10}
     optimizer, schedule = optimizers.build(settings, axes=AXES)
-    start = jax.jit(lambda params: state.create(params, optimizer=optimizer, seed=0))(params)
+    start = jax.jit(lambda params: step.create_state(params, optimizer=optimizer, seed=0))(params)
     several = step.make_train_step(
         loss, optimizer, schedule=schedule, minibatches=4, inner_epochs=2, microbatches=2
     )
@@ -132,7 +132,7 @@ def test_an_update_that_is_not_finite_is_skipped_alone(params, batch):
     several = step.make_train_step(
         loss, optimizer, schedule=schedule, minibatches=B, skip_nonfinite=True
     )
-    start = jax.jit(lambda params: state.create(params, optimizer=optimizer, seed=0))(params)
+    start = jax.jit(lambda params: step.create_state(params, optimizer=optimizer, seed=0))(params)
     batch["noise"][0] = np.nan
     after, found = jax.jit(several)(start, batch)
     assert float(found["steps_skipped"].compute()) == 1 / B
@@ -185,7 +185,7 @@ def test_bits_of_the_hardware_follow_the_seed_and_the_step():
                 draw, optimizer, schedule=schedule, microbatches=2, random_bits=random_bits
             )
         )
-        now = state.create({"x": np.float32(1)}, optimizer=optimizer, seed=seed)
+        now = step.create_state({"x": np.float32(1)}, optimizer=optimizer, seed=seed)
         found = []
         for _ in range(2):
             now, values = train_step(now, {"rows": np.zeros(2)})
@@ -218,7 +218,7 @@ def test_a_metric_that_is_an_array_is_that_of_the_undivided_batch(batch):
 
     config = {"name": "sgd", "schedule": "constant", "learning_rate": 1.0}
     optimizer, schedule = optimizers.build(config, axes=())
-    start = state.create(jnp.zeros(()), optimizer=optimizer, seed=0)
+    start = step.create_state(jnp.zeros(()), optimizer=optimizer, seed=0)
     train_step = step.make_train_step(count, optimizer, schedule=schedule, microbatches=4)
     found = metrics.compute(jax.jit(train_step)(start, batch)[1])["load"]
     expected = np.bincount(batch["inputs"].ravel(), batch["weights"].ravel(), minlength=V)
@@ -240,7 +240,7 @@ def test_every_step_and_microbatch_draws_its_own_numbers():
 
     config = {"name": "sgd", "schedule": "constant", "learning_rate": 1.0}
     optimizer, schedule = optimizers.build(config, axes=())
-    start = state.create(jnp.zeros(()), optimizer=optimizer, seed=0)
+    start = step.create_state(jnp.zeros(()), optimizer=optimizer, seed=0)
     second, draw_of_first, variance = draws(start, 1)
     # One draw has no variance but for rounding, two different ones have.
     assert variance == pytest.approx(0, abs=1e-6)
@@ -262,7 +262,7 @@ def test_a_state_is_plain_arrays_with_axes(params):
     made, _ = make(params, name="adamw")
     dtypes = {x.dtype.name for x in jax.tree.leaves(made)}
     assert dtypes == {"int32", "float32", "uint32"}
-    named = state.logical_axes(made, axes=AXES)
+    named = step.logical_axes(made, axes=AXES)
     assert jax.tree.structure(named) == jax.tree.structure(made)
     assert named.params["kernel"] == PartitionSpec("embed", "vocab")
     assert named.step == named.rng == PartitionSpec()
