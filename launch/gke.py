@@ -1,19 +1,21 @@
-r"""Print the manifest of a run on GKE's TPUs, a JobSet with one pod on each host of a slice.
+r"""Print the manifest of a run on GKE's TPUs, a JobSet with one pod on each host of its slices.
 
     python -m launch.gke t5-base --type=v5litepod-16 --spot \
         --image=us-west4-docker.pkg.dev/PROJECT/t5x-like/t5x-like:1 --service-account=t5x-like \
         -- python -m t5x_like.train --config=configs/t5.py:base \
         --config.workdir=/gcs/BUCKET/runs/t5_base  | kubectl apply -f -
 
-It only prints. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts; a
-path gs://... needs no mount. If a pod fails or its host is preempted, all pods start again, and the
-same command resumes from its checkpoint; preemptions do not count as failures. A loss that is not
-finite (exit status 3) fails the JobSet at once. docs/launching.md explains each step.
+It only prints. With --slices=2 the command runs on two such slices, which the data center network
+connects. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts; a path
+gs://... needs no mount. If a pod fails or its host is preempted, all pods start again, and the same
+command resumes from its checkpoint; preemptions do not count as failures. A loss that is not finite
+(exit status 3) fails the JobSet at once. docs/launching.md explains each step.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus (node labels, google.com/tpu),
 https://jobset.sigs.k8s.io/docs/tasks/failure_policy (JobSet, and its rules for failed jobs; their
 patterns of messages need version 0.10), Kubernetes' pkg/controller/job/pod_failure_policy.go (the
-messages), https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy,
+messages), https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice (several slices),
+https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy,
 https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral.
 """
 
@@ -50,17 +52,19 @@ def manifest(
     image: str,
     command: Sequence[str],
     service_account: str,
+    slices: int = 1,
     spot: bool = False,
     restarts: int = 20,
 ) -> dict[str, Any]:
-    """Return the JobSet that runs the command on every host of a slice.
+    """Return the JobSet that runs the command on every host of its slices.
 
     Args:
         name: the JobSet's name.
-        slice_: the TPU slice.
+        slice_: a TPU slice.
         image: the container's image, which launch/Dockerfile builds.
         command: the command that each host runs.
         service_account: Kubernetes' name of the account that may use the buckets.
+        slices: the number of such slices.
         spot: whether the hosts may be preempted.
         restarts: how often all pods start again after a failure; preemptions do not count.
     """
@@ -91,7 +95,7 @@ def manifest(
                 "restartStrategy": "BlockingRecreate",
                 "rules": _jobset_rules(),
             },
-            "replicatedJobs": [{"name": "slice", "replicas": 1, "template": {"spec": job}}],
+            "replicatedJobs": [{"name": "slice", "replicas": slices, "template": {"spec": job}}],
         },
     }
 
@@ -168,22 +172,39 @@ def _volume(name: str, *, bucket: str) -> dict[str, Any]:
     }
 
 
-def node_pool(name: str, *, slice_: Slice, spot: bool) -> str:
-    """Return the command that makes a node pool on which the manifest's pods can be scheduled."""
+def node_pool(name: str, *, slice_: Slice, spot: bool) -> list[str]:
+    """Return the commands that make a node pool on which the manifest's pods can be scheduled."""
+    before: list[str] = []
     words = [
         f"gcloud container node-pools create {name} --cluster=CLUSTER --location=LOCATION",
         f"--node-locations=ZONE --machine-type={slice_.machine_type} --num-nodes={slice_.hosts}",
         "--workload-metadata=GKE_METADATA",
     ]
-    if slice_.hosts > 1:
+    if slice_.hosts > 1 and slice_.gke_accelerator == "tpu7x":
+        # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
+        policy = f"gcloud compute resource-policies create workload-policy {name} --region=REGION"
+        before = [f"{policy} --type=HIGH_THROUGHPUT --accelerator-topology={slice_.topology}"]
+        words.append(f"--placement-policy={name}")
+    elif slice_.hosts > 1:
         words.append(f"--tpu-topology={slice_.topology}")
-    return " ".join([*words, *(["--spot"] if spot else [])])
+    return [*before, " ".join([*words, *(["--spot"] if spot else [])])]
 
 
-def _check(name: str, *, command: Sequence[str], restarts: int) -> None:
+def _check(name: str, *, slice_: Slice, slices: int, command: Sequence[str], restarts: int) -> None:
     if not NAME.fullmatch(name):
         raise ValueError(
             f"NAME={name!r}: small letters, digits and hyphens, the first a letter, 40 at most"
+        )
+    if not slice_.machine_type:
+        raise ValueError(
+            f"--type={slice_.type}: GKE does not have it, but Cloud TPU has: launch/tpu_vm.sh"
+        )
+    if slices < 1:
+        raise ValueError(f"--slices={slices}: 1 or more")
+    if slices > 1 and slice_.hosts == 1:
+        raise ValueError(
+            f"--slices={slices} --type={slice_.type}: GKE connects slices of several hosts only, "
+            "and this has one"
         )
     if restarts < 0:
         raise ValueError(f"--restarts={restarts}: 0 or more")
@@ -206,6 +227,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = _Parser(prog="python -m launch.gke", description=__doc__.partition("\n")[0])
     parser.add_argument("name", help="of the JobSet")
     parser.add_argument("--type", required=True, help="of the slice, such as v5litepod-16")
+    parser.add_argument("--slices", type=int, default=1, help="number of such slices")
     parser.add_argument("--image", required=True, help="of the container (launch/Dockerfile)")
     parser.add_argument("--service-account", default="default", help="Kubernetes' name of it")
     parser.add_argument("--spot", action="store_true", help="hosts that may be preempted")
@@ -213,17 +235,28 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(words[:cut])
     try:
         slice_ = accelerators.choose(given.type)
-        _check(given.name, command=command, restarts=given.restarts)
+        _check(
+            given.name,
+            slice_=slice_,
+            slices=given.slices,
+            command=command,
+            restarts=given.restarts,
+        )
     except ValueError as error:
         parser.error(str(error))
-    print(f"# {slice_.type}: an hour is {slice_.chips} chip-hours, on {slice_.hosts} hosts.")
-    print(f"# {node_pool(given.name, slice_=slice_, spot=given.spot)}")
+    slices, chips, hosts = (given.slices * n for n in (1, slice_.chips, slice_.hosts))
+    print(f"# {slices} {slice_.type}: an hour is {chips} chip-hours, on {hosts} hosts.")
+    for number in range(slices):  # a node pool is a slice
+        name = given.name if slices == 1 else f"{given.name}-{number}"
+        for line in node_pool(name, slice_=slice_, spot=given.spot):
+            print(f"# {line}")
     made = manifest(
         given.name,
         slice_=slice_,
         image=given.image,
         command=command,
         service_account=given.service_account,
+        slices=slices,
         spot=given.spot,
         restarts=given.restarts,
     )

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# A Cloud TPU slice, from the queue to its deletion. docs/launching.md explains it step by step.
+# A Cloud TPU slice, or several, from the queue to its deletion. docs/launching.md explains it step by step.
 #
 #   launch/tpu_vm.sh create  NAME --type=v5litepod-16 [--spot] [--service-account=EMAIL]
 #   launch/tpu_vm.sh status  NAME                 state of the request, and of each worker
 #   launch/tpu_vm.sh install NAME                 this working tree and its packages, on all workers
 #   launch/tpu_vm.sh run     NAME -- COMMAND      the same command on all workers, in the background
-#   launch/tpu_vm.sh logs    NAME [--worker=0]    follows what a worker prints
+#   launch/tpu_vm.sh logs    NAME [--node=0] [--worker=0]   follows what a worker prints
 #   launch/tpu_vm.sh stop    NAME                 saves and stops; `run` goes on from there
 #   launch/tpu_vm.sh watch   NAME --type=... [--spot] [--delete] -- COMMAND
 #                                                 all of it, again after each preemption
 #   launch/tpu_vm.sh delete  NAME                 the slice, its disks and the request
+#
+# --node-count=2 makes it two slices, nodes 0 and 1 of one request, for a command that runs on both.
 #
 # `create` and `watch` pass on flags of gcloud's command: --create=--reserved, and each further one
 # with its own --create=, such as --create=--network=NAME or --create=--internal-ips; with --alpha by
@@ -29,8 +31,8 @@ script=t5x_like/launch/worker.sh  # there, from the home directory
 log=t5x_like/runs/worker/log
 actions="create status install run logs stop watch delete"
 patience=10  # looks at a worker that does not answer: ten minutes
-options="--type --spot --service-account --create --alpha --ssh --project --zone --worker --every"
-options+=" --restarts --delete"
+options="--type --node-count --spot --service-account --create --alpha --ssh --project --zone --node"
+options+=" --worker --every --restarts --delete"
 
 fail() {
   echo "error: $*" >&2
@@ -67,20 +69,21 @@ queued_resources() {
   change gcloud compute tpus queued-resources "$@" "${where[@]}"
 }
 
-# on WORKER COMMAND: runs a line of shell on one worker, or on `all`. gcloud asks nothing: a watch
-# has nobody to answer. A worker that is lost does not hold the connection for ever.
+# on NODE WORKER COMMAND: runs a line of shell on one worker of one slice, or on `all`. gcloud asks
+# nothing: a watch has nobody to answer. A worker that is lost does not hold the connection for ever.
 on() {
-  change gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --quiet --worker="$1" \
-    --ssh-flag="-o ConnectTimeout=30" --ssh-flag="-o ServerAliveInterval=15" "${ssh_flags[@]}" \
-    --command="$2"
+  change gcloud compute tpus queued-resources ssh "$name" "${where[@]}" --quiet --node="$1" \
+    --worker="$2" --ssh-flag="-o ConnectTimeout=30" --ssh-flag="-o ServerAliveInterval=15" \
+    "${ssh_flags[@]}" --command="$3"
 }
 
 create() {
-  local flags=("${create_flags[@]}")
+  local nodes=(--node-id="$name") flags=("${create_flags[@]}")
+  if ((node_count > 1)); then nodes=(--node-count="$node_count" --node-prefix="$name"); fi
   if [[ $spot ]]; then flags+=(--spot); fi
   if [[ $service_account ]]; then flags+=(--service-account="$service_account"); fi
-  echo "An hour of $type is $chips chip-hours, on $hosts hosts" >&2
-  change gcloud ${alpha:+alpha} compute tpus queued-resources create "$name" --node-id="$name" \
+  echo "An hour of $node_count $type is $chips chip-hours, on $hosts hosts" >&2
+  change gcloud ${alpha:+alpha} compute tpus queued-resources create "$name" "${nodes[@]}" \
     --accelerator-type="$type" --runtime-version="$runtime_version" "${flags[@]}" "${where[@]}"
 }
 
@@ -94,48 +97,50 @@ install() {
   local archive=t5x_like.tar.gz files="git ls-files -z --cached --others --exclude-standard"
   change mkdir -p runs &&
     change bash -c "$files | tar -czf runs/$archive --null --files-from=- --ignore-failed-read" &&
-    change gcloud compute tpus tpu-vm scp "runs/$archive" "$name:$archive" "${where[@]}" \
-      "${ssh_flags[@]}" \
-      --quiet --worker=all &&
-    on all "mkdir -p t5x_like && tar -xzf $archive -C t5x_like && bash $script install"
+    queued_resources scp "runs/$archive" "$name:$archive" "${ssh_flags[@]}" \
+      --quiet --node=all --worker=all &&
+    on all all "mkdir -p t5x_like && tar -xzf $archive -C t5x_like && bash $script install"
 }
 
 run() {
-  on all "bash $script start $(quoted "${buckets[@]}" -- "${command[@]}")"
+  on all all "bash $script start $(quoted "${buckets[@]}" -- "${command[@]}")"
 }
 
 # The state of the command on each worker; before the installation there is no script to report it.
 ask() {
-  on all "if [ -e $script ]; then bash $script state; else echo state=new; fi"
+  on all all "if [ -e $script ]; then bash $script state; else echo state=new; fi"
 }
 
 logs() {
-  on "$worker" "tail -n 50 -F $log"
+  on "$node" "$worker" "tail -n 50 -F $log"
 }
 
 stop() {
-  on all "bash $script stop"
+  on all all "bash $script stop"
 }
 
 delete() {
   queued_resources delete "$name" --force --quiet
 }
 
-# The state of the slice's request: ABSENT where there is none, PREEMPTED where the slice is gone
-# and the request is not updated yet.
+# The state of the request: ABSENT where there is none, PREEMPTED where a slice is gone and the
+# request is not updated yet.
 slice_state() {
-  local answer node
+  local answer slice number state
   if ! answer=$(gcloud compute tpus queued-resources describe "$name" "${where[@]}" \
     --format="value(state.state)" 2>&1); then
     # A network failure must not request another slice.
     if [[ $answer == *NOT_FOUND* ]]; then echo ABSENT; else echo "unknown: ${answer%%$'\n'*}"; fi
     return
   fi
-  if [[ $answer == ACTIVE ]]; then
-    node=$(gcloud compute tpus tpu-vm describe "$name" "${where[@]}" --format="value(state)" \
+  for ((number = 0; number < node_count; number++)); do
+    if [[ $answer != ACTIVE ]]; then break; fi
+    # The nodes of --node-prefix=t5 are t5-0, t5-1, ...
+    if ((node_count > 1)); then slice=$name-$number; else slice=$name; fi
+    state=$(gcloud compute tpus tpu-vm describe "$slice" "${where[@]}" --format="value(state)" \
       2> /dev/null) || true
-    if [[ $node == PREEMPTED || $node == TERMINATED ]]; then answer=PREEMPTED; fi
-  fi
+    if [[ $state == PREEMPTED || $state == TERMINATED ]]; then answer=PREEMPTED; fi
+  done
   echo "$answer"
 }
 
@@ -176,7 +181,7 @@ finish() {
   local result=$1
   shift
   log "$name: $*"
-  if ((result)); then on 0 "tail -n 30 $log" || true; fi
+  if ((result)); then on 0 0 "tail -n 30 $log" || true; fi
   if [[ $delete_at_end ]]; then
     delete
   else
@@ -234,11 +239,12 @@ read_arguments() {
   action=$1 name=$2
   shift 2
   project=${CLOUDSDK_CORE_PROJECT:-} zone=${CLOUDSDK_COMPUTE_ZONE:-}
-  type="" spot="" service_account="" worker=0 every=60 restarts=20 delete_at_end="" dry_run=""
+  type="" node_count=1 spot="" service_account="" node=0 worker=0 every=60 restarts=20 delete_at_end="" dry_run=""
   alpha="" create_flags=() ssh_flags=() command=() buckets=()
   while (($#)); do
     case $1 in
       --type=*) type=${1#*=} ;;
+      --node-count=*) node_count=${1#*=} ;;
       --spot) spot=yes ;;
       --service-account=*) service_account=${1#*=} ;;
       --create=--?*) create_flags+=("${1#*=}") ;;
@@ -246,6 +252,7 @@ read_arguments() {
       --ssh=--?*) ssh_flags+=("${1#*=}") ;;
       --project=*) project=${1#*=} ;;
       --zone=*) zone=${1#*=} ;;
+      --node=*) node=${1#*=} ;;
       --worker=*) worker=${1#*=} ;;
       --every=*) every=${1#*=} ;;
       --restarts=*) restarts=${1#*=} ;;
@@ -278,7 +285,11 @@ check_arguments() {
   if [[ $action == create || $action == watch ]]; then
     if [[ ! $type ]]; then fail "no accelerator type: --type=v5litepod-16"; fi
     slice=$(python3 -m launch.accelerators "$type") || exit 2
+    if [[ ! $node_count =~ ^[1-9][0-9]*$ ]]; then
+      fail "--node-count=$node_count: a whole number of slices, 1 or more"
+    fi
     read -r runtime_version chips hosts <<< "$slice"
+    chips=$((chips * node_count)) hosts=$((hosts * node_count))
   fi
   if [[ ! $every$restarts =~ ^[0-9]+$ ]]; then
     fail "--every=$every --restarts=$restarts: whole numbers, of seconds and of failures"

@@ -79,26 +79,57 @@ _PIECE = 4096  # size of one piece of a reduce-scatter along the axis that it is
 def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> Mesh:
     """Make a mesh from its sizes by axis: absent axes are 1, one may be -1 (all remaining devices).
 
+    On several TPU slices, `data` divides the batch among the slices first, and then within each;
+    the groups of the other axes lie within a slice.
+
     Raises:
         ValueError: an axis is unknown, a size is below 1, their product is not the number of
-            devices, or the processes' rows of a batch do not fit together (see `batch_slices`).
+            devices, the number of slices does not divide `data`, or the processes' rows of a batch
+            do not fit together (see `batch_slices`).
     """
     devices = jax.devices() if devices is None else devices
-    sizes = mesh_sizes(shape, number=len(devices))
-    # `jax.make_mesh` places devices the same way, but refuses to split an axis of a TPU's torus.
-    placed = mesh_utils.create_device_mesh(
-        tuple(sizes.values()), devices, allow_split_physical_axes=True
-    )
-    mesh = Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * 4)
+    slices = number_of_slices(devices)
+    sizes = mesh_sizes(shape, number=len(devices), slices=slices)
+    mesh = Mesh(_arranged(sizes, devices, slices), MESH_AXES, axis_types=(AxisType.Auto,) * 4)
     batch_slices(mesh)  # raises its error now, also for a mesh of devices that are not attached
     return mesh
 
 
-def mesh_sizes(shape: Mapping[str, int], *, number: int) -> dict[str, int]:
+def number_of_slices(devices: Sequence[Any]) -> int:
+    """Return the number of TPU slices that devices belong to; 1 for other devices.
+
+    The chips of a slice are connected by links of their own, slices by the data center network.
+    """
+    # A host's GPUs have a slice_index, too, but a mesh of GPUs is arranged host by host anyway. The
+    # description of a single TPU slice has none.
+    if devices[0].platform != "tpu":
+        return 1
+    return len({getattr(device, "slice_index", 0) for device in devices})
+
+
+def _arranged(sizes: Mapping[str, int], devices: Sequence[Any], slices: int) -> np.ndarray:
+    """Return the devices in the order of a mesh, as an array of its shape."""
+    # `jax.make_mesh` arranges devices the same way, but refuses to split an axis of a TPU's torus.
+    if slices == 1:
+        return mesh_utils.create_device_mesh(
+            tuple(sizes.values()), devices, allow_split_physical_axes=True
+        )
+    within = dict(sizes) | {"data": sizes["data"] // slices}
+    across = dict.fromkeys(sizes, 1) | {"data": slices}
+    return mesh_utils.create_hybrid_device_mesh(
+        tuple(within.values()), tuple(across.values()), devices, allow_split_physical_axes=True
+    )
+
+
+def mesh_sizes(shape: Mapping[str, int], *, number: int, slices: int = 1) -> dict[str, int]:
     """Return the size of each axis of the mesh that `make_mesh` makes of `number` devices.
 
+    Args:
+        slices: the number of TPU slices that the devices belong to.
+
     Raises:
-        ValueError: an axis is unknown, a size is below 1, or their product is not `number`.
+        ValueError: an axis is unknown, a size is below 1, their product is not `number`, or
+            `slices` does not divide `data`.
     """
     unknown = [name for name in shape if name not in MESH_AXES]
     if unknown:
@@ -115,6 +146,12 @@ def mesh_sizes(shape: Mapping[str, int], *, number: int) -> dict[str, int]:
     if math.prod(sizes.values()) != number:
         wanted = f"a multiple of {fixed}" if free else fixed
         raise ValueError(f"mesh={dict(shape)} asks for {wanted} devices; there are {number}")
+    if sizes["data"] % slices:
+        raise ValueError(
+            f"mesh={sizes}: the devices are {slices} slices of {number // slices}, and only data "
+            f"may cross the slow network between slices: set mesh.data to a multiple of {slices}, "
+            f"and the other axes to a divisor of {number // slices} together"
+        )
     return sizes
 
 

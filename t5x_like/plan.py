@@ -3,14 +3,14 @@ r"""Plan a run: parameters, FLOPs, and the memory and time of a step on TPUs tha
     python -m t5x_like.plan --config=configs/t5.py:v1_0_11b
     python -m t5x_like.plan --config=configs/plans.py:t5_11b_v4 --topology=v4:8x8x8 --json=plan.json
     python -m t5x_like.plan --config=configs/t5.py:base --config.data.batch_size=512 \
-        --topology=v5e:4x4 --search
+        --topology=v5e:4x4 --slices=2 --search
 
 Without --topology it only counts parameters and FLOPs. With one (v4:12x16x16, v5e:4x4, ... or cpu:8
 for simulated devices) it compiles the training step of the config and prints its memory, its
-collectives and a lower bound on its time; --search tries other meshes, microbatches and remat
-policies for the same batch. No accelerator, data or vocabulary is needed; TPUs need libtpu: pip
-install -e '.[plan]'. The exit status is 1 if the step does not fit. docs/plans.md explains the
-output and shows plans of the largest models.
+collectives and a lower bound on its time; with --slices, for several such slices. --search tries
+other meshes, microbatches and remat policies for the same batch. No accelerator, data or vocabulary
+is needed; TPUs need libtpu: pip install -e '.[plan]'. The exit status is 1 if the step does not
+fit. docs/plans.md explains the output and shows plans of the largest models.
 """
 
 if __name__ == "__main__":
@@ -20,6 +20,7 @@ if __name__ == "__main__":
         __doc__,
         computes=False,
         topology=(None, "v4:12x16x16, v5e:4x4, ... or cpu:8"),
+        slices=(1, "slices of the topology, connected by the data center network"),
         json=(None, "JSON file for the plan"),
         search=(False, "try other layouts, and plan the best that fits"),
         tries=(6, "layouts that --search compiles"),
@@ -49,12 +50,14 @@ def main(settings: RunSettings) -> None:
     with one_line_errors():
         if given.search and not given.topology:
             raise ValueError("--search needs --topology, the devices to search layouts for")
+        if given.slices != 1 and not given.topology:
+            raise ValueError(f"--slices={given.slices} needs --topology, the shape of a slice")
         if given.json:
             command_line.check_file("--json", given.json)
         if given.tries < 1:
             raise ValueError(f"--tries={given.tries} must be 1 or more")
         run = Run(settings)
-        topology = chips.topology(given.topology) if given.topology else None
+        topology = chips.topology(given.topology, slices=given.slices) if given.topology else None
         if topology is not None:
             with contextlib.suppress(NoCompilerError):  # the counts need no compiler
                 topology.devices()  # simulated devices, before JAX starts with one

@@ -1,4 +1,7 @@
-"""A run of four processes, whose devices lie as on a v5e-16, is the run of one process."""
+"""A run of four processes, whose devices lie as on a v5e-16 or on two v5e-8, is the run of one.
+
+A v5e:2x4 has two hosts of four chips by libtpu's description; Cloud TPU has it on a single host.
+"""
 
 import json
 import os
@@ -20,10 +23,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 STEPS, ROWS = 4, 16
 SIZES = {"vocab_size": 384, "positions": 64, "layers": 1, "d_model": 32, "d_ff": 48, "heads": 4}
 NUMBERS = ("train/loss", "train/grad_norm", "grain_files/loss", "grain_files/accuracy")
+ONE_SLICE, TWO_SLICES = ("v5e:4x4", 1), ("v5e:2x4", 2)
 LAYOUTS = {
-    "data": {"data": -1},
-    "fsdp": {"data": 1, "fsdp": -1},
-    "model": {"data": 2, "fsdp": 2, "model": 4},  # two hosts with the same rows
+    "data": (ONE_SLICE, {"data": -1}),
+    "fsdp": (ONE_SLICE, {"data": 1, "fsdp": -1}),
+    "model": (ONE_SLICE, {"data": 2, "fsdp": 2, "model": 4}),  # two hosts with the same rows
+    "slices": (TWO_SLICES, {"data": -1, "fsdp": 2, "model": 2}),
 }
 
 
@@ -69,14 +74,16 @@ def commands(folder, workdir, *changes):
     ]
 
 
-def start(folder, made, number, *, devices, topology="v5e:4x4"):
+def start(folder, made, number, *, devices, slices=ONE_SLICE):
     """The commands on so many processes."""
+    topology, number_of_slices = slices
     folder.mkdir()
     (folder / "commands.json").write_text(json.dumps(made))
+    words = [topology, str(number_of_slices), str(folder)]
     flags = os.environ["XLA_FLAGS"].replace("device_count=8", f"device_count={devices}")
     return [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.programs.torus", topology, str(folder)],
+            [sys.executable, "-m", "tests.programs.torus", *words],
             cwd=ROOT,
             env=os.environ | {"XLA_FLAGS": flags} | own,
             stdout=subprocess.PIPE,
@@ -132,8 +139,10 @@ def assert_same_run(found, expected):
 def four(request, alone, tmp_path_factory):
     """The workdir of four processes with four devices each."""
     folder = tmp_path_factory.mktemp("four")
-    mesh = [f"--config.mesh.{axis}={size}" for axis, size in request.param.items()]
-    run(folder / "four", commands(alone, folder / "run", *mesh), 4, devices=4)
+    slices, sizes = request.param
+    mesh = [f"--config.mesh.{axis}={size}" for axis, size in sizes.items()]
+    made = commands(alone, folder / "run", *mesh)
+    run(folder / "four", made, 4, devices=4, slices=slices)
     return folder / "run"
 
 

@@ -168,7 +168,11 @@ class TrainSettings:
 class MeshSettings:
     """The size of each axis of the device mesh."""
 
-    data: Annotated[int, "data parallelism: copies of the model; -1: all remaining devices"] = -1
+    data: Annotated[
+        int,
+        "data parallelism: copies of the model; -1: all remaining devices; on several TPU slices a "
+        "multiple of their number",
+    ] = -1
     fsdp: Annotated[
         int,
         "data parallelism with sharded parameters: parts that they are sharded into",

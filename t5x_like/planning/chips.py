@@ -26,12 +26,14 @@ _FORM = "v4:12x16x16, v5e:4x4 or cpu:8"
 class Chip:
     """The properties of a generation of chips. Its peak FLOP/s is in training/flops.py.
 
-    A device is a JAX device: on v3 half a chip, on v4 and v5p both cores of a chip.
+    A device is a JAX device: on v2, v3 and tpu7x half a chip, on v4 and v5p both cores of a chip.
 
     Attributes:
         memory: bytes of HBM that a program can use on one device.
         memory_bandwidth: bytes/s of a chip.
         link_bandwidth: bytes/s of one link to a neighbour, each way.
+        network_bandwidth: bytes/s of a chip's share of the data center network, which connects
+            slices; None if it is not published.
         dimensions: number of dimensions of the torus.
         full: a dimension of a slice is a ring if its length is a multiple of this.
         devices: JAX devices on a chip.
@@ -49,19 +51,36 @@ class Chip:
     tpu_config: str = "default"
     int8: float = 1.0
     kind: str = ""
+    network_bandwidth: float | None = None
 
 
 # Memory is what libtpu 0.0.42 reports as available for a program that is too large (a test checks
-# it); it reserves some of the 32 GiB of a v3 or v4 chip, 16 of v5e, 95 GB of v5p and 32 of v6e.
-# Memory bandwidths and int8 peaks: cloud.google.com/tpu/docs/v3, v4, v5e, v5p, v6e, "System
-# architecture". Links, and when they close to rings: Austin et al. 2025, "How to Scale Your Model",
-# part 2 (jax-ml.github.io/scaling-book/tpus), the tables of key takeaways: v4 and v5p join the ends
-# of whole cubes of 4 by optical switches, the other chips only the ends of a whole pod's side.
+# it); it reserves some of the 16 GiB of a v2 chip, 32 of v3 or v4, 16 of v5e, 95 GB of v5p, 32 of
+# v6e and 192 of tpu7x. Memory bandwidths and int8 peaks: cloud.google.com/tpu/docs/v3, v4, v5e,
+# v5p, v6e, tpu7x, "System architecture"; they also have the data center network's bandwidth: 6.4
+# Tbit/s for the 256 chips of a v5e pod, 50 Gbit/s for a v5p chip, 25.6 Tbit/s for the 256 chips of
+# a v6e pod, 100 Gbit/s for a tpu7x chip. Links, and when they close to rings: Austin et al. 2025,
+# "How to Scale Your Model", part 2 (jax-ml.github.io/scaling-book/tpus), the tables of key
+# takeaways: v4 and v5p join the ends of whole cubes of 4 by optical switches, v3, v5e and v6e only
+# the ends of a whole pod's side. tpu7x: its page above, a 3D torus as v5p's, of links with 1200
+# GB/s a chip, both directions together. v2: Jouppi et al. 2020, "A Domain-Specific Supercomputer
+# for Training Deep Neural Networks": 700 GB/s of memory, four links of 496 Gbit/s each way, pods of
+# 16 x 16 chips.
 _CORES_TOGETHER = "megacore"
 CHIPS = {
+    "v2": Chip(7.48 * _GIB, 7.0e11, 6.2e10, 2, 16, kind="TPU v2", devices=2),
     "v3": Chip(15.48 * _GIB, 0.9e12, 1.0e11, 2, 32, kind="TPU v3", devices=2),
     "v4": Chip(30.75 * _GIB, 1.2e12, 4.5e10, 3, 4, kind="TPU v4", tpu_config=_CORES_TOGETHER),
-    "v5e": Chip(15.75 * _GIB, 8.19e11, 5.0e10, 2, 16, kind="TPU v5 lite", int8=2.0),
+    "v5e": Chip(
+        15.75 * _GIB,
+        8.19e11,
+        5.0e10,
+        2,
+        16,
+        kind="TPU v5 lite",
+        int8=2.0,
+        network_bandwidth=3.125e9,
+    ),
     "v5p": Chip(
         95.74 * _GIB,
         2.765e12,
@@ -71,8 +90,28 @@ CHIPS = {
         kind="TPU v5",
         tpu_config=_CORES_TOGETHER,
         int8=2.0,
+        network_bandwidth=6.25e9,
     ),
-    "v6e": Chip(31.25 * _GIB, 1.638e12, 1.0e11, 2, 16, kind="TPU v6 lite", int8=2.0),
+    "v6e": Chip(
+        31.25 * _GIB,
+        1.638e12,
+        1.0e11,
+        2,
+        16,
+        kind="TPU v6 lite",
+        int8=2.0,
+        network_bandwidth=1.25e10,
+    ),
+    "tpu7x": Chip(
+        94.75 * _GIB,
+        7.38e12,
+        1.0e11,
+        3,
+        4,
+        kind="TPU7x",
+        devices=2,
+        network_bandwidth=1.25e10,
+    ),
 }
 
 
@@ -87,12 +126,14 @@ class Topology:
     Attributes:
         name: the name as given, `v4:12x16x16`.
         chip: the generation of chips; None for simulated CPU devices.
-        shape: the sides of the slice in chips, or the number of simulated devices.
+        shape: the sides of a slice in chips, or the number of simulated devices.
+        slices: the number of such slices, which the data center network connects.
     """
 
     name: str
     chip: Chip | None
     shape: tuple[int, ...]
+    slices: int = 1
 
     @property
     def links(self) -> tuple[int, ...]:
@@ -110,7 +151,7 @@ class Topology:
     @property
     def number(self) -> int:
         """The number of devices."""
-        return math.prod(self.shape) * (1 if self.chip is None else self.chip.devices)
+        return self.slices * math.prod(self.shape) * (1 if self.chip is None else self.chip.devices)
 
     def devices(self) -> list[jax.Device]:
         """Return the devices: descriptions for a TPU, simulated devices for `cpu:8`.
@@ -131,18 +172,24 @@ class Topology:
         os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
         try:
             return topologies.get_topology_desc(
-                platform="tpu", topology_name=self.name, chip_config_name=self.chip.tpu_config
+                platform="tpu",
+                topology_name=self.name,
+                chip_config_name=self.chip.tpu_config,
+                num_slices=self.slices,
             ).devices
         except jax.errors.JaxRuntimeError as error:
             raise ValueError(f"--topology={self.name}: {error}") from error
 
 
-def topology(name: str) -> Topology:
+def topology(name: str, *, slices: int = 1) -> Topology:
     """Parse a topology: `v4:12x16x16`, a generation and the sides of a slice; or `cpu:8`.
+
+    Args:
+        slices: the number of such slices.
 
     Raises:
         ValueError: the text has another form, a generation that is not in CHIPS, or a wrong number
-            of sides.
+            of sides; `slices` is below 1, or above 1 for simulated devices.
     """
     generation, _, sides = name.partition(":")
     chip = choose("--topology", generation, {"cpu": None, **CHIPS})
@@ -158,7 +205,14 @@ def topology(name: str) -> Topology:
             f"--topology={name!r}: the shape for {generation} has {dimensions} "
             f"side{'s' * (dimensions > 1)}, as {generation}:{like}"
         )
-    return Topology(name, chip, shape)
+    if slices < 1:
+        raise ValueError(f"--slices={slices} must be 1 or more")
+    if slices > 1 and chip is None:
+        raise ValueError(
+            f"--slices={slices}: simulated devices have no slices; name a TPU's, as "
+            "--topology=v5e:4x4"
+        )
+    return Topology(name, chip, shape, slices)
 
 
 def _simulated(number: int) -> list[jax.Device]:

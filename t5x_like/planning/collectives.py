@@ -2,13 +2,16 @@
 
 import collections
 import dataclasses
+import itertools
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
 
+from t5x_like.partitioning import number_of_slices
 from t5x_like.planning.hlo import Instruction, Program, Visit
 
 KINDS = (
@@ -20,13 +23,17 @@ KINDS = (
     "collective-permute",
     "collective-broadcast",
 )
+SLICES = ("slices",)  # what a collective between slices is over
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)+)\}")
 _IOTA = r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?"
 _GROUPS = re.compile(r"replica_groups=" + _IOTA)
 _MESH = re.compile(
     r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(" + _IOTA + r"\))? *\{([^}]*)\}"
 )
+_TRANSFER = re.compile(r'_xla_megascale_transfer_type="(\w+)"')  # such as ALL_REDUCE
 _AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?(?:=(\d+))?")
+_Key = tuple[str, tuple[str, ...], tuple[int, ...]]  # kind, axes, dimensions of the torus
+_Amounts = tuple[int, int, int]  # executions, bytes that a device sends in each, array's bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +42,15 @@ class Collective:
 
     Attributes:
         kind: one of KINDS.
-        axes: the mesh axes that a group of devices spans.
+        axes: the mesh axes that a group of devices spans; SLICES if the group spans slices, which
+            the data center network connects.
         count: number of executions in a step.
         bytes: minimum bytes that each device sends in a step: with n devices in a group and shards
             of b bytes, (n - 1) b for an all-gather, 2 (n - 1) / n times the whole array for an
             all-reduce, half of that for a reduce-scatter.
         largest: bytes of the largest array that a collective reads or writes.
-        dimensions: the dimensions of the torus that a group spans; () if devices have no
-            coordinates.
+        dimensions: the dimensions of the torus that a group spans; () between slices, or if
+            devices have no coordinates.
     """
 
     kind: str
@@ -55,7 +63,25 @@ class Collective:
 
 def collect(program: Program, mesh: Mesh) -> list[Collective]:
     """Return the collectives of a step, sorted by bytes, largest first."""
-    found: dict[tuple, list[tuple[int, int, int]]] = collections.defaultdict(list)
+    found: dict[_Key, list[_Amounts]] = collections.defaultdict(list)
+    for key, amounts in itertools.chain(_of_devices(program, mesh), _of_hosts(program, mesh)):
+        found[key].append(amounts)
+    made = [
+        Collective(
+            kind,
+            axes,
+            count=sum(times for times, _, _ in rows),
+            bytes=sum(times * sent for times, sent, _ in rows),
+            largest=max(largest for _, _, largest in rows),
+            dimensions=dimensions,
+        )
+        for (kind, axes, dimensions), rows in found.items()
+    ]
+    return sorted(made, key=lambda one: -one.bytes)
+
+
+def _of_devices(program: Program, mesh: Mesh) -> Iterator[tuple[_Key, _Amounts]]:
+    """Yield the collectives of the program, which devices carry out by themselves."""
     seen: set[tuple] = set()
     for visit, instruction in program.instructions():
         kind = instruction.opcode.removesuffix("-start")
@@ -73,24 +99,24 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
         if groups.shape[1] > 1:
             if kind == "all-reduce" and "all-reduce-scatter" in visit.name:
                 kind = "reduce-scatter"  # the TPU's form, in which each device keeps only its shard
-            key = (kind, *_spanned(groups, mesh))
             size = sum(array.bytes for array in program.operands(visit, instruction))
-            found[key].append(_amounts(kind, size, groups.shape[1], visit))
-    made = [
-        Collective(
-            kind,
-            axes,
-            count=sum(times for times, _, _ in rows),
-            bytes=sum(times * sent for times, sent, _ in rows),
-            largest=max(largest for _, _, largest in rows),
-            dimensions=dimensions,
-        )
-        for (kind, axes, dimensions), rows in found.items()
-    ]
-    return sorted(made, key=lambda one: -one.bytes)
+            amounts = _amounts(kind, size, groups.shape[1], visit)
+            yield (kind, *_spanned(groups, mesh)), amounts
 
 
-def _amounts(kind: str, size: int, devices: int, visit: Visit) -> tuple[int, int, int]:
+def _of_hosts(program: Program, mesh: Mesh) -> Iterator[tuple[_Key, _Amounts]]:
+    """Yield the collectives between slices, for which devices send arrays to their hosts."""
+    slices = number_of_slices(list(mesh.devices.flat))
+    for visit, instruction in program.instructions():
+        transfer = _TRANSFER.search(instruction.attributes)
+        if instruction.opcode == "send" and transfer:
+            word = transfer[1].lower().replace("_", "-")
+            kind = "collective-permute" if word == "one-to-one" else word
+            size = sum(array.bytes for array in program.operands(visit, instruction))
+            yield (kind, SLICES, ()), _amounts(kind, size, slices, visit)
+
+
+def _amounts(kind: str, size: int, devices: int, visit: Visit) -> _Amounts:
     """Return the count, the bytes that a device sends each time, and the whole array's bytes."""
     if kind == "all-gather":
         return visit.times, size * (devices - 1), size * devices
@@ -157,6 +183,9 @@ def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int
     places = np.stack(np.unravel_index(groups, mesh.devices.shape), axis=-1)
     names = tuple(mesh.axis_names[axis] for axis in _varying(places))
     flat: list[Any] = list(mesh.devices.flat)
+    numbers = np.array([[getattr(device, "slice_index", 0)] for device in flat])
+    if _varying(numbers[groups]):
+        return SLICES, ()
     if not hasattr(flat[0], "coords"):
         return names, ()
     return names, _varying(np.array([device.coords for device in flat])[groups])

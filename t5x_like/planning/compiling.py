@@ -161,33 +161,39 @@ def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> d
     """Return lower bounds on the time of a step in seconds, by resource.
 
     `compute`: the matrix products at the bfloat16 or int8 peak; `memory`: the bytes at the memory
-    bandwidth; `interconnect`: the collectives, on the links along the dimensions that their groups
-    span. {} for devices without published peaks.
+    bandwidth; `interconnect`: the collectives within a slice, on the links along the dimensions
+    that their groups span; `between_slices`: the other collectives, at a chip's share of the data
+    center network, where it is published. {} for devices without published peaks.
     """
     peak = flops.peak_flops(device)
     chip = topology.chip
     if peak is None or chip is None:
         return {}
-    return {
+    found = {
         "compute": (compiled.flops - compiled.int8_flops) / peak
         + compiled.int8_flops / (peak * chip.int8),
         "memory": compiled.memory_bytes * chip.devices / chip.memory_bandwidth,
         "interconnect": interconnect_seconds(compiled.collectives, topology),
     }
+    if topology.slices > 1 and chip.network_bandwidth is not None:
+        sent = sum(one.bytes for one in compiled.collectives if one.axes == collectives.SLICES)
+        found["between_slices"] = sent * chip.devices / chip.network_bandwidth
+    return found
 
 
 def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
-    """Return the minimum time of all collectives, if different dimensions overlap.
+    """Return the minimum time of the collectives within a slice, if different dimensions overlap.
 
     For each set of dimensions, the collectives that stay within it can use only its links.
     """
     chip = topology.chip
     assert chip is not None
     bounds = [0.0]
+    inside = [one for one in found if one.axes != collectives.SLICES]
     sides = range(chip.dimensions)
     for number in range(1, chip.dimensions + 1):
         for within in itertools.combinations(sides, number):
-            sent = sum(one.bytes for one in found if set(one.dimensions) <= set(within))
+            sent = sum(one.bytes for one in inside if set(one.dimensions) <= set(within))
             links = sum(topology.links[side] for side in within)
             if links:
                 bounds.append(sent * chip.devices / (links * chip.link_bandwidth))

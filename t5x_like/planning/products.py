@@ -20,6 +20,7 @@ _WINDOW = re.compile(r"window=\{([^}]*)\}")
 # Instructions that only name values and move no bytes.
 _FREE = {"parameter", "tuple", "get-tuple-element", "bitcast", "constant", "while", "conditional"}
 _FREE |= {"call", "after-all", "partition-id", "replica-id", "iota", "opt-barrier", "async-update"}
+_FREE |= {"recv"}  # `recv-done` writes what it receives
 _FREE_CALLS = ('"AllocateBuffer"', '"ConcatBitcast"')  # in the attributes of a custom call
 _SLICES = ("dynamic-slice", "gather", "slice")
 
@@ -161,6 +162,8 @@ def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
         # Its value repeats the operands; the array after them is what the end yields.
         sliced = opcode in _SLICES
         return _sliced(operands, instruction.arrays[len(operands)]) if sliced else _main(operands)
+    if instruction.opcode == "send":  # whose value repeats the operands, too
+        return _main(operands)
     if instruction.opcode in _SLICES:
         return _sliced(operands, instruction.arrays[0]) + _main(instruction.arrays)
     if instruction.opcode == "dynamic-update-slice":

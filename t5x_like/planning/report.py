@@ -97,6 +97,7 @@ def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
     fields = step.batch
     layout = {
         "topology": topology.name,
+        "slices": topology.slices,
         "devices": len(devices),
         "mesh": dict(model.mesh.shape),
         "microbatches": run.settings.train.microbatches,
@@ -170,7 +171,7 @@ def check_layout(run: Run, topology: Topology) -> None:
     """
     steps, shape = batches.steps(run), dataclasses.asdict(run.settings.mesh)
     for step in steps:
-        sizes = partitioning.mesh_sizes(shape, number=topology.number)
+        sizes = partitioning.mesh_sizes(shape, number=topology.number, slices=topology.slices)
         partitioning.check_batch(step.part.data.batch_size, sizes)
     with contextlib.suppress(NoCompilerError):
         mesh = partitioning.make_mesh(shape, devices=topology.devices())
@@ -300,9 +301,10 @@ def _flops_lines(plan: Plan) -> list[str]:
 
 def _layout_lines(plan: Plan) -> list[str]:
     mesh = ", ".join(f"{axis} {size}" for axis, size in plan["mesh"].items() if size > 1)
+    slices = f"{plan['slices']} slices of " if plan["slices"] > 1 else ""
     return [
         "",
-        f"{plan['topology']}: {plan['devices']:,} devices; mesh {mesh or 'of one'}; "
+        f"{slices}{plan['topology']}: {plan['devices']:,} devices; mesh {mesh or 'of one'}; "
         f"{plan['microbatches']} microbatches; remat {plan['remat']}",
     ]
 
@@ -356,11 +358,16 @@ def _time_lines(plan: Plan) -> list[str]:
         lines.append(f"{plan['early_loops']} loops that can end early count in full")
     if "step_seconds" not in plan:
         return lines
-    bounds = ", ".join(f"{name} {value:.3g} s" for name, value in plan["step_seconds"].items())
+    bounds = ", ".join(
+        f"{name.replace('_', ' ')} {value:.3g} s" for name, value in plan["step_seconds"].items()
+    )
     lines.append(
         f"{'a step takes at least':<24}{plan['step_seconds_lower_bound']:.3g} s: {bounds}; "
         f"without overlap {plan['step_seconds_without_overlap']:.3g} s"
     )
+    across = any(one["axis"] == "slices" for one in plan["collectives"])
+    if across and "between_slices" not in plan["step_seconds"]:
+        lines.append("without the transfers between slices: their bandwidth is not published")
     if "utilization_ceiling" in plan:
         ceiling, total = (f"{plan[name]:.1%}" for name in _UTILIZATIONS)
         shares = f"{ceiling} of the peak in model FLOPs; without overlap {total}"

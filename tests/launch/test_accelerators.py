@@ -15,6 +15,13 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("accelerator_type", "topology", "hosts", "machine_type"),
     [  # from the pages of Cloud TPU and GKE
+        ("v2-8", "2x2", 1, ""),  # GKE does not have v2
+        ("v2-512", "16x16", 64, ""),
+        ("v3-8", "2x2", 1, "ct3-hightpu-4t"),
+        ("v3-32", "4x4", 4, "ct3p-hightpu-4t"),
+        ("v3-2048", "32x32", 256, "ct3p-hightpu-4t"),
+        ("tpu7x-8", "2x2x1", 1, "tpu7x-standard-4t"),
+        ("tpu7x-128", "4x4x4", 16, "tpu7x-standard-4t"),
         ("v4-8", "2x2x1", 1, "ct4p-hightpu-4t"),
         ("v4-64", "2x4x4", 8, "ct4p-hightpu-4t"),
         ("v5litepod-1", "1x1", 1, "ct5lp-hightpu-1t"),

@@ -11,29 +11,35 @@ from tests.launch.test_launching_page import LINES
 from tests.launch.test_tpu_vm import TRAIN, WHERE
 
 # From the tree of commands and flags that comes with gcloud 528.0.0
-# (google-cloud-sdk/data/cli/gcloud_completions.py, equal to `--help`): the flags used here.
+# (google-cloud-sdk/data/cli/gcloud_completions.py, equal to `--help`): the flags used here. The
+# flags of nodes are from cloud.google.com/sdk/gcloud/reference/compute/tpus/queued-resources.
 EVERYWHERE = {"--project", "--format", "--quiet"}
 REFERENCE = {
     "artifacts repositories create": {"--location", "--repository-format"},
     "auth configure-docker": set(),
     "auth login": set(),
     "beta services identity create": {"--service"},
+    "compute resource-policies create workload-policy": {
+        *("--accelerator-topology", "--region", "--type"),
+    },
     "compute tpus accelerator-types list": {"--zone"},
     "compute tpus queued-resources create": {
-        *("--accelerator-type", "--node-id", "--runtime-version", "--service-account"),
-        *("--spot", "--zone"),
+        *("--accelerator-type", "--node-count", "--node-id", "--node-prefix"),
+        *("--runtime-version", "--service-account", "--spot", "--zone"),
     },
     "compute tpus queued-resources delete": {"--force", "--zone"},
     "compute tpus queued-resources describe": {"--zone"},
     "compute tpus queued-resources list": {"--zone"},
+    "compute tpus queued-resources scp": {"--node", "--worker", "--zone"},
+    "compute tpus queued-resources ssh": {
+        *("--command", "--node", "--ssh-flag", "--worker", "--zone"),
+    },
     "compute tpus tpu-vm describe": {"--zone"},
-    "compute tpus tpu-vm scp": {"--worker", "--zone"},
-    "compute tpus tpu-vm ssh": {"--command", "--ssh-flag", "--worker", "--zone"},
     "container clusters create": {"--addons", "--location", "--num-nodes", "--workload-pool"},
     "container clusters get-credentials": {"--location"},
     "container node-pools create": {
         *("--cluster", "--location", "--machine-type", "--node-locations", "--num-nodes"),
-        *("--spot", "--tpu-topology", "--workload-metadata"),
+        *("--placement-policy", "--spot", "--tpu-topology", "--workload-metadata"),
     },
     "container node-pools delete": {"--cluster", "--location"},
     "iam service-accounts create": set(),
@@ -81,7 +87,8 @@ def test_the_page_uses_commands_that_gcloud_has():
 )
 def test_the_scripts_print_commands_that_gcloud_has(script, action):
     words = (action, "t5", "--type=v4-16", "--spot", "--service-account=a", "--dry-run", *WHERE)
-    done = script("tpu_vm.sh", *words, "--", *TRAIN)
+    slices = ["--node-count=2"] if action == "watch" else []
+    done = script("tpu_vm.sh", *words, *slices, "--", *TRAIN)
     printed = [shlex.split(line) for line in done.stdout.splitlines()]
     assert [check(words[1:]) for words in printed if words[0] == "gcloud"]
 
@@ -93,7 +100,7 @@ def test_a_watch_asks_with_commands_that_gcloud_has(tree):
     assert commands == ["compute tpus queued-resources describe", "compute tpus tpu-vm describe"]
 
 
-@pytest.mark.parametrize("accelerator_type", ["v6e-1", "v5p-16"])
-def test_the_manifest_begins_with_a_command_that_gcloud_has(accelerator_type):
-    line = gke.node_pool("t5", slice_=SLICES[accelerator_type], spot=True)
-    assert check(line.split()[1:]) == "container node-pools create"
+@pytest.mark.parametrize("accelerator_type", ["v6e-1", "v5p-16", "tpu7x-8", "tpu7x-16"])
+def test_the_manifest_begins_with_commands_that_gcloud_has(accelerator_type):
+    lines = gke.node_pool("t5", slice_=SLICES[accelerator_type], spot=True)
+    assert [check(line.split()[1:]) for line in lines][-1] == "container node-pools create"

@@ -51,7 +51,7 @@ def test_a_slice_is_asked_for_with_its_software(script):
 
 def test_other_flags_of_gcloud_are_passed_on(script):
     # gcloud's reference: `queued-resources create --reserved --network`, in alpha
-    # --provisioning-model and --reservation; `tpu-vm ssh` and `scp` have --tunnel-through-iap.
+    # --provisioning-model and --reservation; its `ssh` and `scp` have --tunnel-through-iap.
     create, *_ = dry(
         script, "watch", "t5", "--type=v5litepod-16", "--dry-run", *WHERE,
         "--create=--reserved", "--create=--network=my net", "--", *TRAIN,
@@ -63,9 +63,20 @@ def test_other_flags_of_gcloud_are_passed_on(script):
     assert "--provisioning-model=flex-start" in line
     iap = "--ssh=--tunnel-through-iap"
     lines = dry(script, "install", "t5", iap, "--dry-run", *WHERE)
-    over_ssh = [line for line in lines if " tpu-vm " in line]
-    assert len(over_ssh) > 1
+    over_ssh = [line for line in lines if " scp " in line or " ssh " in line]
+    assert len(over_ssh) == 2
     assert all("--tunnel-through-iap" in line for line in over_ssh)
+
+
+def test_several_slices_are_one_request(script):
+    # gcloud's reference: `--node-count`, with `--node-prefix` in place of `--node-id`.
+    words = ("create", "t5", "--type=v5litepod-16", "--node-count=2", "--dry-run", *WHERE)
+    done = script("tpu_vm.sh", *words)
+    assert " create t5 --node-count=2 --node-prefix=t5 --accelerator-type=v5litep" in done.stdout
+    assert "--node-id" not in done.stdout
+    assert done.stderr == "An hour of 2 v5litepod-16 is 32 chip-hours, on 8 hosts\n"
+    (line,) = dry(script, "logs", "t5", "--node=1", "--worker=3", "--dry-run", *WHERE)
+    assert " --node=1 --worker=3 " in line
 
 
 @pytest.mark.parametrize("name", ["tpu_vm.sh", "slurm.sh"])
@@ -80,7 +91,12 @@ def test_help_is_the_scripts_comment(script, name):
 
 @pytest.mark.parametrize(
     ("accelerator_type", "runtime_version"),
-    [("v4-8", "tpu-ubuntu2204-base"), ("v5p-8", "v2-alpha-tpuv5"), ("v6e-8", "v2-alpha-tpuv6e")],
+    [
+        ("v3-8", "tpu-ubuntu2204-base"),
+        ("v4-8", "tpu-ubuntu2204-base"),
+        ("v5p-8", "v2-alpha-tpuv5"),
+        ("v6e-8", "v2-alpha-tpuv6e"),
+    ],
 )
 def test_on_demand_is_the_default(script, accelerator_type, runtime_version):
     (line,) = dry(script, "create", "t5", f"--type={accelerator_type}", "--dry-run", *WHERE)
@@ -91,8 +107,8 @@ def test_on_demand_is_the_default(script, accelerator_type, runtime_version):
 def test_the_command_reaches_all_workers_word_by_word(script):
     words = (*TRAIN, "--config.train.note=it's two words")
     (line,) = dry(script, "run", "t5", "--dry-run", *WHERE, "--", *words)
-    assert line.startswith("gcloud compute tpus tpu-vm ssh t5 --project=my-project ")
-    assert " --worker=all --ssh-flag='-o ConnectTimeout=30' " in line
+    assert line.startswith("gcloud compute tpus queued-resources ssh t5 --project=my-project ")
+    assert " --node=all --worker=all --ssh-flag='-o ConnectTimeout=30' " in line
     assert "--command='bash t5x_like/launch/worker.sh start my-bucket -- py" in line
 
 
@@ -143,8 +159,10 @@ def test_a_dry_run_runs_nothing(script, tree, cloud, action):
         (["create", "t5", "--project=p", "--zone=us-west4"], "--zone=us-west4 is not a zone"),
         (["create", "t5", *WHERE], "no accelerator type: --type="),
         (["create", "t5", *WHERE, "--type=v5e-16"], "Did you mean 'v5litepod-16'?"),
+        (["create", "t5", *WHERE, "--type=tpu7x-8"], "tpu7x-8: Cloud TPU does not have it, but"),
         (["create", "t5", *WHERE, "--preemptible"], "unknown option --preemptible: choose from"),
         (["create", "t5", *WHERE, "--create=reserved"], "unknown option --create=reserved: choose"),
+        (["create", "t5", *WHERE, "--type=v4-8", "--node-count=0"], "--node-count=0: a whole"),
         (["run", "t5", *WHERE], "no command: run t5"),
         (["watch", "t5", *WHERE, "--type=v4-8", "--", "true"], "BUCKET/... or gs://BUCKET"),
         (["watch", "t5", *WHERE, "--type=v4-8", "--every=1m", "--", *TRAIN], "--every=1m"),
@@ -173,7 +191,7 @@ def watch(script, cloud, program, *options):
 
 
 FIRST, LAST = "queued-resources create", "queued-resources delete"
-ROUND = [FIRST, "queued-resources describe", "tpu-vm describe", "tpu-vm ssh"]
+ROUND = [FIRST, "queued-resources describe", "tpu-vm describe", "queued-resources ssh"]
 
 
 def test_a_watch_goes_on_after_a_preemption(script, cloud):
@@ -191,11 +209,35 @@ def test_a_watch_goes_on_after_a_preemption(script, cloud):
     done = watch(script, cloud, program, "--delete", "--spot")
     assert done.returncode == 0, done.stdout + done.stderr
     asked = calls(cloud)
-    assert asked.count(FIRST) == asked.count("tpu-vm scp") == 2
+    assert asked.count(FIRST) == asked.count("queued-resources scp") == 2
     assert asked.count(LAST) == 2
     assert asked[-1] == LAST
     assert "t5: SUSPENDED" in done.stdout
     assert (cloud / "bucket/log").read_text().count("went on") == 2  # once on each worker
+
+
+def test_a_watch_runs_on_the_workers_of_all_slices_and_replaces_all_when_one_is_gone(
+    script, cloud, commands, stub
+):
+    # The request still is ACTIVE when the second slice is taken away, as in the first round here.
+    (commands / "gcloud").rename(commands / "played_gcloud")
+    stub(
+        "gcloud",
+        """
+        if [[ "$3 $4 $5" == "tpu-vm describe t5-1" && ! -e $BUCKET/taken ]]; then
+            touch "$BUCKET/taken"
+            echo PREEMPTED
+            exit
+        fi
+        played_gcloud "$@"
+        """,
+    )
+    done = watch(script, cloud, 'echo "$PWD" >> "$BUCKET/log"', "--node-count=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (calls(cloud).count(FIRST), calls(cloud).count(LAST)) == (2, 1)
+    assert "t5: PREEMPTED" in done.stdout
+    assert "t5 takes 16 chip-hours an hour until" in done.stdout
+    assert len(set((cloud / "bucket/log").read_text().split())) == 4
 
 
 def test_a_watch_starts_all_workers_again_when_one_fails(script, cloud):

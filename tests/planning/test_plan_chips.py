@@ -50,6 +50,8 @@ def test_without_libtpu_the_extra_is_named(monkeypatch):
         ("v5e:8x16", (1, 2)),
         ("v3:32x32", (2, 2)),
         ("v3:4x4", (1, 1)),
+        ("v2:16x16", (2, 2)),  # a pod
+        ("tpu7x:4x4x8", (2, 2, 2)),
     ],
 )
 def test_ends_are_joined_where_the_slice_is_large_enough(name, links):

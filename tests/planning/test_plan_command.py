@@ -36,6 +36,7 @@ KEYS = {
 }
 COMPILED = {
     "topology",
+    "slices",
     "devices",
     "mesh",
     "microbatches",
@@ -88,7 +89,8 @@ def run(monkeypatch, tmp_path, capsys):
 
     def command(settings: ml_collections.ConfigDict, **given):
         path = tmp_path / "plan.json"
-        unset = {"topology": None, "search": False, "tries": 2, "task": None, "json": str(path)}
+        unset = {"topology": None, "slices": 1, "search": False, "tries": 2, "task": None}
+        unset["json"] = str(path)
         values = types.SimpleNamespace(**(unset | given))
         monkeypatch.setattr(flags, "FLAGS", values)
         status = 0
@@ -223,6 +225,9 @@ def test_the_step_planned_is_the_step_trained():
         ({"search": True}, "--search needs --topology"),
         ({"topology": "cpu:3"}, "data.batch_size=8 cannot be cut into"),
         ({"topology": "cpu:8", "search": True, "tries": 0}, "--tries=0 must be 1 or more"),
+        ({"slices": 2}, "--slices=2 needs --topology"),
+        ({"topology": "v5e:2x2", "slices": 0}, "--slices=0 must be 1 or more"),
+        ({"topology": "cpu:8", "slices": 2}, "--slices=2: simulated devices have no slices"),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(run, given, message):
@@ -266,6 +271,28 @@ def test_tpus_that_are_not_here(run, monkeypatch, topology, devices):
     assert found["utilization_without_overlap"] == pytest.approx(share)
     assert f"; without overlap {share:.1%}\n" in out
     assert "fits" in out
+
+
+def test_what_slices_send_each_other_is_counted_and_bounded(run):
+    settings = tiny(model=2)
+    settings.model.dtype = "bfloat16"
+    status, found, out, _ = run(settings, topology="v5e:2x2", slices=2)
+    assert status == 0
+    assert (found["slices"], found["devices"]) == (2, 8)
+    assert found["mesh"] == {"data": 4, "fsdp": 1, "expert": 1, "model": 2}
+    assert "2 slices of v5e:2x2: 8 devices; mesh data 4, model 2;" in out
+    sent = {(one["kind"], one["axis"]): one["bytes"] for one in found["collectives"]}
+    across = {key: size for key, size in sent.items() if key[1] == "slices"}
+    assert across.keys() == {("all-reduce", "slices")}
+    # A device exchanges its part of the gradients with the same device of the other slice: of two
+    # slices it sends what it has, at most all and at least the half that data leaves it. The arrays
+    # are padded to 128 columns, so that these, of 32 and 48, are up to four times as large.
+    gradients = found["bytes_per_device"]["parameters"]
+    assert gradients / 2 <= sum(across.values()) <= 4 * gradients
+    # cloud.google.com/tpu/docs/v5e: 6.4 Tbit/s for the 256 chips of a pod.
+    seconds = sum(across.values()) / (6.4e12 / 8 / 256)
+    assert found["step_seconds"]["between_slices"] == pytest.approx(seconds)
+    assert ", between slices " in out
 
 
 def test_what_does_not_fit_ends_with_status_1(run, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from t5x_like import partitioning
-from t5x_like.planning import chips, collectives, products
+from t5x_like.planning import chips, collectives, compiling, products
 from t5x_like.planning.hlo import parse
 
 TEXTS = Path(__file__).resolve().parent / "hlo"
@@ -110,6 +110,52 @@ ENTRY %main (a: f32[64]) -> f32[4] {{
     program = parse(text)
     assert sent(program, mesh) == {"reduce-scatter": (1, 4 * 64 * 15 // 16)}
     assert products.memory_bytes(program) == 4 * 64 + 4 * 4
+
+
+def test_what_goes_from_slice_to_slice_is_apart():
+    # Of the gradient of f32[1024, 2048] on two slices of v5e:2x4, data 4 and fsdp 4, with libtpu's
+    # own attributes: a shard of 256 rows is reduced over the two replicas of each slice, 128 rows
+    # of it are summed with the other slice's through the hosts, and gathered.
+    devices = chips.topology("v5e:2x4", slices=2).devices()
+    mesh = partitioning.make_mesh({"data": 4, "fsdp": 4}, devices=devices)
+    pairs = "replica_groups={{0,4},{1,5},{2,6},{3,7}}, use_global_device_ids=true, dimensions={0}"
+    host = (
+        'is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="'
+        'xla_megascale_runtime",_xla_host_transfer_rendezvous="all-reduce.5_0",'
+        '_xla_megascale_reduce_operation="SUM",_xla_megascale_target="{1,2}x{0:7}",'
+        '_xla_megascale_transfer_type="ALL_REDUCE"}'
+    )
+    text = f"""
+ENTRY %main (p: f32[256,2048]) -> f32[256,2048] {{
+  %p = f32[256,2048]{{1,0}} parameter(0)
+  %after = token[] after-all()
+  %scatter = f32[128,2048]{{1,0}} reduce-scatter(%p), channel_id=6, {pairs}, to_apply=%add
+  %part = f32[256,8,128]{{2,1,0}} bitcast(%scatter)
+  %send = (f32[256,8,128]{{2,1,0}}, u32[], token[]) send(%part, %after), channel_id=4, {host}
+  %recv = (f32[256,8,128]{{2,1,0}}, u32[], token[]) recv(%after), channel_id=3, {host}
+  %send-done = token[] send-done(%send), channel_id=4, is_host_transfer=true
+  %recv-done = (f32[256,8,128]{{2,1,0}}, token[]) recv-done(%recv), channel_id=3
+  %sum = f32[256,8,128]{{2,1,0}} get-tuple-element(%recv-done), index=0
+  %flat = f32[128,2048]{{1,0}} bitcast(%sum)
+  ROOT %gather = f32[256,2048]{{1,0}} all-gather(%flat), channel_id=6, {pairs}
+}}
+"""
+    program = parse(text)
+    half = 128 * 2048 * 4
+    found = collectives.collect(program, mesh)
+    assert {(one.kind, one.axes): (one.count, one.bytes) for one in found} == {
+        ("all-gather", ("data",)): (1, half),
+        ("reduce-scatter", ("data",)): (1, half),
+        # Two slices: each sends half of the array to be summed, and then half of the sums.
+        ("all-reduce", ("slices",)): (1, half),
+    }
+    # Reduce: 2 read, 1 written; to the host and back: 1 and 1; gather: 1 read, 2 written.
+    assert products.memory_bytes(program) == 8 * half
+    # Only what stays within a slice uses its links.
+    topology = chips.topology("v5e:2x4", slices=2)
+    links = compiling.interconnect_seconds(found, topology)
+    inside = [one for one in found if one.axes == ("data",)]
+    assert links == compiling.interconnect_seconds(inside, topology) > 0
 
 
 def test_collectives_of_one_channel_stay_several(mesh):

@@ -4,11 +4,15 @@ libtpu knows which process holds a device, and JAX lays a mesh along the torus: 
 process then holds are neither contiguous nor in the order of the processes.
 """
 
+import dataclasses
+import math
+import operator
 import pathlib
 import re
 
 import numpy as np
 import pytest
+from jax.experimental import mesh_utils
 
 from configs import plans
 from launch.accelerators import SLICES
@@ -21,7 +25,7 @@ PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 NAMED = {
     name
     for page in PAGES
-    for name in re.findall(r"\bv[3-6][ep]?:\d+(?:x\d+)+", page.read_text("utf-8"))
+    for name in re.findall(r"\b(?:v[2-6][ep]?|tpu7x):\d+(?:x\d+)+", page.read_text("utf-8"))
 }
 # Those of Google Cloud: Cloud TPU's name of a v5e is v5litepod.
 OF_HOSTS = {
@@ -92,6 +96,72 @@ def test_a_process_reads_the_shards_of_its_rows():
     assert own.rows(32).tolist() == [0, 1, 2, 3, 12, 13, 30, 31]
     batch = {"tokens": np.arange(64).reshape(32, 2)}
     np.testing.assert_array_equal(own.of(batch)["tokens"][:, 0] // 2, own.rows(32))
+
+
+@pytest.mark.parametrize("name", ["v5e:4x4", "v4:2x2x4", "v6e:2x4", "v3:2x2"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_on_several_slices_only_data_crosses_the_network(name, layout):
+    """The slice of a device is libtpu's: of two slices of v5e:4x4, 16 devices belong to each."""
+    devices = chips.topology(name, slices=2).devices()
+    numbers = [device.slice_index for device in devices]
+    assert sorted(set(numbers)) == [0, 1]
+    sizes = layout | {"data": 2 if layout["data"] == 1 else layout["data"]}
+    if math.prod(abs(size) for size in layout.values()) > len(devices) // 2:
+        return
+    mesh = partitioning.make_mesh(sizes, devices=devices)
+    groups = mesh.devices.reshape(mesh.shape["data"], -1)
+    of_groups = [{device.slice_index for device in group} for group in groups]
+    assert of_groups == [{0}] * (len(groups) // 2) + [{1}] * (len(groups) // 2)
+    check(mesh)
+    # Within a slice, a mesh of slices is arranged as the mesh of that slice.
+    within = dict(mesh.shape) | {"data": mesh.shape["data"] // 2}
+    alone = partitioning.make_mesh(within, devices=chips.topology(name).devices())
+    place = operator.attrgetter("coords", "core_on_chip")
+    first = mesh.devices[: within["data"]].flat
+    assert [place(device) for device in first] == [place(device) for device in alone.devices.flat]
+
+
+@pytest.mark.parametrize(
+    "layout", [{"data": 1, "fsdp": -1}, {"fsdp": 32}, {"data": -1, "model": 32}, {"expert": 32}]
+)
+def test_a_mesh_whose_other_axes_cross_slices_is_refused(layout):
+    message = r"2 slices of 16, and only data may cross.*set mesh\.data to a multiple of 2"
+    with pytest.raises(ValueError, match=message):
+        partitioning.make_mesh(layout, devices=chips.topology("v5e:4x4", slices=2).devices())
+    with pytest.raises(ValueError, match=message):  # the same from the numbers, without libtpu
+        partitioning.mesh_sizes(layout, number=32, slices=2)
+
+
+def test_a_plan_of_slices_is_refused_as_the_run_is():
+    settings = settings_of()
+    settings.mesh.update(data=1, fsdp=32)
+    with pytest.raises(ValueError, match="only data may cross"):
+        report.check_layout(of_config(settings), chips.topology("v5e:4x4", slices=2))
+    settings.mesh.update(data=2, fsdp=16)
+    report.check_layout(of_config(settings), chips.topology("v5e:4x4", slices=2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """Enough of a GPU for a mesh."""
+
+    id: int
+    process_index: int
+    slice_index: int
+    platform: str = "gpu"
+    device_kind: str = "NVIDIA H100 80GB HBM3"
+
+
+def test_a_mesh_of_gpus_is_jaxs_hybrid_mesh_of_their_hosts():
+    """A host's GPUs have a slice_index, but other axes may cross hosts, as over InfiniBand."""
+    gpus = [Gpu(number, number // 8, number // 8) for number in range(32)]
+    assert partitioning.number_of_slices(gpus) == 1
+    mesh = partitioning.make_mesh({"data": -1, "fsdp": 2, "model": 4}, devices=gpus[::-1])
+    hybrid = mesh_utils.create_hybrid_device_mesh(
+        (1, 2, 1, 4), (4, 1, 1, 1), gpus, process_is_granule=True
+    )
+    assert mesh.devices.tolist() == hybrid.tolist()
+    assert partitioning.make_mesh({"data": 1, "fsdp": -1}, devices=gpus).shape["fsdp"] == 32
 
 
 def settings_of(**data):
