@@ -12,7 +12,7 @@ VOCABULARY := $(DEMO)/vocabulary.model
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHON
 
-.PHONY: help demo test test-slow test-page notebooks plans docs release lint lock clean
+.PHONY: help demo test test-slow test-page notebooks repository plans docs release lint lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -61,6 +61,11 @@ test-page: $(READY)  ## the page in headless Chromium (apt-get install chromium 
 
 notebooks: $(READY)  ## run the notebooks from top to bottom, and keep what they show
 	@$(VENV)/bin/jupyter execute --inplace notebooks/*.ipynb
+
+repository:  ## write the address of your copy into setup.py and all notebooks: URL=https://...
+	@[[ "$(URL)" =~ ^https?://[^\"\#]+$$ ]] || { echo "make repository URL=https://github.com/OWNER/t5x_like"; exit 2; }
+	@sed -i 's#^REPOSITORY = ".*"#REPOSITORY = "$(URL)"#' setup.py
+	@sed -i 's#REPOSITORY = \\".*\\"#REPOSITORY = \\"$(URL)\\"#' notebooks/*.ipynb
 
 plans: $(READY)  ## compile the plans of configs/plans.py (half an hour), and write them into docs/plans.md
 	@$(PYTHON_IN_VENV) -m benchmarks.plans

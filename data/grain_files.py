@@ -1,11 +1,11 @@
-"""Your own documents, read without TensorFlow: .txt, .jsonl, .parquet or .array_record files.
+"""Your own text, read without TensorFlow: .txt, .jsonl, .parquet or .array_record files.
 
     --config.data.module=data/grain_files.py --config.data.task=grain_files
     --config.data.settings.files="corpus/*.jsonl"
 
-Rows, cleaning, held-out documents and examples are as in data/text_files.py, for every objective
-over documents; only the order differs. All documents of an epoch are shuffled at once, not within a
-buffer. docs/data.md has formats and limits.
+Settings, rows and examples are as in data/text_files.py, which `data.driver=grain` also reads
+without TensorFlow. All rows of an epoch are shuffled at once, not within a buffer. docs/data.md has
+formats and limits.
 """
 
 from typing import Any

@@ -35,49 +35,67 @@ the error of a bad row names its file and line.
 """
 
 import dataclasses
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
-from t5x_like.names import hint
-from t5x_like.preprocessing import labelled_text, sources
-from t5x_like.preprocessing.labelled_text import LabelledRow
-from t5x_like.preprocessing.seqio_objectives import SeqioObjective
-from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
+from t5x_like import reading
+from t5x_like.grain_pipeline.corpus import Corpus, in_memory, is_held_out
+from t5x_like.names import check_settings, hint
+from t5x_like.objectives import AnyObjective
+from t5x_like.reading import labelled
+from t5x_like.reading.labelled import LabelledRow
 from t5x_like.vocabularies import Vocabulary
 
+if TYPE_CHECKING:
+    from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 
-def register(
-    vocabulary: Vocabulary,
-    objective: SeqioObjective,
+
+def corpora(
     *,
+    objective: AnyObjective | None = None,
     name: str = "labelled_files",
+    kind: str = "classification",
     **settings: Any,
-) -> None:
-    """Add the task `name`, with the splits "train" and "validation".
+) -> dict[str, Corpus]:
+    """Return {name: the rows of both splits}.
 
     Args:
-        vocabulary: the vocabulary of the tokens, with an encoder's special tokens.
-        objective: an objective of the table above.
+        objective: an objective of the table above; None to read only texts.
         name: name of the task.
+        kind: the name of the objective, without `objective`.
         settings: arguments of `read`.
 
     Raises:
         ValueError: another objective, or see `read`.
     """
-    sources.check_settings(read, settings)
-    found = read(objective.name, **settings)
-    _check_choices(found, most=objective.converter_settings.get("rows", 0))
-    splits = {split: found.columns(split) for split in found.rows}  # checks the labels
-    sources.add_task(
-        name,
-        source=ColumnSource(splits.__getitem__, splits=sources.SPLITS),
-        vocabulary=vocabulary,
-        preprocessors=objective.cacheable,
-        features=objective.features,
-    )
+    check_settings("data.settings", read, settings, given=["kind"])
+    found = read(objective.name if objective else kind, **settings)
+    if objective:
+        _check_choices(found, most=objective.converter_settings.get("rows", 0))
+    rows = {split: found.numbered(split) for split in found.rows}  # checks the labels
+    return {name: in_memory(rows, files=found.files, texts=_texts)}
+
+
+def register(vocabulary: Vocabulary, objective: "SeqioObjective", **settings: Any) -> None:
+    """Add the task `name` to seqio, with the splits "train" and "validation"; see `corpora`."""
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    made = corpora(objective=objective.plain, **settings)
+    sources.add_corpora(made, vocabulary=vocabulary, objective=objective)
+
+
+def documents(split: str, **settings: Any) -> Any:
+    """Return the texts of a split as a tf.data dataset, {"text": string}."""
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    return sources.texts_of(corpora(**settings), split)
+
+
+def _texts(row: Mapping[str, Any]) -> Iterator[str]:
+    yield from (row[name] for name in ("text_a", "text_b", "question", "context") if name in row)
+    yield from row.get("choices", ())
+    if "words" in row:
+        yield " ".join(row["words"])
 
 
 def _check_choices(found: "Labelled", *, most: int) -> None:
@@ -85,28 +103,7 @@ def _check_choices(found: "Labelled", *, most: int) -> None:
         if len(row["choices"]) > most:
             number = len(row["choices"])
             problem = f"it has {number} choices, and data.objective_settings.choices={most}"
-            labelled_text.fail(row["where"], problem)
-
-
-def documents(split: str, *, kind: str = "classification", **settings: Any) -> tf.data.Dataset:
-    """Return the texts of a split, {"text": scalar string}, to train a vocabulary on.
-
-    Args:
-        split: "train" or "validation".
-        kind: the name of the objective.
-        settings: arguments of `read`.
-
-    Raises:
-        ValueError: see `read`.
-    """
-    sources.check_settings(read, settings)
-    texts = []
-    for row in read(kind, **settings).rows[split]:
-        fields = ("text_a", "text_b", "question", "context")
-        texts += [row[field] for field in fields if field in row]
-        texts += row.get("choices", [])
-        texts += [" ".join(row["words"])] if "words" in row else []
-    return tf.data.Dataset.from_tensor_slices({"text": texts})
+            labelled.fail(row["where"], problem)
 
 
 def labels(kind: str, *, name: str = "labelled_files", **settings: Any) -> tuple[str, ...]:
@@ -114,14 +111,14 @@ def labels(kind: str, *, name: str = "labelled_files", **settings: Any) -> tuple
 
     Args:
         kind: the name of the objective.
-        name: name of the task, see `register`; the labels do not depend on it.
+        name: name of the task, see `corpora`; the labels do not depend on it.
         settings: arguments of `read`.
 
     Raises:
         ValueError: see `read`.
     """
     del name
-    sources.check_settings(read, settings)
+    check_settings("data.settings", read, settings, given=["kind"])
     return read(kind, **settings).labels
 
 
@@ -132,14 +129,16 @@ class Labelled:
     Attributes:
         rows: {split: rows}.
         labels: names of the classes or tags.
+        files: {split: its file}.
     """
 
     rows: Mapping[str, Sequence[LabelledRow]]
     labels: tuple[str, ...]
+    files: Mapping[str, str]
 
-    def columns(self, split: str) -> Columns:
-        """Return the fields of a split's rows, [N] or [N, (M)], with numbers for labels."""
-        return columns([self._numbered(row) for row in self.rows[split]])
+    def numbered(self, split: str) -> list[dict[str, Any]]:
+        """Return the rows of a split, with numbers for labels."""
+        return [self._numbered(row) for row in self.rows[split]]
 
     def _numbered(self, row: LabelledRow) -> dict[str, Any]:
         found = {name: value for name, value in row.items() if name != "where"}
@@ -152,7 +151,7 @@ class Labelled:
     def _number(self, label: str, row: LabelledRow) -> int:
         if label not in self.labels:
             near = hint(label, self.labels)
-            labelled_text.fail(row["where"], f"{label!r} is not a label.{near}")
+            labelled.fail(row["where"], f"{label!r} is not a label.{near}")
         return self.labels.index(label)
 
 
@@ -195,16 +194,17 @@ def read(
     given = dict(locals())
     if not 0 <= held_out <= 1:
         raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
-    known = labelled_text.read(_find("train", train), kind=kind, names=given)
+    files = {"train": _find("train", train)}
+    files["validation"] = _find("validation", validation) if validation else files["train"]
+    known = labelled.read(files["train"], kind=kind, names=given)
+    rows = {"train": known}
     if validation:
-        others = labelled_text.read(_find("validation", validation), kind=kind, names=given)
-        rows = {"train": known, "validation": others}
+        rows["validation"] = labelled.read(files["validation"], kind=kind, names=given)
     else:
         keys = [_held_out_by(row) for row in known]
-        chosen = sources.held_out(tf.constant(keys, tf.string), fraction=held_out).numpy()
-        pairs = list(zip(known, chosen, strict=True))
+        chosen = {key: is_held_out(key, fraction=held_out) for key in dict.fromkeys(keys)}
         rows = {
-            split: tuple(row for row, is_held_out in pairs if is_held_out == wanted)
+            split: tuple(row for row, key in zip(known, keys, strict=True) if chosen[key] == wanted)
             for split, wanted in (("train", False), ("validation", True))
         }
     for split, found in rows.items():
@@ -212,7 +212,7 @@ def read(
             raise ValueError(f"{given[split] or train} has no row for the split {split!r}.")
     own = next((field for field in ("label", "tags") if field in known[0]), None)
     order = tuple(map(str, labels)) if own else ()
-    return Labelled(rows, order or _sorted_labels(known, own))
+    return Labelled(rows, order or _sorted_labels(known, own), files)
 
 
 def _sorted_labels(rows: Sequence[LabelledRow], field: str | None) -> tuple[str, ...]:
@@ -230,13 +230,6 @@ def _as_list(value: Any) -> Sequence[Any]:
 
 
 def _find(setting: str, path: str) -> str:
-    path = os.path.expanduser(path)
     if not path:
         raise ValueError(f"data.settings.{setting} is not set: give a file of labelled text.")
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        folder = os.path.dirname(path) or "."
-        there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        files = [one for one in there if one.endswith(labelled_text.ENDINGS)]
-        near = hint(os.path.basename(path), files)
-        raise ValueError(f"data.settings.{setting}={path!r} is not a file.{near}")
-    return path
+    return reading.existing_file(f"data.settings.{setting}", path, labelled.ENDINGS)

@@ -34,66 +34,148 @@ rejects, are skipped and counted.
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
-from t5x_like import reading
-from t5x_like.names import hint
-from t5x_like.preprocessing import line_datasets, sources
-from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+from t5x_like import paths, reading
+from t5x_like.grain_pipeline import corpus
+from t5x_like.grain_pipeline.rows_of_files import (
+    Files,
+    Lines,
+    ParsedLines,
+    SideBySide,
+    expand,
+)
+from t5x_like.names import check_settings
 from t5x_like.vocabularies import Vocabulary
 
-Files = str | Sequence[str]
+if TYPE_CHECKING:
+    import seqio
+    import tensorflow as tf
 
-_ROWS = 64  # rows per call into Python
+    from t5x_like.preprocessing.seqio_objectives import SeqioObjective
+
+Patterns = str | Sequence[str]
+
 _TABLE, _OBJECTS = ".tsv", ".jsonl"
-_BETWEEN = "\t"  # separates the paths of a unit of two files
+_SPLITS, _SIDES = ("train", "validation"), ("inputs", "targets")
+
+
+def corpora(*, name: str = "parallel_text", **settings: Any) -> dict[str, corpus.Corpus]:
+    """Return {name: the pairs of both splits}.
+
+    Args:
+        name: name of the task.
+        settings: arguments of `read`.
+
+    Raises:
+        ValueError: see `read`.
+    """
+    check_settings("data.settings", read, settings)
+    found = read(**settings)
+    if found.held_out is None:
+        splits = {split: corpus.Split(form.rows()) for split, form in found.forms.items()}
+        return {name: corpus.Corpus(splits, fields=_SIDES)}
+    return {name: corpus.held_out_of(found.forms["train"].rows(), found.held_out)}
 
 
 def register(
     vocabulary: Vocabulary,
-    objective: SeqioObjective,
+    objective: "SeqioObjective",
     *,
     name: str = "parallel_text",
     **settings: Any,
 ) -> None:
-    """Add the task `name`, with the splits "train" and "validation".
+    """Add the task `name`, with the splits "train" and "validation", to seqio.
 
     Args:
         vocabulary: the vocabulary of both sides.
         objective: `translation`, or another objective of pairs.
         name: name of the task.
-        settings: arguments of `source_of_pairs`.
+        settings: arguments of `read`.
 
     Raises:
-        ValueError: see `source_of_pairs`; or the objective reads documents.
+        ValueError: see `read`; or the objective reads documents.
     """
-    sources.check_settings(source_of_pairs, settings)
-    sources.add_pair_task(
-        name, source=source_of_pairs(**settings), vocabulary=vocabulary, objective=objective
-    )
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    rows = source_of_pairs(**settings)
+    sources.add_pair_task(name, source=rows, vocabulary=vocabulary, objective=objective)
 
 
-def documents(split: str, **settings: Any) -> tf.data.Dataset:
+def documents(split: str, **settings: Any) -> "tf.data.Dataset":
     """Return both sides of the pairs of a split, one after the other, {"text": scalar string}."""
-    sources.check_settings(source_of_pairs, settings)
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
     return sources.both_sides(source_of_pairs(**settings), split)
 
 
-def source_of_pairs(
+def source_of_pairs(**settings: Any) -> "seqio.DataSource":
+    """Return the pairs as a source of seqio, {"inputs": string, "targets": string}; see `read`."""
+    from t5x_like.preprocessing import line_datasets  # loads TensorFlow
+
+    check_settings("data.settings", read, settings)
+    found = read(**settings)
+    return line_datasets.pairs_of_files(
+        {split: form.units for split, form in found.forms.items()},
+        found.forms["train"].take,
+        held_out=found.held_out,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How pairs are written in files.
+
+    Attributes:
+        name: a description for messages.
+        units: each a file with both sides, or a file for each side.
+        take: the sides of a pair in a line; None if each side has a file.
+    """
+
+    name: str
+    units: Sequence[Sequence[str]]
+    take: Callable[[str], list[str]] | None = None
+
+    def rows(self) -> Files:
+        """Return the pairs by index."""
+        files = [path for unit in self.units for path in unit]
+        parts = [self._pairs(unit) for unit in self.units]
+        return Files(parts, paths=files, columns=dict(zip(_SIDES, _SIDES, strict=True)))
+
+    def _pairs(self, unit: Sequence[str]) -> ParsedLines | SideBySide:
+        local = [paths.local_copy(path) if paths.in_bucket(path) else path for path in unit]
+        if self.take is None:
+            return SideBySide(dict(zip(_SIDES, map(Lines, local), strict=True)))
+        take = self.take
+        return ParsedLines(local[0], lambda line: dict(zip(_SIDES, take(line), strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelText:
+    """The checked files of both splits.
+
+    Attributes:
+        forms: {split: how its pairs are written}.
+        held_out: the share of the pairs for validation; None if it has files of its own.
+    """
+
+    forms: Mapping[str, Form]
+    held_out: float | None
+
+
+def read(
     *,
-    source: Files = (),
-    target: Files = (),
-    pairs: Files = (),
+    source: Patterns = (),
+    target: Patterns = (),
+    pairs: Patterns = (),
     columns: Sequence[str | int] = (),
-    validation_source: Files = (),
-    validation_target: Files = (),
-    validation_pairs: Files = (),
+    validation_source: Patterns = (),
+    validation_target: Patterns = (),
+    validation_pairs: Patterns = (),
     held_out: float = 0.01,
-) -> sources.FileSource:
-    """Check the files, and return the source of their {"inputs": string, "targets": string}.
+) -> ParallelText:
+    """Check the files.
 
     Args:
         source, target: files of lines.
@@ -109,73 +191,45 @@ def source_of_pairs(
     if not 0 <= held_out <= 1:
         raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
     form = _form(source, target, pairs, columns=columns, prefix="")
-    units = dict.fromkeys(sources.SPLITS, form.units)
-    apart = bool(validation_source or validation_target or validation_pairs)
-    if apart:
-        other = _form(
-            validation_source,
-            validation_target,
-            validation_pairs,
-            columns=columns,
-            prefix="validation_",
-        )
-        if other.name != form.name:
-            raise ValueError(
-                f"the training pairs are {form.name} and the validation pairs {other.name}: "
-                "convert one of them."
-            )
-        units["validation"] = other.units
-
-    def examples(rows: tf.data.Dataset, split: str) -> tf.data.Dataset:
-        def choose(batch: tf.Tensor) -> dict[str, tf.Tensor]:
-            row = form.parse(batch)
-            if apart:
-                return row
-            mine = sources.held_out(row["inputs"], fraction=held_out) == (split == "validation")
-            return {name: tf.boolean_mask(text, mine) for name, text in row.items()}
-
-        return rows.batch(_ROWS).map(choose, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
-
-    return sources.FileSource(
-        list_units=lambda split: units[split],
-        read=form.read,
-        examples=examples,
-        unit_files=lambda unit: unit.split(_BETWEEN),
-        version=line_datasets.VERSION,
+    if not (validation_source or validation_target or validation_pairs):
+        return ParallelText(dict.fromkeys(_SPLITS, form), held_out)
+    other = _form(
+        validation_source,
+        validation_target,
+        validation_pairs,
+        columns=columns,
+        prefix="validation_",
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Form:
-    """How pairs are read.
-
-    Attributes:
-        name: a description for messages.
-        units: each a path, or two with a tab between them.
-        read: unit -> its raw rows.
-        parse: a batch of raw rows -> {"inputs", "targets": strings [N]}.
-    """
-
-    name: str
-    units: list[str]
-    read: Callable[[tf.Tensor], tf.data.Dataset]
-    parse: Callable[[Any], dict[str, tf.Tensor]]
+    if other.name != form.name:
+        raise ValueError(
+            f"the training pairs are {form.name} and the validation pairs {other.name}: "
+            "convert one of them."
+        )
+    other = dataclasses.replace(other, take=form.take)  # one number of cells for all files
+    return ParallelText({"train": form, "validation": other}, None)
 
 
 def _form(
-    source: Files, target: Files, pairs: Files, *, columns: Sequence[str | int], prefix: str
-) -> _Form:
+    source: Patterns,
+    target: Patterns,
+    pairs: Patterns,
+    *,
+    columns: Sequence[str | int],
+    prefix: str,
+) -> Form:
     if bool(source) != bool(target) or bool(source) == bool(pairs):
         raise ValueError(
             f"{prefix}source={source!r}, {prefix}target={target!r}, {prefix}pairs={pairs!r}: set "
             f"both {prefix}source and {prefix}target, or only {prefix}pairs."
         )
     if pairs:
-        return _of_tables(_expand(f"{prefix}pairs", pairs), columns, setting=f"{prefix}pairs")
+        return _of_tables(
+            expand(f"{prefix}pairs", pairs, any_name=True), columns, setting=f"{prefix}pairs"
+        )
     if columns:
         raise ValueError(f"columns={tuple(columns)!r} needs `pairs`, which is not set.")
     sides = [
-        _expand(f"{prefix}{name}", files)
+        expand(f"{prefix}{name}", files, any_name=True)
         for name, files in (("source", source), ("target", target))
     ]
     if len(sides[0]) != len(sides[1]):
@@ -183,34 +237,23 @@ def _form(
             f"{prefix}source={source!r} has {len(sides[0])} files, and {prefix}target={target!r} "
             f"{len(sides[1])}: they are matched one by one, in sorted order."
         )
-    for paths in zip(*sides, strict=True):
-        for path in paths:
+    for pair in zip(*sides, strict=True):
+        for path in pair:
             next(reading.lines(path), None)  # raises here if the file is not text
-        counts = [_count_lines(path) for path in paths]
+        counts = [_count_lines(path) for path in pair]
         if counts[0] != counts[1]:
             raise ValueError(
-                f"{paths[0]} has {counts[0]:,} lines, and {paths[1]} {counts[1]:,}: line n of "
+                f"{pair[0]} has {counts[0]:,} lines, and {pair[1]} {counts[1]:,}: line n of "
                 f"{prefix}target must be the translation of line n of {prefix}source."
             )
-    units = [_BETWEEN.join(paths) for paths in zip(*sides, strict=True)]
-    return _Form("two files of lines", units, _read_two, _sides)
+    return Form("two files of lines", list(zip(*sides, strict=True)))
 
 
-def _read_two(unit: tf.Tensor) -> tf.data.Dataset:
-    paths = tf.strings.split(unit, _BETWEEN)
-    lines = tf.data.Dataset.zip(line_datasets.lines(paths[0]), line_datasets.lines(paths[1]))
-    return lines.map(lambda *pair: tf.stack([side["line"] for side in pair]))
-
-
-def _sides(rows: tf.Tensor) -> dict[str, tf.Tensor]:
-    return {"inputs": rows[:, 0], "targets": rows[:, 1]}
-
-
-def _of_tables(paths: list[str], columns: Sequence[str | int], *, setting: str) -> _Form:
-    endings = {os.path.splitext(reading.uncompressed(path))[1] for path in paths}
+def _of_tables(files: list[str], columns: Sequence[str | int], *, setting: str) -> Form:
+    endings = {os.path.splitext(reading.uncompressed(path))[1] for path in files}
     if len(endings) > 1 or not endings <= {_TABLE, _OBJECTS}:
         raise ValueError(
-            f"{setting}: {', '.join(paths)} must all be .tsv or all .jsonl files, or compressed."
+            f"{setting}: {', '.join(files)} must all be .tsv or all .jsonl files, or compressed."
         )
     is_table = endings == {_TABLE}
     chosen = tuple(columns) or ((0, 1) if is_table else ("source", "target"))
@@ -220,8 +263,8 @@ def _of_tables(paths: list[str], columns: Sequence[str | int], *, setting: str) 
         raise ValueError(f"columns={chosen!r} must be two {what}: source and target.")
     take: Callable[[str], list[str]] = functools.partial(_fields, chosen=chosen)
     if is_table:
-        take = functools.partial(_cells, chosen=chosen, number=_number_of_cells(paths))
-    for path in paths:
+        take = functools.partial(_cells, chosen=chosen, number=_number_of_cells(files))
+    for path in files:
         for _, line in reading.numbered(path):
             try:
                 take(line)
@@ -231,18 +274,13 @@ def _of_tables(paths: list[str], columns: Sequence[str | int], *, setting: str) 
                 ) from error
             break
     name = "a table" if is_table else "JSON objects"
-    return _Form(name, paths, line_datasets.lines, functools.partial(_parse, take=take))
+    return Form(name, [[path] for path in files], take)
 
 
-def _number_of_cells(paths: Sequence[str]) -> int:
+def _number_of_cells(files: Sequence[str]) -> int:
     """Return the number of cells in the first line of the first file that is not empty."""
-    rows = (line for path in paths for _, line in reading.numbered(path))
+    rows = (line for path in files for _, line in reading.numbered(path))
     return next(rows, "").count("\t") + 1
-
-
-def _parse(lines: Any, *, take: Callable[[str], list[str]]) -> dict[str, tf.Tensor]:
-    inputs, targets = line_datasets.texts(lines, take, columns=2)
-    return {"inputs": inputs, "targets": targets}
 
 
 def _cells(line: str, *, chosen: Sequence[Any], number: int) -> list[str]:
@@ -266,29 +304,12 @@ def _fields(line: str, *, chosen: Sequence[Any]) -> list[str]:
     return found
 
 
-def _expand(setting: str, patterns: Files) -> list[str]:
-    """Return the files that match, in sorted order for each pattern."""
-    found: list[str] = []
-    for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        path = os.path.expanduser(pattern)
-        matches = [path] if tf.io.gfile.exists(path) else sorted(tf.io.gfile.glob(path))
-        if not matches or any(tf.io.gfile.isdir(match) for match in matches):
-            folder = os.path.dirname(path) or "."
-            there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-            raise ValueError(
-                f"{setting}={pattern!r} is not a file.{hint(os.path.basename(path), there)}"
-            )
-        found += matches
-    return found
-
-
 def _count_lines(path: str) -> int:
-    status = tf.io.gfile.stat(path)
-    return _count_lines_of(path, status.length, status.mtime_nsec)
+    return _count_lines_of(path, tuple(paths.fingerprint(path) or ()))
 
 
 @functools.cache
-def _count_lines_of(path: str, length: int, changed: int) -> int:
+def _count_lines_of(path: str, changed: tuple[Any, ...]) -> int:
     """Count lines, cached until the file changes."""
-    del length, changed
+    del changed
     return reading.count_lines(path)

@@ -35,20 +35,20 @@ The lines of `validation` are for evaluation; without it, the share `held_out` o
 All lines are checked at the start and kept in memory; an error names the file and the line.
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import tensorflow as tf
 from absl import logging
 
 from t5x_like import reading
-from t5x_like.names import hint
-from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.seqio_objectives import SeqioObjective
-from t5x_like.preprocessing.sources import row_source
+from t5x_like.grain_pipeline.corpus import Corpus, in_memory, is_held_out
+from t5x_like.names import check_settings, hint
+from t5x_like.objectives import AnyObjective
 from t5x_like.vocabularies import Vocabulary
 from t5x_like.vocabularies.chat import ChatTemplate, Turn, check_turns, find_template
+
+if TYPE_CHECKING:
+    from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 
 Row = dict[str, Any]  # prompt, responses, ranks
 
@@ -57,18 +57,13 @@ _DEMONSTRATIONS = {"prompt": ("response", "completion"), "inputs": ("targets",)}
 _HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 
 
-def register(
-    vocabulary: Vocabulary,
-    objective: SeqioObjective,
-    *,
-    name: str = "preference_files",
-    **settings: Any,
-) -> None:
-    """Add the task `name`, with the splits "train" and "validation".
+def corpora(
+    *, objective: AnyObjective | None = None, name: str = "preference_files", **settings: Any
+) -> dict[str, Corpus]:
+    """Return {name: the rows of both splits, with the fields that the objective reads}.
 
     Args:
-        vocabulary: the vocabulary of the tokens.
-        objective: comparisons or text_to_text.
+        objective: comparisons or text_to_text; None to read only texts.
         name: name of the task.
         settings: arguments of `read`.
 
@@ -76,35 +71,35 @@ def register(
         ValueError: see `read`; or a line has more responses than the objective allows per example,
             or nothing to compare.
     """
-    sources.check_settings(read, settings)
-    most = objective.converter_settings.get("responses", 0)
+    check_settings("data.settings", read, settings, given=["most"])
+    most = objective.converter_settings.get("responses", 0) if objective else 0
     found = read(most, **settings)
-    shaped = {split: list(map(_shaped(objective), rows)) for split, rows in found.items()}
-    sources.add_task(
-        name,
-        source=row_source(shaped),
-        vocabulary=vocabulary,
-        preprocessors=objective.cacheable,
-        features=objective.features,
-    )
+    if objective and objective.name != "comparisons":
+        found = {split: [_best(row) for row in rows] for split, rows in found.items()}
+    files = {"train": settings.get("train", "")}
+    files["validation"] = settings.get("validation") or files["train"]
+    return {name: in_memory(found, files=files)}
 
 
-def _shaped(objective: SeqioObjective) -> Any:
-    """Return the function that maps a row to the fields that the objective reads."""
-    if objective.name == "comparisons":
-        return dict
-    return lambda row: {
-        "inputs": row["prompt"],
-        "targets": row["responses"][row["ranks"].index(min(row["ranks"]))],
-    }
+def register(vocabulary: Vocabulary, objective: "SeqioObjective", **settings: Any) -> None:
+    """Add the task `name` to seqio, with the splits "train" and "validation"; see `corpora`."""
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    made = corpora(objective=objective.plain, **settings)
+    sources.add_corpora(made, vocabulary=vocabulary, objective=objective)
 
 
-def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """Return the prompts and responses of a split, one after the other, {"text": scalar string}."""
-    sources.check_settings(read, settings)
-    rows = read(**settings)[split]
-    texts = [text for row in rows for text in (row["prompt"], *row["responses"])]
-    return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
+def documents(split: str, **settings: Any) -> Any:
+    """Return the prompts and responses of a split as a tf.data dataset, {"text": string}."""
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    return sources.texts_of(corpora(**settings), split)
+
+
+def _best(row: Row) -> dict[str, str]:
+    """Return the prompt and the best response as a pair."""
+    best = row["ranks"].index(min(row["ranks"]))
+    return {"inputs": row["prompt"], "targets": row["responses"][best]}
 
 
 def read(
@@ -137,14 +132,11 @@ def read(
     chat = find_template(template)
     files = {"train": train, "validation": validation}
     rows = {
-        split: _rows(split, os.path.expanduser(path), chat, most=most) if path else []
-        for split, path in files.items()
+        split: _rows(split, path, chat, most=most) if path else [] for split, path in files.items()
     }
     if validation or not held_out:
         return dict(rows)
-    prompts = tf.constant([row["prompt"] for row in rows["train"]])
-    apart = sources.held_out(prompts, fraction=held_out).numpy()
-    pairs = list(zip(rows["train"], apart, strict=True))
+    pairs = [(row, is_held_out(row["prompt"], fraction=held_out)) for row in rows["train"]]
     return {
         "train": [row for row, out in pairs if not out],
         "validation": [row for row, out in pairs if out],
@@ -152,12 +144,7 @@ def read(
 
 
 def _rows(setting: str, path: str, chat: ChatTemplate, *, most: int) -> list[Row]:
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        folder = os.path.dirname(path) or "."
-        there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        endings = reading.with_endings([".jsonl"])
-        near = hint(os.path.basename(path), [one for one in there if one.endswith(endings)])
-        raise ValueError(f"data.settings.{setting}={path!r} is not a file.{near}")
+    path = reading.existing_file(f"data.settings.{setting}", path, reading.with_endings([".jsonl"]))
     rows: list[Row] = []
     ties = 0
     for where, raw in reading.json_lines(path):

@@ -17,61 +17,62 @@ For validation the share `held_out` of the prompts is held out. All lines are re
 kept in memory; an error names the file and the line.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from t5x_like import reading
-from t5x_like.names import hint
-from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.seqio_objectives import SeqioObjective
-from t5x_like.preprocessing.sources import row_source
+from t5x_like.grain_pipeline.corpus import Corpus, in_memory, is_held_out
+from t5x_like.names import check_settings, hint
+from t5x_like.objectives import AnyObjective
 from t5x_like.vocabularies import Vocabulary
 from t5x_like.vocabularies.chat import ChatTemplate, check_turns, find_template
+
+if TYPE_CHECKING:
+    from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 
 Row = dict[str, Any]  # inputs, and with pretraining rows a list of texts, pretraining
 
 
-def register(
-    vocabulary: Vocabulary,
-    objective: SeqioObjective,
-    *,
-    name: str = "prompt_files",
-    **settings: Any,
-) -> None:
-    """Add the task `name`, with the splits "train" and "validation".
+def corpora(
+    *, objective: AnyObjective | None = None, name: str = "prompt_files", **settings: Any
+) -> dict[str, Corpus]:
+    """Return {name: the rows of both splits}.
 
     Args:
-        vocabulary: the vocabulary of the tokens.
-        objective: `prompts`.
+        objective: `prompts`; None to read only texts.
         name: name of the task.
         settings: arguments of `read`.
 
     Raises:
         ValueError: see `read`; or another objective.
     """
-    sources.check_settings(read, settings)
-    if objective.name != "prompts":
-        raise ValueError(f"data.objective={objective.name!r}: data/prompt_files.py has 'prompts'")
-    rows = read(objective.converter_settings["pretraining_rows"], **settings)
-    sources.add_task(
-        name,
-        source=row_source(rows),
-        vocabulary=vocabulary,
-        preprocessors=objective.cacheable,
-        features=objective.features,
-    )
+    check_settings("data.settings", read, settings, given=["pretraining_rows"])
+    number = 1 if settings.get("pretraining") else 0
+    if objective:
+        if objective.name != "prompts":
+            raise ValueError(
+                f"data.objective={objective.name!r}: data/prompt_files.py has 'prompts'"
+            )
+        number = objective.converter_settings["pretraining_rows"]
+    files = dict.fromkeys(("train", "validation"), settings.get("prompts", ""))
+    return {name: in_memory(read(number, **settings), files=files)}
 
 
-def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """Return each prompt of a split and its pretraining texts, {"text": scalar string}."""
-    sources.check_settings(read, settings)
-    rows = read(1 if settings.get("pretraining") else 0, **settings)[split]
-    texts = [text for row in rows for text in (row["inputs"], *row.get("pretraining", ()))]
-    return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
+def register(vocabulary: Vocabulary, objective: "SeqioObjective", **settings: Any) -> None:
+    """Add the task `name` to seqio, with the splits "train" and "validation"; see `corpora`."""
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    made = corpora(objective=objective.plain, **settings)
+    sources.add_corpora(made, vocabulary=vocabulary, objective=objective)
+
+
+def documents(split: str, **settings: Any) -> Any:
+    """Return the prompts and pretraining texts of a split, a dataset of {"text": string}."""
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    return sources.texts_of(corpora(**settings), split)
 
 
 def read(
@@ -106,8 +107,7 @@ def read(
         order = np.random.default_rng(0).permutation(len(texts))
         for row, numbers in zip(rows, np.resize(order, (len(rows), pretraining_rows)), strict=True):
             row["pretraining"] = [texts[n] for n in numbers]
-    apart = sources.held_out(tf.constant(found), fraction=held_out).numpy()
-    pairs = list(zip(rows, apart, strict=True))
+    pairs = [(row, is_held_out(row["inputs"], fraction=held_out)) for row in rows]
     return {
         "train": [row for row, out in pairs if not out],
         "validation": [row for row, out in pairs if out],
@@ -118,9 +118,8 @@ def _texts(setting: str, path: str, read_row: Callable[[Row], str]) -> Sequence[
     """Return the texts of a file: its lines (.txt), or `read_row` of each JSON line."""
     if not path:
         raise ValueError(f"data.settings.{setting} is not set: a file (data/prompt_files.py)")
-    path = os.path.expanduser(path)
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        raise ValueError(f"data.settings.{setting}={path!r} is not a file")
+    endings = reading.with_endings([".jsonl", ".json", ".txt"])
+    path = reading.existing_file(f"data.settings.{setting}", path, endings)
     if reading.uncompressed(path).endswith(".txt"):
         found = [line for _, line in reading.numbered(path)]
     else:

@@ -22,58 +22,54 @@ the start, and kept in memory; the error of a bad row names its file and line. A
 trained on the rows.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from t5x_like import reading
-from t5x_like.names import hint
-from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.seqio_objectives import SeqioObjective
-from t5x_like.preprocessing.sources import row_source
+from t5x_like.grain_pipeline.corpus import Corpus, in_memory
+from t5x_like.names import check_settings, hint
 from t5x_like.vocabularies import Vocabulary
+
+if TYPE_CHECKING:
+    from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 
 Row = dict[str, Any]  # inputs, targets, maybe answers and choices, other strings
 
 _LISTS = ("answers", "choices")
 
 
-def register(
-    vocabulary: Vocabulary,
-    objective: SeqioObjective,
-    *,
-    name: str = "prompted_files",
-    **settings: Any,
-) -> None:
-    """Add the task `name`, with the splits "train" and "validation".
+def corpora(*, name: str = "prompted_files", **settings: Any) -> dict[str, Corpus]:
+    """Return {name: the rows of both splits}; an objective of pairs makes examples of them.
 
     Args:
-        vocabulary: the vocabulary of the tokens.
-        objective: turns pairs into examples: text_to_text.
         name: name of the task.
         settings: arguments of `read`.
 
     Raises:
         ValueError: see `read`.
     """
-    sources.check_settings(read, settings)
-    sources.add_task(
-        name,
-        source=row_source(read(**settings)),
-        vocabulary=vocabulary,
-        preprocessors=objective.cacheable,
-        features=objective.features,
-    )
+    check_settings("data.settings", read, settings)
+    files = {split: settings.get(split, "") for split in ("train", "validation")}
+    return {name: in_memory(read(**settings), files=files, texts=_texts)}
 
 
-def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """Return the inputs and targets of a split, one after the other, {"text": scalar string}."""
-    sources.check_settings(read, settings)
-    rows = read(**settings)[split]
-    texts = [row[field] for row in rows for field in ("inputs", "targets")]
-    return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
+def register(vocabulary: Vocabulary, objective: "SeqioObjective", **settings: Any) -> None:
+    """Add the task `name` to seqio, with the splits "train" and "validation"; see `corpora`."""
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    made = corpora(**settings)
+    sources.add_corpora(made, vocabulary=vocabulary, objective=objective)
+
+
+def documents(split: str, **settings: Any) -> Any:
+    """Return the inputs and targets of a split as a tf.data dataset, {"text": string}."""
+    from t5x_like.preprocessing import sources  # loads TensorFlow
+
+    return sources.texts_of(corpora(**settings), split)
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["inputs"], row["targets"]
 
 
 def read(
@@ -102,13 +98,7 @@ def read(
 
 
 def _rows(setting: str, path: str, names: Mapping[str, str]) -> list[Row]:
-    path = os.path.expanduser(path)
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        folder = os.path.dirname(path) or "."
-        there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        endings = reading.with_endings([".jsonl"])
-        near = hint(os.path.basename(path), [one for one in there if one.endswith(endings)])
-        raise ValueError(f"data.settings.{setting}={path!r} is not a file.{near}")
+    path = reading.existing_file(f"data.settings.{setting}", path, reading.with_endings([".jsonl"]))
     rows: list[Row] = []
     for where, raw in reading.json_lines(path):
         row = _row(raw, names, where=where)

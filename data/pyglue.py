@@ -211,7 +211,7 @@ def _check_share(share: float) -> None:
 @functools.lru_cache(maxsize=2 * len(TASKS))
 def _labelled_columns(objective: str, train: str, validation: str) -> dict[str, Any]:
     found = _labelled.read(objective, train=train, validation=validation)
-    return {split: found.columns(split) for split in sources.SPLITS}
+    return {split: columns(found.numbered(split)) for split in sources.SPLITS}
 
 
 @functools.lru_cache(maxsize=2 * len(TASKS))

@@ -32,7 +32,7 @@ from absl import flags
 from t5x_like.batches import data_modules, tokenized_folder
 from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.experiment import command_line
-from t5x_like.grain_pipeline import tokenized_writing
+from t5x_like.grain_pipeline import tokenized_documents
 
 
 def tokenize(settings: RunSettings) -> None:
@@ -64,8 +64,8 @@ def _text(settings: RunSettings) -> tokenized_folder.TextSource:
         "vocabulary": data.vocabulary,
         "tasks": tuple(dict.fromkeys((data.task, *settings.evaluate.tasks))),
     }
-    if hasattr(data_modules.load(data.module), data_modules.CORPORA):
-        return tokenized_writing.CorpusText(**text)
+    if data_modules.driver_of(data_modules.load(data.module), data.driver) == "grain":
+        return tokenized_documents.CorpusText(**text)
     from t5x_like.preprocessing.offline_caching import TextOfTasks  # loads TensorFlow
 
     own = dict(data.objective_settings)

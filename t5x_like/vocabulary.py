@@ -68,6 +68,10 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "metavar": "NAME=VALUE",
         "help": "a setting of the data module; may be repeated",
     },
+    "--driver": {
+        "default": "",
+        "help": "what reads the module, seqio or grain, as data.driver (docs/data.md)",
+    },
     "--limit_chars": {
         "type": int,
         "default": 10_000_000,
@@ -120,7 +124,7 @@ def _train(flags: argparse.Namespace) -> None:
     from t5x_like.vocabularies import trainers
 
     start = time.monotonic()
-    texts = training_texts(flags.data, flags.set)
+    texts = training_texts(flags.data, flags.set, driver=flags.driver)
     print(f"reading {flags.data}", flush=True)
     _record(flags.output).unlink(missing_ok=True)  # it describes the old vocabulary
     trainers.train(
@@ -142,17 +146,22 @@ def _train(flags: argparse.Namespace) -> None:
     print(f"{flags.output}: {size}; {time.monotonic() - start:.0f} s")
 
 
-def training_texts(path: str, settings: Mapping[str, Any]) -> Iterator[str]:
+def training_texts(path: str, settings: Mapping[str, Any], *, driver: str = "") -> Iterator[str]:
     """Yield the cleaned documents of the training split of a data module.
 
+    Args:
+        path: path of the module.
+        settings: its settings.
+        driver: what reads it, see `data_modules.driver_of`.
+
     Raises:
-        ValueError: the module, a setting or a file does not exist.
+        ValueError: the module, the driver, a setting or a file does not exist.
     """
     startup.silence_tensorflow()
     from t5x_like.batches import data_modules
 
     module = data_modules.load(path)
-    if hasattr(module, data_modules.CORPORA):
+    if data_modules.driver_of(module, driver) == "grain":
         from t5x_like.grain_pipeline.corpus_tasks import training_texts
 
         return training_texts(module, settings)

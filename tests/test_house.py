@@ -32,8 +32,11 @@ MAY_IMPORT = {
     "vocabularies": ("hub", "names", "paths", "reading"),
     "batches": ("names", "paths", "reading", "vocabularies"),
     "objectives": ("names", "paths", "reading", "vocabularies", "batches"),
-    "preprocessing": ("names", "paths", "reading", "vocabularies", "batches", "objectives"),
     "grain_pipeline": ("names", "paths", "reading", "vocabularies", "batches", "objectives"),
+    "preprocessing": (
+        *("names", "paths", "reading", "vocabularies", "batches", "objectives"),
+        "grain_pipeline",
+    ),
     "nn": ("names", "partitioning"),
     "losses": ("names", "partitioning", "nn"),
     "decoding": ("names", "partitioning", "nn"),

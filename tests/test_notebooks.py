@@ -23,6 +23,7 @@ BADGE = (
     "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
     "(https://colab.research.google.com/github/)"
 )
+ADDRESS = re.compile(r'REPOSITORY = "[^"]*"')
 # Folders of a machine at the start of a path; addresses on the web have a host before theirs.
 MACHINE_PATH = re.compile(r"(?<![\w.:/<>{}-])/(?:home|root|Users|tmp|work|content|mnt|opt|usr)/")
 
@@ -176,6 +177,34 @@ def test_what_does_not_exist_is_found(source, found):
     assert list(missing(ast.parse(source))) == found
 
 
+def addresses(folder):
+    """The lines with the address of the repository in setup.py and in each notebook."""
+    cells = [
+        nbformat.read(path, as_version=4).cells[1].source
+        for path in sorted((folder / "notebooks").glob("*.ipynb"))
+    ]
+    return [ADDRESS.findall(text) for text in ((folder / "setup.py").read_text(), *cells)]
+
+
+def test_setup_and_the_notebooks_have_one_address():
+    (first, *others) = addresses(ROOT)
+    assert len(first) == 1
+    assert others == [first] * len(NOTEBOOKS)
+
+
+def test_one_command_sets_the_address_everywhere(tmp_path):
+    for name in ("Makefile", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
+    make = ["make", "-C", str(tmp_path), "repository"]
+    for address in ("https://host/one/t5x_like", "https://host/two/own.git"):  # a fork of a fork
+        subprocess.run([*make, f"URL={address}"], check=True, capture_output=True)
+        assert addresses(tmp_path) == [[f'REPOSITORY = "{address}"']] * (1 + len(NOTEBOOKS))
+    done = subprocess.run([*make, "URL=two"], capture_output=True, text=True)
+    assert "make repository URL=https://github.com/OWNER/t5x_like" in done.stdout
+    assert done.returncode == 2
+
+
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """Runs the install cell on a machine without the package, with other packages and tools."""
@@ -189,19 +218,21 @@ def machine(monkeypatch, tmp_path):
             assert check
             commands.append([str(part) for part in command])
             clone.mkdir(exist_ok=True)
+            shutil.copy(ROOT / "requirements.lock", clone)
 
         def find(module):
             cloned = clone.exists() and module == "t5x_like"
             return SimpleNamespace(origin=str(clone / module / "__init__.py")) if cloned else None
 
-        installed = [SimpleNamespace(name=package) for package in packages]
+        pairs = (package.partition("==") for package in packages)
+        installed = [SimpleNamespace(name=name, version=number) for name, _, number in pairs]
         monkeypatch.setattr(subprocess, "run", call)
         monkeypatch.setattr(importlib.util, "find_spec", find)
         monkeypatch.setattr(importlib.metadata, "distributions", lambda: installed)
         monkeypatch.setattr(shutil, "which", lambda tool: tool if tool in tools else None)
-        source = code_cells("decoders")[0].source
+        source = ADDRESS.sub(f"REPOSITORY = {repository!r}", code_cells("decoders")[0].source)
         cell = {}
-        exec(source.replace('REPOSITORY = ""', f"REPOSITORY = {repository!r}"), cell)
+        exec(source, cell)
         cell["install"](**extras)
         assert Path.cwd() == clone
         assert sys.path[0] == str(clone)
@@ -210,15 +241,20 @@ def machine(monkeypatch, tmp_path):
     return run
 
 
+# Colab's releases are from its published list (googlecolab/backend-info on GitHub: pip-freeze.txt).
 @pytest.mark.parametrize(
     ("packages", "tools", "jax"),
     [
-        ((), (), "jax"),
-        (("jax", "jax-cuda12-plugin"), (), "jax"),  # an image for GPUs on a machine without one
-        (("jax", "jax-cuda12-plugin"), ("nvidia-smi",), "jax[cuda12]"),
-        (("jax", "jax-cuda13-plugin"), ("nvidia-smi",), "jax[cuda13]"),
-        (("torch",), ("nvidia-smi",), "jax[cuda12]"),
-        (("jax", "libtpu"), (), "jax[tpu]"),
+        ((), (), "jax=="),
+        (("jax==0.7.2", "flax==0.11.2"), (), "jax=="),  # Colab in August 2026
+        (("jax==0.7.2", "jax-cuda12-plugin==0.7.2"), ("nvidia-smi",), "jax[cuda12]=="),
+        (("jax==0.7.2", "libtpu==0.0.21.1"), (), "jax[tpu]=="),
+        (("jax==0.10.0",), (), "jax"),
+        (("jax==0.12.0.1", "jax-cuda12-plugin==0.12"), (), "jax"),  # for GPUs, without a GPU
+        (("jax==0.10.2", "jax-cuda12-plugin==0.10.2"), ("nvidia-smi",), "jax[cuda12]"),
+        (("jax==0.10.2", "jax-cuda13-plugin==0.10.2"), ("nvidia-smi",), "jax[cuda13]"),
+        (("torch==2.11.0",), ("nvidia-smi",), "jax[cuda12]=="),
+        (("jax==0.10.2", "libtpu==0.0.40"), (), "jax[tpu]"),
     ],
 )
 def test_the_install_cell_clones_and_installs_with_the_jax_of_the_machine(
@@ -228,13 +264,16 @@ def test_the_install_cell_clones_and_installs_with_the_jax_of_the_machine(
     git, pip = machine(packages=packages, tools=tools, seqio="seqio")
     assert git == ["git", "clone", "--depth=1", "https://host/owner/t5x_like", clone]
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--editable"]
-    assert pip == [*install, f"{clone}[seqio]", jax]
+    lock = (ROOT / "requirements.lock").read_text()
+    of_jax, of_flax = (re.search(rf"^{name}==(\S+)", lock, re.M)[1] for name in ("jax", "flax"))
+    renewed = [f"{jax}{of_jax}", f"flax=={of_flax}"] if jax.endswith("==") else [jax]
+    assert pip == [*install, f"{clone}[seqio]", *renewed]
 
 
 def test_the_install_cell_asks_for_the_address_and_installs_no_extra_without_need(machine):
     with pytest.raises(ValueError, match="set REPOSITORY above"):
         machine(repository="")
-    _, pip = machine()
+    _, pip = machine(packages=("jax==0.10.2",))
     assert pip[-2].endswith("t5x_like_clone")
 
 

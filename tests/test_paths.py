@@ -8,7 +8,7 @@ from t5x_like import paths, vocabularies
 from t5x_like.checkpoints import checkpoint_steps, manifest
 from t5x_like.experiment import command_line, reporting, run_folder
 from t5x_like.experiment.run_folder import LockedError, WorkdirLock
-from t5x_like.grain_pipeline.rows_of_files import Files
+from t5x_like.grain_pipeline.rows_of_files import open_files
 from t5x_like.pretrained.weight_source import open_source
 from tests.programs import storage_emulator
 
@@ -96,11 +96,12 @@ def test_documents_and_a_vocabulary_are_read_from_a_bucket(bucket, tmp_path, mon
     monkeypatch.setenv("T5X_LIKE_CACHE", str(tmp_path))
     for number in (1, 2):
         (bucket / f"{number}.jsonl").write_text(f'{{"text": "document {number}"}}\n')
-    files = Files("files", f"{bucket}/*.jsonl", text="text")
+    files = open_files("files", f"{bucket}/*.jsonl", {"text": "text"})
     assert files.paths == [f"{bucket}/1.jsonl", f"{bucket}/2.jsonl"]
-    assert [files[0], files[1]] == ["document 1", "document 2"]
+    assert [files[0], files[1]] == [{"text": "document 1"}, {"text": "document 2"}]
     (bucket / "1.jsonl").write_text('{"text": "document 3"}\n')  # not the copy of the old one
-    assert Files("files", f"{bucket}/1.jsonl", text="text")[0] == "document 3"
+    [row] = open_files("files", f"{bucket}/1.jsonl", {"text": "text"})
+    assert row == {"text": "document 3"}
     (bucket / "vocab.txt").write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one"])
     )

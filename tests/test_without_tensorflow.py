@@ -127,5 +127,54 @@ def test_a_data_module_of_seqio_is_refused_with_the_way_to_install_it(tmp_path):
     done = run("train", f"--config=tests/programs/tiny_t5.py:{tmp_path}")
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
-    assert "data/text_files.py' reads its text by seqio" in line
+    assert "data/text_files.py' needs seqio, which is not installed" in line
     assert "pip install 't5x_like[seqio]'" in line
+    assert "set data.driver='grain'" in line
+
+
+READ = """
+import json, sys
+from tests.programs.without_tensorflow import WithoutThem
+sys.meta_path[:] = map(WithoutThem, sys.meta_path)
+from t5x_like.config.run_settings import DataSettings
+from t5x_like.experiment import text_data
+for module, objective, settings in json.loads(sys.argv[1]):
+    data = DataSettings(module=f"data/{module}.py", driver="grain", vocabulary=sys.argv[2],
+                        objective=objective, settings=settings)
+    tasks = text_data.build(data).tasks()
+    print(len([*tasks.rows(module, split="train")]), *text_data.label_names(data))
+"""
+
+
+def test_labelled_text_and_pairs_need_no_tensorflow(tmp_path):
+    lines = {
+        "labelled": [{"text_a": f"it was {n}", "label": "yn"[n % 2]} for n in range(9)],
+        "pairs": [{"inputs": f"it was {n}", "targets": "so"} for n in range(9)],
+        "ranked": [{"prompt": "it", "chosen": "so", "rejected": "no"}] * 9,
+    }
+    files = {name: str(tmp_path / f"{name}.jsonl") for name in lines}
+    for name, rows in lines.items():
+        pathlib.Path(files[name]).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"inputs": "inputs", "targets": "targets"}
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nit\n")
+    cases = [
+        ("labelled_files", "classification", {"train": files["labelled"], "held_out": 0.2}),
+        ("text_files", "text_to_text", {"files": files["pairs"], "held_out": 0.0, **columns}),
+        (
+            *("parallel_text", "translation"),
+            {"pairs": files["pairs"], "columns": [*columns], "held_out": 0.0},
+        ),
+        ("prompted_files", "text_to_text", {"train": files["pairs"]}),
+        ("preference_files", "comparisons", {"train": files["ranked"], "held_out": 0.0}),
+        ("prompt_files", "prompts", {"prompts": files["ranked"], "held_out": 0.0}),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", READ, json.dumps(cases), str(tmp_path / "vocab.txt")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    labelled, *others = done.stdout.splitlines()
+    assert labelled.split()[1:] == ["n", "y"]
+    assert others == ["9"] * 5

@@ -3,6 +3,7 @@
 import collections
 import re
 import threading
+from collections.abc import Iterable, Mapping, Sequence
 
 from t5x_like.names import choose
 
@@ -54,29 +55,55 @@ _LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]+")
 _BLANKS = re.compile("[ \t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 _ASCII_SPACE = " \t\n\v\f\r"
+_SKIPPED = {"not_text", "empty"}
 
 
 def clean(text: str) -> list[str]:
     """Return the non-empty pieces of a document; no pieces if the document is skipped."""
-    count("documents")
-    replaced = text.count("\ufffd")
-    lines = _LINE_BREAK.sub("\n", text)
-    printable = _CONTROL.sub("", lines)
-    if printable != lines:
-        count("control_characters")
-    tidy = re.sub(" ?\n ?", "\n", _BLANKS.sub(" ", printable))
-    tidy = re.sub("\n{3,}", "\n\n", tidy).strip(_ASCII_SPACE)
-    if 10 * replaced > len(text):
-        count("not_text")
-        return []
-    if not tidy:
-        count("empty")
-        return []
-    if len(tidy) > MOST_CHARACTERS:
-        count("cut")
-    starts = range(0, len(tidy), MOST_CHARACTERS)
+    tidy, events = _tidy(text)
+    skipped = bool(events & _SKIPPED)
+    if len(tidy) > MOST_CHARACTERS and not skipped:
+        events.add("cut")
+    starts = range(0, 0 if skipped else len(tidy), MOST_CHARACTERS)
     # A split beside a space leaves it at the end of a piece, and a piece may be only a space.
     pieces = [tidy[n : n + MOST_CHARACTERS].strip(_ASCII_SPACE) for n in starts]
     kept = [piece for piece in pieces if piece]
-    count("kept", len(kept))
+    _count(events, kept=len(kept))
     return kept
+
+
+def clean_pair(row: Mapping[str, str], sides: Sequence[str]) -> dict[str, str] | None:
+    """Return the cleaned sides of a pair, truncated to `MOST_CHARACTERS`; None if it is skipped.
+
+    A pair is skipped if either side is. An event that happens to both sides counts once.
+    """
+    found: dict[str, str] = {}
+    events: set[str] = set()
+    for side in sides:
+        tidy, happened = _tidy(row[side])
+        events |= happened | ({"cut"} if len(tidy) > MOST_CHARACTERS else set())
+        found[side] = tidy[:MOST_CHARACTERS]
+    skipped = bool(events & _SKIPPED)
+    _count(events, kept=int(not skipped))
+    return None if skipped else found
+
+
+def _tidy(text: str) -> tuple[str, set[str]]:
+    """Return the text with its white space and control characters cleaned, and what happened."""
+    lines = _LINE_BREAK.sub("\n", text)
+    printable = _CONTROL.sub("", lines)
+    tidy = re.sub(" ?\n ?", "\n", _BLANKS.sub(" ", printable))
+    tidy = re.sub("\n{3,}", "\n\n", tidy).strip(_ASCII_SPACE)
+    events = {"control_characters"} if printable != lines else set()
+    if 10 * text.count("\ufffd") > len(text):
+        events.add("not_text")
+    elif not tidy:
+        events.add("empty")
+    return tidy, events
+
+
+def _count(events: Iterable[str], *, kept: int) -> None:
+    """Count a document or pair, the pieces kept of it, and what happened to it."""
+    with _lock:
+        _counts.update(["documents", *events])
+        _counts["kept"] += kept

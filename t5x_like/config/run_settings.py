@@ -39,8 +39,12 @@ class DataSettings:
     module: Annotated[str, "the file that registers the data tasks (data/README.md)"] = "data/c4.py"
     settings: Annotated[
         Arguments,
-        "settings of data.module, arguments of its register()",
+        "settings of data.module, arguments of its register() or corpora()",
     ] = field(default_factory=dict)
+    driver: Annotated[
+        str,
+        "'seqio' or 'grain'; '': seqio where data.module registers tasks (docs/data.md)",
+    ] = ""
     task: Annotated[str, "task or mixture to train on"] = ""
     tokenized: Annotated[
         str,

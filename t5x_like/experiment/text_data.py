@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from t5x_like import vocabularies
@@ -43,31 +42,34 @@ class TextData:
     def tasks(self) -> Tasks:
         """Register the tasks of the data module, replacing tasks of the same names.
 
-        The module decides how its text is read: by seqio if it registers seqio tasks, or by grain,
-        without TensorFlow, if it has corpora.
-
         Raises:
             ValueError: a module, an objective or one of their settings does not exist.
         """
         data = self.data
         module = data_modules.load(data.module)
-        return _kind_of_tasks(module, tokenized=data.tokenized)(
+        return _TASKS[data_modules.driver_of(module, data.driver)]()(
             module,
             dict(data.settings),
             vocabulary=self.vocabulary,
             objective=data.objective,
             objective_settings=dict(data.objective_settings),
+            tokenized=data.tokenized,
         )
 
 
-def _kind_of_tasks(module: ModuleType, *, tokenized: str) -> Callable[..., Tasks]:
-    if hasattr(module, data_modules.CORPORA):
-        from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
-
-        return functools.partial(CorpusTasks, tokenized=tokenized)
+def _tasks_of_seqio() -> Callable[..., Tasks]:
     from t5x_like.preprocessing.pipeline import RegisteredTasks
 
-    return functools.partial(RegisteredTasks, tokenized=tokenized)
+    return RegisteredTasks
+
+
+def _tasks_of_grain() -> Callable[..., Tasks]:
+    from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
+
+    return CorpusTasks
+
+
+_TASKS = {"seqio": _tasks_of_seqio, "grain": _tasks_of_grain}
 
 
 def build(data: DataSettings, *, start: int | None = None) -> TextData:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from t5x_like import names, objectives
+from t5x_like import objectives
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
-from t5x_like.batches.document_cleaning import clean
+from t5x_like.batches.document_cleaning import clean, clean_pair
 from t5x_like.batches.sharded_batches import (
     Reading,
     ShardedBatches,
@@ -16,12 +16,13 @@ from t5x_like.batches.sharded_batches import (
     check_shards,
 )
 from t5x_like.batches.tokenized_folder import TokenizedFolder
-from t5x_like.grain_pipeline.corpus import Corpus, Split, splits_of
+from t5x_like.grain_pipeline.corpus import Corpus, CorpusRow, Split, corpora_of, splits_of
 from t5x_like.grain_pipeline.document_stream import DocumentReader
 from t5x_like.grain_pipeline.tokenized_documents import TokenPieces, pieces
 from t5x_like.grain_pipeline.units import Reads, reads_texts, units_of
 from t5x_like.names import choose
 from t5x_like.objectives import ExampleSpec, Feature
+from t5x_like.objectives.objective import PAIR
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -52,7 +53,7 @@ class CorpusTasks:
     ):
         self._vocabulary = vocabulary
         self._objective = objectives.build(objective, **objective_settings)
-        self._corpora = corpora_of(module, settings)
+        self._corpora = corpora_of(module, settings, self._objective)
         self._tokenized = TokenizedFolder(tokenized) if tokenized else None
         if tokenized and reads_texts(self._objective):
             raise ValueError(
@@ -128,6 +129,10 @@ class CorpusTasks:
         corpus = self._corpora[task]
         given = ExampleSpec(reading.lengths, features)
 
+        def row(number: int) -> CorpusRow | None:
+            found = documents.row(number)
+            return _cleaned_pair(found, corpus) if found else found
+
         def texts(number: int) -> Sequence[str]:
             text = documents.document(number)
             if text is None:
@@ -141,24 +146,24 @@ class CorpusTasks:
         if self._tokenized is not None:
             key = f"{task}/{reading.split}"
             read = pieces(self._tokenized, key, documents, self._vocabulary)
-        reads = Reads(self._vocabulary, corpus.fields, documents.row, texts, read)
+        reads = Reads(self._vocabulary, corpus.fields, row, texts, read)
         units = units_of(self._objective, given, reads)
         return DocumentReader(task, documents, units, reading, self._objective.identity(given))
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield the documents of a task in order, {"text": ...}, raw or cleaned as in training.
+        """Yield the rows of a task in order, raw or cleaned as in training.
 
         Raises:
             ValueError: the task or split is unknown.
         """
-        own = self._split(task, split)
-        for row in map(own.row, range(len(own.rows))):
-            if row is None:
-                continue
-            if cleaned and "text" in row and self._corpora[task].cleaned:
-                yield from ({"text": piece} for piece in clean(row["text"]))
-            else:
+        rows, corpus = self._split(task, split).all_rows(), self._corpora[task]
+        for row in rows:
+            if not (cleaned and corpus.cleaned):
                 yield dict(row)
+            elif "text" in row:
+                yield from ({"text": piece} for piece in clean(row["text"]))
+            elif pair := _cleaned_pair(row, corpus):
+                yield dict(pair)
 
     def number_of_rows(self, task: str, *, split: str) -> int:
         """Return the number of documents of a split; raise ValueError if it is unknown."""
@@ -181,36 +186,22 @@ class CorpusTasks:
         return choose("split", split, choose("data.task", task, self._corpora).splits)
 
 
+def _cleaned_pair(row: CorpusRow, corpus: Corpus) -> CorpusRow | None:
+    """Return the cleaned sides of a pair, or None to skip it; other rows as they are."""
+    is_pair = corpus.cleaned and all(side in row for side in PAIR)
+    return clean_pair(row, PAIR) if is_pair else row
+
+
 def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[str]:
     """Return the cleaned training texts of all corpora of a data module, in order.
 
     Raises:
         ValueError: a setting or a file does not exist.
     """
-    corpora = corpora_of(module, settings)
     return (
         piece
-        for corpus in corpora.values()
-        for text in _texts(corpus.splits["train"])
-        for piece in (clean(text) if corpus.cleaned else [text])
+        for corpus in corpora_of(module, settings).values()
+        for row in corpus.splits["train"].all_rows()
+        for text in corpus.texts(row)
+        for piece in clean(text)
     )
-
-
-def _texts(split: Split) -> Iterator[str]:
-    """Yield every text of the rows of a split."""
-    for row in filter(None, map(split.row, range(len(split.rows)))):
-        for value in row.values():
-            if isinstance(value, str):
-                yield value
-            elif isinstance(value, list | tuple):
-                yield from (one for one in value if isinstance(one, str))
-
-
-def corpora_of(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, Corpus]:
-    """Return the corpora of a data module, by the names of their tasks.
-
-    Raises:
-        ValueError: a setting or a file does not exist.
-    """
-    names.check_settings("data.settings", module.corpora, settings)
-    return module.corpora(**settings)

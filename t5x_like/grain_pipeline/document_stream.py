@@ -9,6 +9,7 @@ grain, whose window shuffle is restored wrongly in the middle of a window.)
 
 import collections
 import dataclasses
+import functools
 import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ class DocumentReader:
     reading: Reading
     identity: str
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of what decides the examples, except the settings and the files' content."""
         parts = (self.identity, len(self.split.rows), self.split.held_out, self.split.identity)

@@ -1,6 +1,7 @@
 """Read the rows of text, JSON Lines, Parquet and ArrayRecord files by index, in any order."""
 
 import bisect
+import contextlib
 import functools
 import glob
 import itertools
@@ -8,8 +9,8 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from typing import IO, BinaryIO, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -62,58 +63,84 @@ _ROW_GROUPS = 16
 _BLOCK = 1 << 24  # bytes that are searched for line breaks at once
 _MARK = 4  # the most bytes of a byte-order mark
 
+Row: TypeAlias = Mapping[str, Any]  # {field: a text}
+Columns: TypeAlias = Mapping[str, str]  # {field of a row: its name in the file}
+Content = TypeVar("Content", covariant=True)
 
-class FileRows(Protocol):
-    """The texts of a file by index."""
+
+class ByIndex(Protocol[Content]):
+    """Rows, or parts of rows, in any order."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
 
-    def __getitem__(self, number: int) -> str | None:
-        """Return the text of a row; None for a blank line.
+    def __getitem__(self, number: int) -> Content:
+        """Return a row.
 
         Raises:
             FileError: the row is damaged, or has no text.
         """
 
 
-class Files:
-    """The texts of several files of one format, one file after the other.
+FileRows: TypeAlias = ByIndex[Row | None]  # None for a blank line
+
+
+class Joined(Generic[Content]):
+    """The rows of several files, one file after the other."""
+
+    def __init__(self, parts: Sequence[ByIndex[Content]]):
+        self._parts = parts
+        self._ends = [*itertools.accumulate(map(len, parts))]
+
+    def __len__(self) -> int:
+        """Return the number of rows of all files."""
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, number: int) -> Content:
+        """Return a row, see `ByIndex`."""
+        index = bisect.bisect_right(self._ends, number)
+        return self._parts[index][number - self._ends[index] + len(self._parts[index])]
+
+
+class Files(Joined[Row | None]):
+    """The rows of files.
+
+    Attributes:
+        paths: the files.
+        columns: the fields of a row.
+    """
+
+    def __init__(self, parts: Sequence[FileRows], *, paths: Sequence[str], columns: Columns):
+        super().__init__(parts)
+        self.paths, self.columns = list(paths), columns
+
+
+def open_files(setting: str, patterns: str | Sequence[str], columns: Columns) -> Files:
+    """Open files of one of the formats in `_FORMATS`.
 
     Args:
         setting: the name of the setting with the files, for messages.
         patterns: a path, a pattern (`*`, `?`, `[a-z]`) or a list of these.
-        text: the field, or column, of the text.
+        columns: the fields, or columns, of the texts. Lines of text have only "text".
 
     Raises:
         ValueError: no file matches, a file's format is unknown, formats differ, or a file cannot be
-            read or lacks the column.
+            read or lacks a column.
     """
-
-    def __init__(self, setting: str, patterns: str | Sequence[str], *, text: str):
-        self.paths, self.text = _expand(setting, patterns), text
-        open_file = _reader(setting, self.paths)
-        self._files = [_opened(setting, open_file, path, text) for path in self.paths]
-        self._ends = [*itertools.accumulate(map(len, self._files))]
-
-    def __len__(self) -> int:
-        """Return the number of rows of all files."""
-        return self._ends[-1]
-
-    def __getitem__(self, number: int) -> str | None:
-        """Return the text of a row, see `FileRows`."""
-        index = bisect.bisect_right(self._ends, number)
-        return self._files[index][number - self._ends[index] + len(self._files[index])]
+    names = sorted({*expand(setting, patterns)})
+    open_file = _reader(setting, names)
+    parts = [_opened(setting, open_file, path, columns) for path in names]
+    return Files(parts, paths=names, columns=columns)
 
 
-class TextLines:
-    """The lines of a file, each a text.
+class Lines:
+    """The lines of a file.
 
     A compressed file is unpacked into a temporary file, which exists as long as this process.
     """
 
-    def __init__(self, path: str, text: str):
-        self._path, self._text = path, text
+    def __init__(self, path: str):
+        self._path = path
         with reading.open_bytes(path) as file:
             self._content = _mapped(file, packed=reading.is_compressed(path))
         beginning = self._content[:_MARK]
@@ -124,7 +151,7 @@ class TextLines:
         """Return the number of lines."""
         return len(self._starts) - 1
 
-    def __getitem__(self, number: int) -> str | None:
+    def __getitem__(self, number: int) -> str:
         """Return a line without its end.
 
         Raises:
@@ -135,19 +162,71 @@ class TextLines:
         return reading.decode(content, self._path, line=number + 1)
 
 
-class JsonLines(TextLines):
-    """The texts of a file with one JSON object per line."""
+class SideBySide:
+    """Rows whose fields are the lines of several files with equally many lines."""
 
-    def __getitem__(self, number: int) -> str | None:
-        """Return the text of a line; None for a blank line.
+    def __init__(self, sides: Mapping[str, Lines]):
+        self._sides = sides
+
+    def __len__(self) -> int:
+        """Return the number of lines of each file."""
+        return min(map(len, self._sides.values()))
+
+    def __getitem__(self, number: int) -> Row:
+        """Return a line of each file; raise FileError if one is not UTF-8."""
+        return {field: lines[number] for field, lines in self._sides.items()}
+
+
+class ParsedLines:
+    """Rows that are written in the lines of a file.
+
+    Args:
+        path: path of the file.
+        parse: returns the row of a line; raises ValueError.
+    """
+
+    def __init__(self, path: str, parse: Callable[[str], Row]):
+        self._lines, self._path, self._parse = Lines(path), path, parse
+
+    def __len__(self) -> int:
+        """Return the number of lines."""
+        return len(self._lines)
+
+    def __getitem__(self, number: int) -> Row | None:
+        """Return the row of a line; None for a blank line.
 
         Raises:
-            FileError: the line is not UTF-8, or is not an object with a text.
+            FileError: the line is not UTF-8, or cannot be parsed.
         """
-        line = super().__getitem__(number)
-        if line is None or reading.is_blank(line):
+        line = self._lines[number]
+        if reading.is_blank(line):
             return None
-        return _text_of(line, self._text, where=f"{self._path}:{number + 1}")
+        with _located(f"{self._path}:{number + 1}"):
+            return self._parse(line)
+
+
+def _text_lines(path: str, columns: Columns) -> FileRows:
+    if dict(columns) != {"text": "text"}:
+        field, column = next(iter(columns.items()))
+        raise ValueError(f"{field}={column!r}: {path} has lines, whose only column is 'text'.")
+    return SideBySide({"text": Lines(path)})
+
+
+def _json_lines(path: str, columns: Columns) -> FileRows:
+    return ParsedLines(path, lambda line: _fields(line, columns))
+
+
+def _fields(line: str, columns: Columns) -> Row:
+    found = reading.json_object(line)
+    return {field: reading.field_text(found, column) for field, column in columns.items()}
+
+
+@contextlib.contextmanager
+def _located(where: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise FileError(f"{where}: {error}") from error
 
 
 def _mapped(file: BinaryIO, *, packed: bool) -> mmap.mmap | bytes:
@@ -165,12 +244,13 @@ def _map(file: IO[bytes]) -> mmap.mmap | bytes:
 
 
 class Parquet:
-    """The texts of a column of a Parquet file; a null is an empty text."""
+    """The texts of columns of a Parquet file; a null is an empty text."""
 
-    def __init__(self, path: str, text: str):
-        self._text = text
+    def __init__(self, path: str, columns: Columns):
+        self._columns = columns
         self._file = reading.TextColumns(path)
-        self._file.check("text", text)
+        for field, column in columns.items():
+            self._file.check(field, column)
         self._ends = [*itertools.accumulate(self._file.rows)]
         self._group = functools.lru_cache(_ROW_GROUPS)(self._read)
 
@@ -178,51 +258,52 @@ class Parquet:
         """Return the number of rows."""
         return self._ends[-1] if self._ends else 0
 
-    def __getitem__(self, number: int) -> str | None:
-        """Return the text of a row.
+    def __getitem__(self, number: int) -> Row:
+        """Return the texts of a row.
 
         Raises:
             FileError: its row group is damaged.
         """
         group = bisect.bisect_right(self._ends, number)
-        texts = self._group(group)
-        return texts[number - self._ends[group] + len(texts)]
+        columns, index = self._group(group), number - self._ends[group]
+        return {field: texts[index] for field, texts in zip(self._columns, columns, strict=True)}
 
-    def _read(self, group: int) -> list[str]:
-        return self._file.read(group, [self._text])[0]
+    def _read(self, group: int) -> list[list[str]]:
+        return self._file.read(group, list(self._columns.values()))
 
 
 class ArrayRecord:
     """The texts of an ArrayRecord file whose records are JSON objects."""
 
-    def __init__(self, path: str, text: str):
-        self._path, self._text = path, text
+    def __init__(self, path: str, columns: Columns):
+        self._path, self._columns = path, columns
         self._records = Records(path)
 
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self._records)
 
-    def __getitem__(self, number: int) -> str | None:
-        """Return the text of a record.
+    def __getitem__(self, number: int) -> Row:
+        """Return the texts of a record.
 
         Raises:
-            FileError: the record is damaged, or is not an object with a text.
+            FileError: the record is damaged, or is not an object with the texts.
         """
         where = f"{self._path}: record {number}"
         content = self._records[number]
         try:
             line = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise reading.FileError(f"{where}: it is not UTF-8: {error.reason}") from error
-        return _text_of(line, self._text, where=where)
+            raise FileError(f"{where}: it is not UTF-8: {error.reason}") from error
+        with _located(where):
+            return _fields(line, self._columns)
 
 
 _PACKED = (".txt", ".jsonl", ".json")  # formats that may be compressed
-_FORMATS: dict[str, Callable[[str, str], FileRows]] = {
-    ".txt": TextLines,
-    ".jsonl": JsonLines,
-    ".json": JsonLines,
+_FORMATS: dict[str, Callable[[str, Columns], FileRows]] = {
+    ".txt": _text_lines,
+    ".jsonl": _json_lines,
+    ".json": _json_lines,
     ".parquet": Parquet,
     ".array_record": ArrayRecord,
     ".arrayrecord": ArrayRecord,
@@ -239,22 +320,24 @@ def _line_starts(content: mmap.mmap | bytes, first: int) -> np.ndarray:
     return starts if starts[-1] == size else np.append(starts, size)
 
 
-def _text_of(line: str, field: str, *, where: str) -> str:
-    try:
-        return reading.field_text(reading.json_object(line), field)
-    except ValueError as error:
-        raise reading.FileError(f"{where}: {error}") from error
+def expand(setting: str, patterns: str | Sequence[str], *, any_name: bool = False) -> list[str]:
+    """Return the files that match, in sorted order for each pattern.
 
+    Args:
+        setting: the name of the setting with the patterns, for messages.
+        patterns: a path, a pattern or a list of these.
+        any_name: whether names need not end as one of `_FORMATS`.
 
-def _expand(setting: str, patterns: str | Sequence[str]) -> list[str]:
-    """Return the files that match, sorted and without duplicates."""
-    found: set[str] = set()
+    Raises:
+        ValueError: a pattern matches no file, or a folder.
+    """
+    found: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         if "://" in pattern:
-            found.update(_in_bucket(setting, pattern))
+            found += sorted(_in_bucket(setting, pattern, any_name=any_name))
             continue
         path = os.path.expanduser(pattern)
-        matches = [path] if os.path.exists(path) else glob.glob(path)
+        matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if any(map(os.path.isdir, matches)):
             raise ValueError(f"{setting}={pattern!r} is a folder: name files, as {pattern}/*.jsonl")
         if not matches:
@@ -262,20 +345,21 @@ def _expand(setting: str, patterns: str | Sequence[str]) -> list[str]:
             there = os.listdir(folder) if os.path.isdir(folder) else []
             raise ValueError(
                 f"{setting}={pattern!r} matches no file."
-                + hint(os.path.basename(path), [name for name in there if _suffix(name)])
+                + hint(os.path.basename(path), [one for one in there if any_name or _suffix(one)])
             )
-        found.update(matches)
+        found += matches
     if not found:
         raise ValueError(f"{setting}={patterns!r} is not set: give a file, a pattern or a list.")
-    return sorted(found)
+    return found
 
 
-def _in_bucket(setting: str, pattern: str) -> list[str]:
+def _in_bucket(setting: str, pattern: str, *, any_name: bool) -> list[str]:
     """Return the matching files of a bucket."""
     paths.check_bucket(setting, pattern)
-    matches = [path for path in paths.matches(pattern) if _suffix(path)]
+    matches = [path for path in paths.matches(pattern) if any_name or _suffix(path)]
     if not matches:
-        raise ValueError(f"{setting}={pattern!r} matches no file of {', '.join(_FORMATS)}.")
+        kinds = "" if any_name else f" of {', '.join(_FORMATS)}"
+        raise ValueError(f"{setting}={pattern!r} matches no file{kinds}.")
     return matches
 
 
@@ -286,7 +370,7 @@ def _suffix(path: str) -> str:
     return suffix if suffix in allowed else ""
 
 
-def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], FileRows]:
+def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, Columns], FileRows]:
     formats = {}
     for path in paths:
         if not _suffix(path):
@@ -301,8 +385,10 @@ def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], FileRows
     return next(iter(formats))
 
 
-def _opened(setting: str, reader: Callable[[str, str], FileRows], path: str, text: str) -> FileRows:
+def _opened(
+    setting: str, reader: Callable[[str, Columns], FileRows], path: str, columns: Columns
+) -> FileRows:
     try:
-        return reader(paths.local_copy(path) if paths.in_bucket(path) else path, text)
+        return reader(paths.local_copy(path) if paths.in_bucket(path) else path, columns)
     except OSError as error:
         raise ValueError(f"{setting}: {path} cannot be read: {error}") from error

@@ -1,12 +1,18 @@
-"""Datasets of the lines of text files, by the rules of `reading`, and errors that name the file."""
+"""Sources of the rows of text files, by the rules of `reading`, and errors that name the file.
+
+Documents, pairs, and two files side by side. tf.data streams them: a few lines of a text file are
+in memory, or two row groups of Parquet files.
+"""
 
 import collections
 import contextlib
+import dataclasses
+import functools
 import itertools
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +20,9 @@ import seqio
 import tensorflow as tf
 
 from t5x_like import reading
+from t5x_like.grain_pipeline.corpus import columns_of
+from t5x_like.names import hint
+from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.sources import SPLITS
 from t5x_like.reading import FileError
 
@@ -213,3 +222,275 @@ def _damaged(files: Iterable[str]) -> str:
         except tf.errors.OpError:  # a split that is not a file
             continue
     return ""
+
+
+Files = str | Sequence[str]
+Columns = Mapping[str, str]  # {feature, "text" or "inputs" and "targets": its column}
+
+_ROWS = 64  # rows per call into Python
+_BETWEEN = "\t"  # separates the paths of a unit of two files
+
+
+def rows_of_files(
+    *,
+    files: Files,
+    text: str | None = None,
+    inputs: str | None = None,
+    targets: str | None = None,
+    validation_files: Files | None = None,
+    held_out: float = 0.01,
+    documents: int | None = None,
+) -> sources.FileSource:
+    """Check the settings against the files, and return the source of their rows.
+
+    Args:
+        files: path, pattern, or list of paths and patterns.
+        text: column of the documents, "text" if not set; .txt files have no columns.
+        inputs: column of the inputs of pairs, instead of `text`.
+        targets: column of the targets of pairs.
+        validation_files: like `files`; None to hold out a part of `files`.
+        held_out: the share to hold out, from 0 to 1.
+        documents: the number of training rows, for mixtures in proportion to size.
+
+    Raises:
+        ValueError: a file or column does not exist, files have several formats, or a setting is out
+            of range. While reading, a damaged file or row is a `FileError`.
+    """
+    columns = columns_of(text=text, inputs=inputs, targets=targets)
+    if not 0 <= held_out <= 1:
+        raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
+    paths = dict.fromkeys(sources.SPLITS, _expand("files", files))
+    if validation_files:
+        paths["validation"] = _expand("validation_files", validation_files)
+    every_path = sorted({*paths["train"], *paths["validation"]})
+    form = _form(every_path)
+    for split, of_split in paths.items():
+        if not any(tf.io.gfile.stat(path).length for path in of_split):
+            raise ValueError(f"files: all of the split {split!r} are empty: {', '.join(of_split)}")
+    for path in every_path:
+        try:
+            form.check(path, columns)
+        except OSError as error:
+            raise ValueError(f"files: {path} cannot be read: {error}") from error
+
+    return sources.FileSource(
+        list_units=lambda split: form.units(paths[split]),
+        read=lambda unit: form.read(unit, columns),
+        examples=_held_out_examples(
+            lambda rows: form.parse(rows, columns), None if validation_files else held_out
+        ),
+        count=lambda split: documents if split == "train" else None,
+        unit_files=form.files,
+        cycle=form.cycle,
+        version=form.version,
+    )
+
+
+def pairs_of_files(
+    units: Mapping[str, Sequence[Sequence[str]]],
+    take: Callable[[str], list[str]] | None,
+    *,
+    held_out: float | None,
+) -> sources.FileSource:
+    """Return the source of pairs {"inputs": string, "targets": string}.
+
+    Args:
+        units: {split: its units}, each a file with both sides of pairs, or a file for each side.
+        take: the sides of a pair in a line; None if each side has a file.
+        held_out: the share of the pairs to hold out; None if the splits have files of their own.
+    """
+
+    def parse(rows: Any) -> dict[str, tf.Tensor]:
+        if take is None:
+            return {"inputs": rows[:, 0], "targets": rows[:, 1]}
+        inputs, targets = texts(rows, take, columns=2)
+        return {"inputs": inputs, "targets": targets}
+
+    return sources.FileSource(
+        list_units=lambda split: [_BETWEEN.join(unit) for unit in units[split]],
+        read=lines if take else _read_two,
+        examples=_held_out_examples(parse, held_out),
+        unit_files=lambda unit: unit.split(_BETWEEN),
+        version=VERSION,
+    )
+
+
+def _read_two(unit: tf.Tensor) -> tf.data.Dataset:
+    files = tf.strings.split(unit, _BETWEEN)
+    pairs = tf.data.Dataset.zip(lines(files[0]), lines(files[1]))
+    return pairs.map(lambda *pair: tf.stack([side["line"] for side in pair]))
+
+
+def _held_out_examples(
+    parse: Callable[[Any], dict[str, tf.Tensor]], held_out: float | None
+) -> Callable[[tf.data.Dataset, str], tf.data.Dataset]:
+    """Return the function (raw rows, split) -> the rows of the split.
+
+    Args:
+        parse: a batch of raw rows -> {field: strings [N]}.
+        held_out: the share to hold out, by the first field; None for all rows.
+    """
+
+    def examples(rows: tf.data.Dataset, split: str) -> tf.data.Dataset:
+        def choose(batch: Any) -> dict[str, tf.Tensor]:
+            row = parse(batch)
+            if held_out is None:
+                return row
+            # The inputs of a pair decide, so that a question is never in both splits.
+            is_held_out = sources.held_out(next(iter(row.values())), fraction=held_out)
+            mine = is_held_out == (split == "validation")
+            return {name: tf.boolean_mask(text, mine) for name, text in row.items()}
+
+        return rows.batch(_ROWS).map(choose, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+    return examples
+
+
+def _expand(setting: str, patterns: Files) -> list[str]:
+    """Return the files that match, sorted and without duplicates."""
+    found: set[str] = set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        path = os.path.expanduser(pattern)
+        matches = [path] if tf.io.gfile.exists(path) else tf.io.gfile.glob(path)
+        if any(tf.io.gfile.isdir(match) for match in matches):
+            raise ValueError(f"{setting}={pattern!r} is a folder: name files, as {pattern}/*.jsonl")
+        if not matches:
+            folder = os.path.dirname(path) or "."
+            there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+            raise ValueError(
+                f"{setting}={pattern!r} matches no file."
+                + hint(os.path.basename(path), [f for f in there if _suffix(f)])
+            )
+        found.update(matches)
+    if not found:
+        raise ValueError(f"{setting}={patterns!r} is not set: give a file, a pattern or a list.")
+    return sorted(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """How files of one format are read.
+
+    Attributes:
+        check: raises ValueError if a file lacks a column of strings.
+        units: paths -> units, see `FileSource`.
+        read: unit -> its raw rows.
+        parse: a batch of raw rows -> {feature: strings [N]}.
+        files: unit -> the files that it is read from.
+        cycle: the number of units to interleave.
+        version: see `FileSource`.
+    """
+
+    check: Callable[[str, Columns], None]
+    units: Callable[[list[str]], list[str]]
+    read: Callable[[tf.Tensor, Columns], tf.data.Dataset]
+    parse: Callable[[Any, Columns], dict[str, tf.Tensor]]
+    files: Callable[[str], Sequence[str]] = lambda unit: [unit]
+    cycle: int = 16
+    version: str = VERSION
+
+
+def _suffix(path: str) -> str:
+    """Return the ending that names a path's format, ".txt" of "a.txt.gz"; "" if unknown."""
+    is_known = path.lower().endswith(ENDINGS)
+    return os.path.splitext(reading.uncompressed(path))[1] if is_known else ""
+
+
+def _form(paths: list[str]) -> _Form:
+    forms = {}
+    for path in paths:
+        suffix = _suffix(path)
+        if not suffix:
+            raise ValueError(f"files: {path} has none of the suffixes {', '.join(ENDINGS)}.")
+        forms[_FORMS[suffix]] = path
+    if len(forms) > 1:
+        raise ValueError(
+            f"files: {' and '.join(forms.values())} differ in format: register a task for each "
+            "format, under its own `name`, and mix the tasks."
+        )
+    return next(iter(forms))
+
+
+def _read_lines(path: tf.Tensor, columns: Columns) -> tf.data.Dataset:
+    del columns
+    return lines(path)
+
+
+def _check_lines(path: str, columns: Columns) -> None:
+    if columns != {"text": "text"}:
+        feature, column = next(iter(columns.items()))
+        raise ValueError(f"{feature}={column!r}: {path} has lines, whose only column is 'text'.")
+    next(reading.lines(path), None)
+
+
+def _check_json(path: str, columns: Columns) -> None:
+    """Check the first row."""
+    for _, row in reading.json_lines(path):
+        for feature, column in columns.items():
+            found = [field for field, value in row.items() if isinstance(value, str)]
+            if column not in found:
+                raise ValueError(
+                    f"{feature}={column!r}: {path} has no such column of strings."
+                    + hint(column, found)
+                )
+        return
+
+
+def _parse_json(lines: Any, columns: Columns) -> dict[str, tf.Tensor]:
+    read = functools.partial(_fields, columns=tuple(columns.values()))
+    found = texts(lines, read, columns=len(columns))
+    return dict(zip(columns, found, strict=True))
+
+
+def _fields(line: str, *, columns: Sequence[str]) -> list[str]:
+    row = reading.json_object(line)
+    return [reading.field_text(row, column) for column in columns]
+
+
+def _check_parquet(path: str, columns: Columns) -> None:
+    found = reading.TextColumns(path)
+    for feature, column in columns.items():
+        found.check(feature, column)
+
+
+def _row_groups(paths: list[str]) -> list[str]:
+    """Return all row groups, as "path#number"."""
+    return [
+        f"{path}#{group}" for path in paths for group in range(len(reading.TextColumns(path).rows))
+    ]
+
+
+def _read_row_group(unit: tf.Tensor, columns: Columns) -> tf.data.Dataset:
+    def load(unit: bytes) -> list[np.ndarray]:
+        path, _, group = unit.decode().rpartition("#")
+        texts = reading.TextColumns(path).read(int(group), list(columns.values()))
+        return [np.array([text.encode() for text in column], object) for column in texts]
+
+    loaded = tf.numpy_function(load, [unit], [tf.string] * len(columns))
+    rows = dict(zip(columns, (tf.ensure_shape(text, [None]) for text in loaded), strict=True))
+    return tf.data.Dataset.from_tensor_slices(rows)
+
+
+_LINES = _Form(
+    check=_check_lines,
+    units=list,
+    read=_read_lines,
+    parse=lambda lines, columns: {"text": lines["line"]},
+)
+_JSON = _Form(
+    check=_check_json,
+    units=list,
+    read=_read_lines,
+    parse=_parse_json,
+)
+_PARQUET = _Form(
+    check=_check_parquet,
+    units=_row_groups,
+    read=_read_row_group,
+    parse=lambda rows, columns: rows,
+    files=lambda unit: [unit.rpartition("#")[0]],
+    cycle=2,
+    version="",
+)
+_FORMS = {".txt": _LINES, ".jsonl": _JSON, ".json": _JSON, ".parquet": _PARQUET}
+ENDINGS = (*reading.with_endings((".txt", ".jsonl", ".json")), ".parquet")

@@ -16,6 +16,7 @@ import tensorflow_datasets as tfds
 
 from t5x_like import names, objectives
 from t5x_like.batches.data_modules import load as load_module
+from t5x_like.grain_pipeline.corpus import Corpus
 from t5x_like.names import choose, hint
 from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
@@ -370,6 +371,28 @@ def add_document_task(
         preprocessors=[cleaning.clean, *objective.cacheable],
         features=objective.features,
     )
+
+
+def add_corpora(
+    corpora: Mapping[str, Corpus], *, vocabulary: Vocabulary, objective: SeqioObjective
+) -> None:
+    """Add a task for each corpus whose rows are in memory."""
+    for name, corpus in corpora.items():
+        rows = {split: list(own.all_rows()) for split, own in corpus.splits.items()}
+        add_task(
+            name,
+            source=row_source(rows),
+            vocabulary=vocabulary,
+            preprocessors=objective.cacheable,
+            features=objective.features,
+        )
+
+
+def texts_of(corpora: Mapping[str, Corpus], split: str) -> tf.data.Dataset:
+    """Return the texts of a split of all corpora, in order, {"text": scalar string}."""
+    rows = ((one, row) for one in corpora.values() for row in one.splits[split].all_rows())
+    texts = [text for corpus, row in rows for text in corpus.texts(row)]
+    return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
 
 
 def add_pair_task(

@@ -16,6 +16,7 @@ docs/data.md describes the same rules for users.
 from t5x_like.reading.compressed import (
     FileError,
     create,
+    existing_file,
     is_compressed,
     open_bytes,
     uncompressed,
@@ -50,6 +51,7 @@ __all__ = [
     "create",
     "csv_rows",
     "decode",
+    "existing_file",
     "field_text",
     "is_blank",
     "is_compressed",

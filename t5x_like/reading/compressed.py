@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from t5x_like import paths
+from t5x_like.names import hint
 
 _PIECE = 1 << 18  # compressed bytes read at once
 _BUFFER = 1 << 18  # bytes of text buffered for small reads
@@ -130,6 +131,25 @@ def is_compressed(name: str | os.PathLike[str]) -> bool:
 def with_endings(endings: Sequence[str]) -> tuple[str, ...]:
     """Return endings of formats, without and with compression: .jsonl, .jsonl.gz, ..."""
     return tuple(ending + packed for ending in endings for packed in ("", *_KINDS))
+
+
+def existing_file(setting: str, name: str, endings: Sequence[str]) -> str:
+    """Return the path of a file that a setting names; ~ is the user's home folder.
+
+    Args:
+        setting: the name of the setting, for the message.
+        name: the path.
+        endings: the endings of the files that the message may name.
+
+    Raises:
+        ValueError: it is not a file; the message has the nearest name.
+    """
+    file = paths.path(name)
+    if file.is_file():
+        return os.fspath(file)
+    names = [one.name for one in file.parent.iterdir()] if file.parent.is_dir() else []
+    near = hint(file.name, [one for one in names if one.endswith(tuple(endings))])
+    raise ValueError(f"{setting}={name!r} is not a file.{near}")
 
 
 def _ending(name: str) -> str:

@@ -1,9 +1,9 @@
 """Batches read by grain: those of seqio on the same documents, resumed at any step."""
 
 import gzip
+import importlib.util
 import json
 import string
-import types
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,8 @@ from t5x_like import vocabularies as vocabulary_files
 from t5x_like.batches import converters, data_modules, document_cleaning
 from t5x_like.batches.document_cleaning import clean
 from t5x_like.batches.sharded_batches import NoExampleError
-from t5x_like.grain_pipeline import corpus
+from t5x_like.experiment import data_side
+from t5x_like.grain_pipeline import corpus, tokenized_documents
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.pipeline import RegisteredTasks
@@ -350,90 +351,229 @@ def test_objectives_of_other_rows_are_refused(folder):
         tasks(CorpusTasks, "grain_files", folder, "span_corruption", fils="a")
 
 
+# Rows of each objective that does not read documents: module, file, its content, settings.
+SENTENCES = [f"the cat sat {n} über" for n in range(24)]
+CLASSES = [{"text_a": text, "label": "yn"[n % 2]} for n, text in enumerate(SENTENCES)]
+PAIRED = [{**row, "text_b": f"the {n % 5}"} for n, row in enumerate(CLASSES)]
+NUMBERS = [{"text_a": text, "text_b": "sat", "value": n / 3} for n, text in enumerate(SENTENCES)]
+TAGS = [{"words": text.split(), "tags": [*"BIOO", str(n % 3)]} for n, text in enumerate(SENTENCES)]
+ANSWERS = [
+    {"question": "the?", "context": f"he {text} .", "answers": [{"text": str(n)}] if n % 3 else []}
+    for n, text in enumerate(SENTENCES)
+]
+CHOICES = [
+    {"text_a": text, "choices": ["a", *"bcd"[: n % 3 + 1]], "answer": 1, "group": n // 2}
+    for n, text in enumerate(SENTENCES)
+]
+PAIRS = [{"inputs": text, "targets": f"{text} " * 2} for text in SENTENCES]
+# What cleaning changes or drops: control characters, an empty side, a side that is too long.
+PAIRS[3:3] = [
+    {"inputs": "a\x07\x0cb\u00a0 c", "targets": "x\u2028y"},
+    {"inputs": "the", "targets": " \t"},
+    {"inputs": "\ufffd\ufffd", "targets": "the"},
+    {"inputs": "z" * 100_002, "targets": "the"},
+]
+PROMPTED = [row | {"choices": [row["targets"], "no"]} for row in PAIRS[7:]]
+RANKED = [
+    {"prompt": text, "responses": ["the", "cat", "sat"], "ranks": [1, 2, 1 + n % 2]}
+    for n, text in enumerate(SENTENCES)
+]
+
+
+def as_json(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def as_table(rows, between="\t"):
+    cells = [[*rows[0]], *([str(one) for one in row.values()] for row in rows)]
+    return "".join(between.join(row) + "\n" for row in cells)
+
+
+def as_squad(rows):
+    asked = [
+        {"context": row["context"], "qas": [{**row, "id": str(n), "is_impossible": False}]}
+        for n, row in enumerate(rows)
+    ]
+    return json.dumps({"data": [{"paragraphs": asked}]})
+
+
+def of_words(rows):
+    return [{name: " ".join(values) for name, values in row.items()} for row in rows]
+
+
+TWO_LINES = "".join(f"{row['inputs']}\n" for row in PAIRS)
 LABELLED = {
-    "classification": [
-        {"text_a": f"the cat {n}", "label": "no" if n % 2 else "yes"} for n in range(9)
-    ],
-    "regression": [{"text_a": f"a {n}", "text_b": "b", "value": n / 3} for n in range(9)],
-    "tagging": [{"words": ["the", str(n)], "tags": ["no", "yes"]} for n in range(9)],
-    "question_answering": [
-        {"question": "who", "context": f"he sat {n} .", "answer_text": str(n), "answer_start": 7}
-        for n in range(9)
-    ],
-    "multiple_choice": [{"text_a": "the", "choices": ["a", str(n)], "answer": 1} for n in range(9)],
-    "gpt_similarity": [{"text_a": "a", "text_b": str(n), "label": "yes"} for n in range(9)],
+    "classification": ("a.csv", as_table(CLASSES, ",")),
+    "pair_classification": ("a.tsv", as_table(PAIRED)),
+    "regression": ("a.csv", as_table(NUMBERS, ",")),
+    "tagging": ("a.tsv", as_table(of_words(TAGS))),
+    "question_answering": ("a.json", as_squad(ANSWERS)),
+    "multiple_choice": ("a.jsonl", as_json(CHOICES)),
+    "knowledge_classification": ("a.jsonl.gz", as_json(PAIRED)),
+    "knowledge_tagging": ("a.jsonl", as_json(TAGS)),
+    "knowledge_question_answering": ("a.jsonl", as_json(ANSWERS)),
+    "word_classification": ("a.tsv.gz", as_table(PAIRED)),
+    "word_tagging": ("a.jsonl", as_json(TAGS)),
+    "gpt_classification": ("a.jsonl", as_json(CLASSES)),
+    "gpt_similarity": ("a.jsonl", as_json(PAIRED)),
+    "gpt_regression": ("a.jsonl", as_json(NUMBERS)),
+    "gpt_multiple_choice": ("a.jsonl", as_json(CHOICES)),
+}
+COLUMNS = {"inputs": "inputs", "targets": "targets"}
+CASES = [
+    *((name, "labelled_files", "train", *file, {}) for name, file in LABELLED.items()),
+    ("multiple_choice", "labelled_files", "train", "a.jsonl", as_json(CHOICES), {"group": "group"}),
+    ("text_to_text", "text_files", "files", "a.jsonl.gz", as_json(PAIRS), COLUMNS),
+    ("marked_text_to_text", "text_files", "files", "a.jsonl", as_json(PAIRS), COLUMNS),
+    ("masked_targets", "text_files", "files", "a.parquet", PAIRS, COLUMNS),
+    ("translation", "parallel_text", "source", "a.en.gz", TWO_LINES, {}),
+    (
+        *("translation", "parallel_text", "pairs", "a.tsv"),
+        *("".join(f"no\t{text}\tthe\n" for text in SENTENCES), {"columns": (1, 2)}),
+    ),
+    (
+        *("translation", "parallel_text", "pairs", "a.jsonl"),
+        *(as_json({"of": row} for row in PAIRS), {"columns": ("of.inputs", "of.targets")}),
+    ),
+    ("text_to_text", "prompted_files", "train", "a.jsonl", as_json(PROMPTED), {}),
+    ("text_to_text", "preference_files", "train", "a.jsonl", as_json(RANKED), {}),
+    ("comparisons", "preference_files", "train", "a.jsonl", as_json(RANKED), {}),
+    ("prompts", "prompt_files", "prompts", "a.jsonl", as_json(RANKED), {}),
+]
+SETTINGS = {
+    "multiple_choice": {"choices": 4},
+    "gpt_multiple_choice": {"choices": 4},
+    "comparisons": {"responses": 3},
+    "masked_targets": {"target_length": 9},
+    "prompts": {"pretraining_rows": 2},
+    "knowledge_question_answering": {"reserved": 8, "longest_question": 8, "stride": 8},
 }
 
 
-@pytest.mark.parametrize("name", LABELLED)
-def test_rows_with_fields_make_the_examples_of_seqio(tmp_path, name):
-    rows, labels = LABELLED[name], ("no", "yes")
-    file = tmp_path / "rows.jsonl"
-    answers = lambda row: {"answers": [{"text": row["answer_text"], "answer_start": 7}]}  # noqa: E731
-    written = [row | answers(row) if "answer_text" in row else row for row in rows]
-    file.write_text("".join(json.dumps(row) + "\n" for row in written))
-    (tmp_path / "vocab.txt").write_text(
-        "\n".join(one for one in ENCODER.pieces if one.strip()) + "\n"
+def test_the_cases_have_every_objective():
+    assert {*OF_DOCUMENTS, *(case[0] for case in CASES)} == {*objectives.OBJECTIVES}
+
+
+def settings_of(case, folder):
+    """Write the files of a case; return the settings of its module."""
+    _, module, setting, file, content, settings = case
+    if file.endswith(".parquet"):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(content), folder / file)
+    else:
+        data = content.encode()
+        (folder / file).write_bytes(gzip.compress(data) if file.endswith(".gz") else data)
+    settings = {setting: str(folder / file), "name": "corpus", **settings}
+    if module == "prompted_files":
+        return settings
+    if setting == "source":
+        (folder / "a.de").write_text("".join(f"the {n}\n" for n in range(len(PAIRS))))
+        settings["target"] = str(folder / "a.de")
+    if setting == "prompts":
+        (folder / "b.txt").write_text("\n".join(SENTENCES))
+        settings["pretraining"] = str(folder / "b.txt")
+    return {**settings, "held_out": 0.3}
+
+
+def tasks_of(case, kind, folder):
+    """The tasks of a case, and how its objective reads."""
+    name, module = case[:2]
+    objective = objectives.build(name, **SETTINGS.get(name, {}))
+    (folder / "vocab.txt").write_text("\n".join(p for p in ENCODER.pieces if p.strip()) + "\n")
+    encoder = vocabulary_files.load(str(folder / "vocab.txt"))
+    reads_pieces = not isinstance(objective, objectives.Pairs) or name.startswith("ma")
+    chosen = encoder if reads_pieces else VOCABULARY
+    if name.startswith("word_"):
+        chosen = words.WordVocabulary([*words.WORD_SPECIAL_TOKENS, "the", "cat", "sat"])
+    made = kind(
+        data_modules.load(str(DATA / f"{module}.py")),
+        settings_of(case, folder),
+        vocabulary=chosen,
+        objective=name,
+        objective_settings=SETTINGS.get(name, {}),
     )
-    numbered = [
-        {
-            key: value if key not in ("label", "tags") else _index(value, labels)
-            for key, value in row.items()
-        }
-        for row in rows
-    ]
-    given = corpus.Corpus({"train": corpus.Split(numbered)}, fields=tuple(rows[0]), cleaned=False)
-    module = types.SimpleNamespace(corpora=lambda: {"corpus": given})
-    settings = {"choices": 2} if name == "multiple_choice" else {}
-    objective = objectives.build(name, **settings)
-    common = {
-        "vocabulary": vocabulary_files.load(str(tmp_path / "vocab.txt")),
-        "objective": name,
-        "objective_settings": settings,
-    }
-    of_seqio = {"train": str(file), "validation": str(file), "name": "corpus", "labels": labels}
-    if "label" not in rows[0] and "tags" not in rows[0]:
-        del of_seqio["labels"]
-    made = [
-        CorpusTasks(module, {}, **common),
-        RegisteredTasks(data_modules.load(str(DATA / "labelled_files.py")), of_seqio, **common),
-    ]
-    lengths = dict.fromkeys(objective.features, 96)
-    both = [
-        list(read(one, objective, lengths, shuffle=False, repeat=False, shards=2)) for one in made
-    ]
-    assert_equal(*both)
+    lengths = dict.fromkeys((*objective.features, "targets"), 96)
+    lengths |= {one: 96 * words.LONGEST for one in objective.features if "characters" in one}
+    return made, objective, lengths
 
 
-def _index(value, labels):
-    return labels.index(value) if isinstance(value, str) else [labels.index(x) for x in value]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[3]}")
+def test_rows_of_every_other_objective_make_the_examples_of_seqio(tmp_path, case):
+    reading = {"seed": 7, "shards": 2, "shuffle": False, "repeat": False}
+    made, counts, texts = [], [], []
+    for kind in (CorpusTasks, RegisteredTasks):
+        document_cleaning.reset_counts()
+        made.append(list(read(*tasks_of(case, kind, tmp_path), **reading)))
+        counts.append(document_cleaning.counts())
+        settings, path = settings_of(case, tmp_path), str(DATA / f"{case[1]}.py")
+        del settings["name"]
+        settings |= {"kind": case[0]} if case[1] == "labelled_files" else {}
+        driver = "grain" if kind is CorpusTasks else "seqio"
+        texts.append([*vocabulary.training_texts(path, settings, driver=driver)])
+    assert_equal(*made)
+    assert counts[0] == {**counts[1], "invalid_utf8": 0}
+    assert texts[0] == texts[1] != []
 
 
-def test_pairs_make_the_examples_of_seqio(tmp_path):
-    rows = [{"inputs": f"the cat {n}", "targets": "sat" * n} for n in range(1, 20)]
-    file = tmp_path / "pairs.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    fields = ("inputs", "targets")
-    given = corpus.Corpus({"train": corpus.Split(rows)}, fields=fields, cleaned=False)
-    module = types.SimpleNamespace(corpora=lambda: {"corpus": given})
-    files = {"files": str(file), "name": "corpus", "inputs": "inputs", "targets": "targets"}
-    for name, tokens in [
-        ("text_to_text", VOCABULARY),
-        ("translation", VOCABULARY),
-        ("masked_targets", ENCODER),
-    ]:
-        objective = objectives.build(name, **({"target_length": 9} if name[0] == "m" else {}))
-        common = {
-            "vocabulary": tokens,
-            "objective": name,
-            "objective_settings": dict(objective.settings),
-        }
-        made = [
-            CorpusTasks(module, {}, **common),
-            RegisteredTasks(
-                data_modules.load(str(DATA / "text_files.py")), {**files, "held_out": 0.0}, **common
-            ),
+@pytest.mark.parametrize("case", CASES[::7], ids=lambda case: f"{case[0]}-{case[1]}")
+def test_rows_are_resumed_at_any_row_on_any_number_of_processes(tmp_path, case):
+    def batches(**own):
+        return read(*tasks_of(case, CorpusTasks, tmp_path), seed=7, shards=4, **own)
+
+    whole = batches()
+    expected, states = [], []
+    for _ in range(12):  # of about five in an epoch
+        states.append(whole.state())
+        expected.append(next(whole))
+    assert all(len(one) < 1500 for one in states[-1].values())  # a few numbers
+    for stop in (1, 4, 9):
+        halves = [batches(rows=own) for own in ([0, 3], [1, 2])]
+        for half in halves:
+            half.restore(states[stop])
+        joined = [
+            {name: np.concatenate([part[name] for part in parts])[[0, 2, 3, 1]] for name in one}
+            for parts in zip(*(take(half, 3) for half in halves), strict=True)
+            for one in parts[:1]
         ]
-        lengths = {"inputs": 32, "targets": 30}
-        both = [list(read(one, objective, lengths, shuffle=False, repeat=False)) for one in made]
-        assert_equal(*both)
+        assert_equal(joined, expected[stop : stop + 3])
+
+
+def test_rows_for_evaluation_are_those_of_seqio(tmp_path):
+    """SQuAD's rows with their answers, and cleaned pairs."""
+    for case in (CASES[4], CASES[16]):
+        found, expected = (
+            [
+                {name: data_side.plain(value) for name, value in row.items()}
+                for row in tasks_of(case, kind, tmp_path)[0].rows(
+                    "corpus", split="train", cleaned=True
+                )
+            ]
+            for kind in (CorpusTasks, RegisteredTasks)
+        )
+        assert found == expected != []
+
+
+def test_the_driver_is_chosen_by_the_module_or_by_the_setting(monkeypatch):
+    both, seqio_only, grain_only = (
+        data_modules.load(str(DATA / f"{name}.py")) for name in ("text_files", "c4", "grain_files")
+    )
+    assert [data_modules.driver_of(one) for one in (both, seqio_only, grain_only)] == [
+        *("seqio", "seqio", "grain")
+    ]
+    assert data_modules.driver_of(both, "grain") == "grain"
+    for module, driver, message in [
+        (seqio_only, "grain", r"data.driver='grain': .*c4.py' has no .* set data.driver='seqio'"),
+        (grain_only, "seqio", r"data.driver='seqio': .*grain_files.py' has no function 'register'"),
+        (both, "grains", r"data.driver='grains' does not exist. Did you mean 'grain'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            data_modules.driver_of(module, driver)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"seqio, which is not installed: .*data.driver='grain'"):
+        data_modules.driver_of(both)
+
+
+def test_pairs_are_not_read_from_a_folder_of_tokenized_documents(tmp_path):
+    file = settings_of(CASES[16], tmp_path)["files"]
+    splits = corpus.from_files(file, **COLUMNS).splits
+    with pytest.raises(ValueError, match=r"are not documents in files.* set data.tokenized=''"):
+        tokenized_documents.identity(VOCABULARY, splits)

@@ -175,7 +175,10 @@ WRONG = [
     ({"source": "a.en"}, "set both source and target, or only pairs"),
     ({}, "set both source and target, or only pairs"),
     ({"source": "a.en", "target": "short.de"}, "a.en has 200 lines, and .*short.de 199: line n of"),
-    ({"source": "a.en", "target": "a.dee"}, r"target=.*a.dee' is not a file.* Did you mean 'a.de'"),
+    (
+        {"source": "a.en", "target": "a.dee"},
+        r"target=.*a.dee' matches no file.* Did you mean 'a.de'",
+    ),
     ({"source": "*.en", "target": "*.de"}, r"has 1 files, and target=.* 2: they are matched"),
     ({"pairs": "a.en"}, "must all be .tsv or all .jsonl files"),
     ({"pairs": "a.tsv", "columns": (0, 5)}, "the first line of .*a.tsv does not have both"),

@@ -10,7 +10,7 @@ import pytest
 from t5x_like import vocabularies
 from t5x_like.batches import converters, data_modules, tokenized_folder
 from t5x_like.batches.tokenized_folder import TokenizedFolder
-from t5x_like.grain_pipeline import tokenized_documents, tokenized_writing
+from t5x_like.grain_pipeline import tokenized_documents
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from tests.programs import tokenize_command
 from tests.programs.tokenize_command import assert_equal, take
@@ -27,7 +27,7 @@ def settings(folder):
 
 def documents(folder, *, vocabulary="bytes", **changes):
     own = settings(folder) | changes
-    return tokenized_writing.CorpusText(MODULE, own, vocabulary, ("c",), rows=20)
+    return tokenized_documents.CorpusText(MODULE, own, vocabulary, ("c",), rows=20)
 
 
 def write(source, output, **changes):

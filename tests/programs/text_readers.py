@@ -6,9 +6,10 @@ from pathlib import Path
 from data import json_lines
 from t5x_like import infer, vocabulary
 from t5x_like.batches.data_modules import load
-from t5x_like.grain_pipeline.rows_of_files import Files
+from t5x_like.grain_pipeline.rows_of_files import open_files
 from t5x_like.inference import toolset
-from t5x_like.preprocessing import labelled_text, line_datasets
+from t5x_like.preprocessing import line_datasets
+from t5x_like.reading import labelled
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -34,9 +35,9 @@ def of_pairs(path):
 
 
 def of_grain(path):
-    files = Files("files", str(path), text="text")
-    texts = [files[number] for number in range(len(files))]
-    return [text for text in texts if text is not None]
+    files = open_files("files", str(path), {"text": "text"})
+    rows = [files[number] for number in range(len(files))]
+    return [row["text"] for row in rows if row is not None]
 
 
 def of_vocabulary(path):
@@ -50,9 +51,7 @@ def of_filters(path):
 
 def of_labelled(path):
     names = {"text_a": "text_a", "label": "label"}
-    return [
-        one["text_a"] for one in labelled_text.read(str(path), kind="classification", names=names)
-    ]
+    return [one["text_a"] for one in labelled.read(str(path), kind="classification", names=names)]
 
 
 def of_prompts(path):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from t5x_like import reading
 from t5x_like.names import choose
-from t5x_like.preprocessing import labelled_text, mixtures, sources
+from t5x_like.preprocessing import mixtures, sources
 from t5x_like.preprocessing.benchmark_tasks import raw_rows
 from t5x_like.preprocessing.benchmark_tasks.benchmark import (
     TEXT_TO_TEXT,
@@ -20,6 +20,7 @@ from t5x_like.preprocessing.benchmark_tasks.benchmark import (
 )
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
+from t5x_like.reading import labelled
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -285,9 +286,9 @@ def _made(
             else:
                 rows.append(benchmark.labelled_row(raw, most=most))
         except ValueError as error:
-            labelled_text.fail(place, str(error))
+            labelled.fail(place, str(error))
     if not rows:
-        labelled_text.fail(
+        labelled.fail(
             where,
             f"it has no row for the split {split!r}: name another file or part of one in "
             f"data.settings.splits.{split}",

@@ -10,9 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-import tensorflow as tf
-
-from t5x_like import reading
+from t5x_like import paths, reading
 from t5x_like.names import choose, hint
 
 RawRow = Mapping[str, Any]  # a row with the field names of its file
@@ -39,16 +37,14 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[LabelledRow
     """
     parse, fields = choose("kind of labelled text", kind, KINDS)
     own = tuple((field, names.get(field, "")) for field in (*fields, _GROUP))
-    # TensorFlow gives modification times in whole seconds.
-    found = tf.io.gfile.stat(path)
-    return _rows_as_of(path, (found.mtime_nsec, found.length), parse, own)
+    return _rows_as_of(path, tuple(paths.fingerprint(path) or ()), parse, own)
 
 
 @functools.lru_cache(maxsize=8)
 def _rows_as_of(
-    path: str, changed: tuple[int, int], parse: Parse, names: tuple[tuple[str, str], ...]
+    path: str, changed: tuple[Any, ...], parse: Parse, names: tuple[tuple[str, str], ...]
 ) -> tuple[LabelledRow, ...]:
-    """Return the rows of a file, cached until its time of modification or its size changes."""
+    """Return the rows of a file, cached until the file changes."""
     del changed
     ending = os.path.splitext(reading.uncompressed(path))[1]
     if ending not in _READERS:
