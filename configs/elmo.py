@@ -10,10 +10,10 @@ and its code (bilm-tf) if the paper gives no number, on C4 instead of the 1B Wor
 that: --config.data.module=data/text_files.py with the benchmark's files, a sentence a line, and the
 vocabulary file that was released with them.
 
-| section 3.4, code | here |
+| section 3.4, code | here (systems/elmo/) |
 |---|---|
-| words of up to 50 characters; 2048 filters of 7 widths, 2 highway layers | systems/elmo/character_cnn.py |
-| 2 layers, cells of 4096 numbers, projections to 512, clips at 3, residual | systems/elmo/network.py |
+| words of up to 50 characters; 2048 filters of 7 widths, 2 highway layers | character_cnn.py |
+| 2 layers, cells of 4096 numbers, projections to 512, clips at 3, residual | network.py |
 | vocabulary of 793,471 words, 8192 sampled in training | model.vocab_size, loss.sampled |
 | 3 times 128 rows of 20 words; states are carried from batch to batch | data |
 | 10 epochs of 768,648,884 words | train.steps |

@@ -33,7 +33,7 @@ from t5x_like.batches.dialog_rows import ATTRIBUTES, RATINGS, Call
 from t5x_like.names import choose, hint
 from t5x_like.preprocessing import mixtures, seqio_objectives, sources
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
-from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
+from t5x_like.preprocessing.sources import ColumnSource, TensorColumns, columns
 from t5x_like.vocabularies import Vocabulary
 
 Dialog: TypeAlias = "Mapping[str, Any]"  # with the fields above
@@ -42,7 +42,7 @@ Row: TypeAlias = "dict[str, str]"  # inputs, targets
 PARTS = ("generation", "ratings", "research")
 _FIELDS = ("context", "response", *ATTRIBUTES, "calls", "grounded")
 _RESPONSES = ("good", "all")
-_NONE: Columns = {name: tf.constant([], tf.string) for name in ("inputs", "targets")}
+_NONE: TensorColumns = {name: tf.constant([], tf.string) for name in ("inputs", "targets")}
 
 
 def register(

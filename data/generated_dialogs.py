@@ -43,7 +43,7 @@ from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser, writing
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
-from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
+from t5x_like.preprocessing.sources import ColumnSource, TensorColumns, columns
 from t5x_like.vocabularies import Vocabulary
 
 _dialog_files = sources.load_module(str(Path(__file__).with_name("dialog_files.py")))
@@ -121,7 +121,7 @@ def register(
     """
     if objective.name == "language_modeling":
 
-        def texts(split: str) -> Columns:
+        def texts(split: str) -> TensorColumns:
             return columns([{"text": text} for text in pretraining(split, seed=seed)])
 
         sources.add_document_task(

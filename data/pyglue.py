@@ -40,7 +40,7 @@ from t5x_like.names import choose, import_file
 from t5x_like.preprocessing import mixtures, sources
 from t5x_like.preprocessing.benchmark_tasks import LABELLED_OBJECTIVES, TEXT_TO_TEXT
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
-from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
+from t5x_like.preprocessing.sources import ColumnSource, TensorColumns, columns
 from t5x_like.vocabularies import Vocabulary
 
 _HERE = Path(__file__)
@@ -189,7 +189,7 @@ def _source(task: str, objective: str, held_out: str, made: Path, share: float) 
     }
     read = _text_columns if objective in TEXT_TO_TEXT else _labelled_columns
 
-    def of_split(split: str) -> Columns:
+    def of_split(split: str) -> TensorColumns:
         found = read(objective, files["train"], files["validation"])[split]
         if split != "train" or share == 1:
             return found

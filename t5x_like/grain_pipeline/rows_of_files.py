@@ -63,7 +63,7 @@ _ROW_GROUPS = 16
 _BLOCK = 1 << 24  # bytes that are searched for line breaks at once
 _MARK = 4  # the most bytes of a byte-order mark
 
-Row: TypeAlias = Mapping[str, Any]  # {field: a text}
+FileRow: TypeAlias = Mapping[str, Any]  # {field: a text}
 Columns: TypeAlias = Mapping[str, str]  # {field of a row: its name in the file}
 Content = TypeVar("Content", covariant=True)
 
@@ -82,7 +82,7 @@ class ByIndex(Protocol[Content]):
         """
 
 
-FileRows: TypeAlias = ByIndex[Row | None]  # None for a blank line
+FileRows: TypeAlias = ByIndex[FileRow | None]  # None for a blank line
 
 
 class Joined(Generic[Content]):
@@ -102,7 +102,7 @@ class Joined(Generic[Content]):
         return self._parts[index][number - self._ends[index] + len(self._parts[index])]
 
 
-class Files(Joined[Row | None]):
+class Files(Joined[FileRow | None]):
     """The rows of files.
 
     Attributes:
@@ -172,7 +172,7 @@ class SideBySide:
         """Return the number of lines of each file."""
         return min(map(len, self._sides.values()))
 
-    def __getitem__(self, number: int) -> Row:
+    def __getitem__(self, number: int) -> FileRow:
         """Return a line of each file; raise FileError if one is not UTF-8."""
         return {field: lines[number] for field, lines in self._sides.items()}
 
@@ -185,14 +185,14 @@ class ParsedLines:
         parse: returns the row of a line; raises ValueError.
     """
 
-    def __init__(self, path: str, parse: Callable[[str], Row]):
+    def __init__(self, path: str, parse: Callable[[str], FileRow]):
         self._lines, self._path, self._parse = Lines(path), path, parse
 
     def __len__(self) -> int:
         """Return the number of lines."""
         return len(self._lines)
 
-    def __getitem__(self, number: int) -> Row | None:
+    def __getitem__(self, number: int) -> FileRow | None:
         """Return the row of a line; None for a blank line.
 
         Raises:
@@ -216,7 +216,7 @@ def _json_lines(path: str, columns: Columns) -> FileRows:
     return ParsedLines(path, lambda line: _fields(line, columns))
 
 
-def _fields(line: str, columns: Columns) -> Row:
+def _fields(line: str, columns: Columns) -> FileRow:
     found = reading.json_object(line)
     return {field: reading.field_text(found, column) for field, column in columns.items()}
 
@@ -258,7 +258,7 @@ class Parquet:
         """Return the number of rows."""
         return self._ends[-1] if self._ends else 0
 
-    def __getitem__(self, number: int) -> Row:
+    def __getitem__(self, number: int) -> FileRow:
         """Return the texts of a row.
 
         Raises:
@@ -283,7 +283,7 @@ class ArrayRecord:
         """Return the number of records."""
         return len(self._records)
 
-    def __getitem__(self, number: int) -> Row:
+    def __getitem__(self, number: int) -> FileRow:
         """Return the texts of a record.
 
         Raises:

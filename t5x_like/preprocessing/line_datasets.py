@@ -224,8 +224,8 @@ def _damaged(files: Iterable[str]) -> str:
     return ""
 
 
-Files = str | Sequence[str]
-Columns = Mapping[str, str]  # {feature, "text" or "inputs" and "targets": its column}
+FilePatterns = str | Sequence[str]
+FileColumns = Mapping[str, str]  # {feature, "text" or "inputs" and "targets": its column}
 
 _ROWS = 64  # rows per call into Python
 _BETWEEN = "\t"  # separates the paths of a unit of two files
@@ -233,11 +233,11 @@ _BETWEEN = "\t"  # separates the paths of a unit of two files
 
 def rows_of_files(
     *,
-    files: Files,
+    files: FilePatterns,
     text: str | None = None,
     inputs: str | None = None,
     targets: str | None = None,
-    validation_files: Files | None = None,
+    validation_files: FilePatterns | None = None,
     held_out: float = 0.01,
     documents: int | None = None,
 ) -> sources.FileSource:
@@ -346,7 +346,7 @@ def _held_out_examples(
     return examples
 
 
-def _expand(setting: str, patterns: Files) -> list[str]:
+def _expand(setting: str, patterns: FilePatterns) -> list[str]:
     """Return the files that match, sorted and without duplicates."""
     found: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -381,10 +381,10 @@ class _Form:
         version: see `FileSource`.
     """
 
-    check: Callable[[str, Columns], None]
+    check: Callable[[str, FileColumns], None]
     units: Callable[[list[str]], list[str]]
-    read: Callable[[tf.Tensor, Columns], tf.data.Dataset]
-    parse: Callable[[Any, Columns], dict[str, tf.Tensor]]
+    read: Callable[[tf.Tensor, FileColumns], tf.data.Dataset]
+    parse: Callable[[Any, FileColumns], dict[str, tf.Tensor]]
     files: Callable[[str], Sequence[str]] = lambda unit: [unit]
     cycle: int = 16
     version: str = VERSION
@@ -411,19 +411,19 @@ def _form(paths: list[str]) -> _Form:
     return next(iter(forms))
 
 
-def _read_lines(path: tf.Tensor, columns: Columns) -> tf.data.Dataset:
+def _read_lines(path: tf.Tensor, columns: FileColumns) -> tf.data.Dataset:
     del columns
     return lines(path)
 
 
-def _check_lines(path: str, columns: Columns) -> None:
+def _check_lines(path: str, columns: FileColumns) -> None:
     if columns != {"text": "text"}:
         feature, column = next(iter(columns.items()))
         raise ValueError(f"{feature}={column!r}: {path} has lines, whose only column is 'text'.")
     next(reading.lines(path), None)
 
 
-def _check_json(path: str, columns: Columns) -> None:
+def _check_json(path: str, columns: FileColumns) -> None:
     """Check the first row."""
     for _, row in reading.json_lines(path):
         for feature, column in columns.items():
@@ -436,7 +436,7 @@ def _check_json(path: str, columns: Columns) -> None:
         return
 
 
-def _parse_json(lines: Any, columns: Columns) -> dict[str, tf.Tensor]:
+def _parse_json(lines: Any, columns: FileColumns) -> dict[str, tf.Tensor]:
     read = functools.partial(_fields, columns=tuple(columns.values()))
     found = texts(lines, read, columns=len(columns))
     return dict(zip(columns, found, strict=True))
@@ -447,7 +447,7 @@ def _fields(line: str, *, columns: Sequence[str]) -> list[str]:
     return [reading.field_text(row, column) for column in columns]
 
 
-def _check_parquet(path: str, columns: Columns) -> None:
+def _check_parquet(path: str, columns: FileColumns) -> None:
     found = reading.TextColumns(path)
     for feature, column in columns.items():
         found.check(feature, column)
@@ -460,7 +460,7 @@ def _row_groups(paths: list[str]) -> list[str]:
     ]
 
 
-def _read_row_group(unit: tf.Tensor, columns: Columns) -> tf.data.Dataset:
+def _read_row_group(unit: tf.Tensor, columns: FileColumns) -> tf.data.Dataset:
     def load(unit: bytes) -> list[np.ndarray]:
         path, _, group = unit.decode().rpartition("#")
         texts = reading.TextColumns(path).read(int(group), list(columns.values()))

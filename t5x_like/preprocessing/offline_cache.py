@@ -22,7 +22,7 @@ import tensorflow as tf
 from t5x_like import paths
 from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.preprocessing import line_datasets, sources, tracing
-from t5x_like.preprocessing.sources import Columns, ColumnSource
+from t5x_like.preprocessing.sources import ColumnSource, TensorColumns
 from t5x_like.vocabularies import Vocabulary
 
 FORMAT = "seqio 1"  # version of the rules of cleaning and of the order: raise it if they change
@@ -215,7 +215,7 @@ def _from_files(files: Sequence[str], parse: ParseExample, split: str) -> seqio.
 
 
 def _in_memory(files: Sequence[str], parse: ParseExample, split: str) -> seqio.DataSource:
-    def columns(split: str) -> Columns:
+    def columns(split: str) -> TensorColumns:
         del split
         rows = tf.data.TFRecordDataset(files).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
         with line_datasets.file_errors(files):

@@ -24,11 +24,11 @@ from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.preprocessing.tracing import traced
 from t5x_like.vocabularies import Vocabulary
 
-Columns: TypeAlias = "Mapping[str, tf.Tensor | tf.RaggedTensor]"
+TensorColumns: TypeAlias = "Mapping[str, tf.Tensor | tf.RaggedTensor]"
 _COLUMN_TYPES = {str: tf.string, int: tf.int32, float: tf.float32}
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
+def columns(rows: Sequence[Mapping[str, Any]]) -> TensorColumns:
     """Turn rows with the same fields into columns, [N] or [N, (M)] for lists.
 
     Values are strings, integers, numbers, or lists of strings or integers.
@@ -61,7 +61,7 @@ class ColumnSource(seqio.DataSource):
         splits: the names of the splits.
     """
 
-    def __init__(self, read: Callable[[str], Columns], *, splits: Sequence[str]):
+    def __init__(self, read: Callable[[str], TensorColumns], *, splits: Sequence[str]):
         super().__init__(splits=splits)
         self._read = functools.cache(read)
 

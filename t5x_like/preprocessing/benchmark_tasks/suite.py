@@ -19,7 +19,7 @@ from t5x_like.preprocessing.benchmark_tasks.benchmark import (
     hidden_rows,
 )
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
-from t5x_like.preprocessing.sources import Columns, ColumnSource, columns
+from t5x_like.preprocessing.sources import ColumnSource, TensorColumns, columns
 from t5x_like.reading import labelled
 from t5x_like.vocabularies import Vocabulary
 
@@ -220,7 +220,7 @@ class Suite:
     def _find(self, task: str) -> Benchmark:
         return choose("data.task", task, self._tasks)[1]
 
-    def _columns(self, task: str, split: str, **settings: Any) -> Columns:
+    def _columns(self, task: str, split: str, **settings: Any) -> TensorColumns:
         return columns(self._rows(task, split, **settings))
 
     def _rows(
