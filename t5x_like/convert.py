@@ -14,8 +14,8 @@ newest N checkpoints of a run.
 --gin=FILE names the gin file of a T5X checkpoint's network. Settings that the checkpoint lacks (the
 dropout rate) are read from it, and all others must equal the checkpoint's.
 
---format=t5x_training writes the newest checkpoint of a run with adamw, so that T5X can continue the
-training: the parameters, the step and Adam's moments (docs/checkpoints.md).
+--format=t5x_training writes the newest checkpoint of a run with adafactor or adamw, so that T5X can
+continue the training: the parameters, the step and the moments (docs/checkpoints.md).
 
 --format=peft writes the LoRA matrices of a run, and a head that it trained, as an adapter that PEFT
 loads beside the base model (docs/fine_tuning.md); the other formats have the matrices in the
@@ -170,10 +170,10 @@ def _convert_training(source: pathlib.Path, target: pathlib.Path) -> None:
             "writes the merged kernels"
         )
     model = model_side.build(of_run.replace(mesh=MeshSettings()))  # the mesh of this machine
-    optimizer_state.check_written(model.shapes, settings=of_run.settings)
+    optimizer_state.check_written(model.shapes, settings=of_run.settings, axes=model.axes)
     newest = checkpoints.newest_intact(folder)
     state, _ = checkpoints.restore_state(newest, model.abstract_state)
-    optimizer_state.write(state, target, settings=of_run.settings)
+    optimizer_state.write(state, target, settings=of_run.settings, axes=model.axes)
 
 
 def _convert_adapter(source: pathlib.Path, target: pathlib.Path) -> None:

@@ -15,17 +15,22 @@ fit. docs/plans.md explains the output and shows plans of the largest models.
 
 if __name__ == "__main__":
     from t5x_like.experiment import command_line
+    from t5x_like.experiment.terminal import PROGRESS
 
-    SETTINGS = command_line.start(
-        __doc__,
-        computes=False,
-        topology=(None, "v4:12x16x16, v5e:4x4, ... or cpu:8"),
-        slices=(1, "slices of the topology, connected by the data center network"),
-        json=(None, "JSON file for the plan"),
-        search=(False, "try other layouts, and plan the best that fits"),
-        tries=(6, "layouts that --search compiles"),
-        task=(None, "the task to plan in a run of several; the largest batch's by default"),
-    )
+    if not command_line.wants_help():
+        PROGRESS.show("reading the config ...")
+    with PROGRESS.clearing():
+        SETTINGS = command_line.start(
+            __doc__,
+            computes=False,
+            topology=(None, "v4:12x16x16, v5e:4x4, ... or cpu:8"),
+            slices=(1, "slices of the topology, connected by the data center network"),
+            json=(None, "JSON file for the plan"),
+            search=(False, "try other layouts, and plan the best that fits"),
+            tries=(6, "layouts that --search compiles"),
+            task=(None, "the task to plan in a run of several; the largest batch's by default"),
+        )
+    PROGRESS.show("loading JAX and the planner ...")
 
 import contextlib
 import sys
@@ -37,6 +42,7 @@ from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.evaluation import while_training
 from t5x_like.experiment import command_line
 from t5x_like.experiment.run import Run
+from t5x_like.experiment.terminal import PROGRESS
 from t5x_like.planning import chips, report, search
 from t5x_like.planning.chips import NoCompilerError, Topology
 from t5x_like.planning.report import Plan
@@ -47,7 +53,7 @@ def main(settings: RunSettings) -> None:
     # Devices are described, not used: an attached accelerator stays free.
     jax.config.update("jax_platforms", "cpu")
     given = flags.FLAGS
-    with one_line_errors():
+    with one_line_errors(), PROGRESS.clearing():
         if given.search and not given.topology:
             raise ValueError("--search needs --topology, the devices to search layouts for")
         if given.slices != 1 and not given.topology:
@@ -63,11 +69,12 @@ def main(settings: RunSettings) -> None:
                 topology.devices()  # simulated devices, before JAX starts with one
             if not given.search:
                 report.check_layout(run, topology)
+        PROGRESS.show(f"counting the parameters and FLOPs of {settings.system or 'the model'} ...")
         found = report.arithmetic(run, task=given.task or "")
         if while_training.generates(run):
             found["generates"] = True
     if topology is not None:
-        with one_line_errors():
+        with one_line_errors(), PROGRESS.clearing():
             found = _on_topology(found, run, topology)
     print(report.text(found))
     if given.json:

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from t5x_like.config import LARGEST, one_line_errors
 from t5x_like.experiment import command_line
+from t5x_like.experiment.terminal import PROGRESS
 from t5x_like.names import choose
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command; a bad argument prints one line and exits with status 2."""
     of_config = [one for one in arguments if one.startswith("--config.")]
     given = _parser().parse_args([one for one in arguments if one not in of_config])
-    with one_line_errors():
+    with one_line_errors(), PROGRESS.clearing():
         if given.rate is not None and not given.rate > 0:
             raise ValueError(f"--rate={given.rate:g} must be above 0")
         if given.hours is not None and not (given.hours > 0 and given.until_decided):
@@ -86,6 +87,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
+    PROGRESS.show(f"reading the study {given.study} ...")
     # They take seconds to import: not for --help.
     import jax
 
@@ -103,8 +105,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         _make(study.missing(), runs=not given.plan)
     found = cells.cells(study, folder, changes=changes)
     runs = cells.runs_of(found)
-    for run in runs:  # find a wrong network or vocabulary before training
-        estimate.of_run(run)
+    estimate.check(runs)  # find a wrong network or vocabulary before training
     if not study.missing():
         _check_vocabularies(runs)
     if given.plan:
@@ -151,10 +152,11 @@ def _make(commands: Sequence[Sequence[str]], *, runs: bool) -> None:
 
 
 def _all(given: argparse.Namespace, changes: dict[str, Any]) -> None:
-    from t5x_like.studies import cells, estimate, overview
-
     if given.plan == given.report:
         raise ValueError("--all plans the studies or reports them: add --plan or --report")
+    PROGRESS.show("reading the studies ...")
+    from t5x_like.studies import cells, estimate, overview
+
     if given.report:
         folder = pathlib.Path(given.write or "docs/studies")
         command_line.check_folder("--write", folder)
@@ -164,6 +166,7 @@ def _all(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         return
     flops, first = {}, None
     for name, study in overview.all_studies().items():
+        PROGRESS.show(f"reading the runs of {name} ...")
         try:
             found = cells.cells(study, pathlib.Path(f"runs/studies/{name}"), changes=changes)
             flops[name] = estimate.unfinished_flops(found)

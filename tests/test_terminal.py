@@ -4,9 +4,11 @@ import contextlib
 import fcntl
 import io
 import os
+import pathlib
 import pty
 import re
 import struct
+import subprocess
 import sys
 import termios
 import threading
@@ -168,3 +170,81 @@ def test_a_dumb_terminal_and_a_file_get_a_line_for_each_update(screen, monkeypat
     expected = [f"step {step}/10  loss 1.0000" for step in (1, 2)]
     assert stream.getvalue().splitlines() == expected
     assert screen.rows() == expected
+
+
+def progress(**settings):
+    return terminal.StatusLine("stderr", **{"pause": 0.0, "stays": False, **settings})
+
+
+@contextlib.contextmanager
+def shown_by(line, screen):
+    """Standard output and error are the terminal, and a command shows its progress."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", screen.stream)
+        patch.setattr(sys, "stderr", screen.stream)
+        with line.clearing():
+            yield
+
+
+def test_progress_is_one_line_that_is_gone_before_an_error_and_a_result(screen):
+    line = progress()
+    with shown_by(line, screen):
+        line.show("reading the study")
+        print("first: python -m t5x_like.vocabulary")
+        line.show("counting run 1 of 2")
+        line.show("counting run 2 of 2: " + "word " * 40)
+    screen.stream.write("error: a setting\n")
+    assert screen.rows() == ["first: python -m t5x_like.vocabulary", "error: a setting"]
+
+
+@pytest.mark.parametrize("screen", [20], indirect=True)
+def test_progress_is_overwritten_and_cut_to_the_terminal(screen):
+    line = progress(stays=True)
+    with shown_by(line, screen):
+        line.show("a long text about run 1 of 2")
+        line.show("another text about run 2 of 2")
+    assert screen.rows() == ["another text about…"]
+
+
+@pytest.mark.parametrize(("pause", "lines"), [(3600.0, ["one"]), (0.0, ["one", "two"])])
+def test_progress_in_a_file_is_lines_with_a_pause_between(capsys, pause, lines):
+    line = progress(pause=pause)
+    with line.clearing():
+        line.show("one")
+        line.show("two")
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+# Ends a command where it imports JAX, which takes seconds.
+WITHOUT_JAX = """
+import runpy, sys
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "jax":
+            sys.stderr.write("JAX is imported\\n")
+            sys.stderr.flush()
+            os._exit(0)
+import os
+sys.meta_path.insert(0, Stop())
+name, *sys.argv[1:] = sys.argv[1:]
+runpy.run_module(f"t5x_like.{name}", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["study", "t5_grid", "--plan"], "reading the study t5_grid ..."),
+        (["study", "--all", "--plan"], "reading the studies ..."),
+        (["plan", "--config=configs/t5.py:small"], "reading the config ..."),
+    ],
+)
+def test_a_plan_shows_what_it_does_before_it_imports_jax(arguments, line):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAX, *arguments],
+        cwd=pathlib.Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.splitlines() == [line, "JAX is imported"]

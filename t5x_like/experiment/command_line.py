@@ -66,6 +66,11 @@ def start(
     return settings
 
 
+def wants_help() -> bool:
+    """Return whether the command was asked for its help."""
+    return bool(_HELP & set(sys.argv[1:]))
+
+
 @processes.ending_together()
 def read(description: str | None, **options: tuple[Any, str]) -> RunSettings:
     """Read the config and the other flags of the command, or print its help and exit.
@@ -77,7 +82,7 @@ def read(description: str | None, **options: tuple[Any, str]) -> RunSettings:
         options: {flag besides the config: (default, help)}; a default of None makes a string flag.
             The values are in `flags.FLAGS` afterwards.
     """
-    if _HELP & set(sys.argv[1:]):
+    if wants_help():
         sys.stdout.write(f"{description}\n{_help({**options, TRUST: (False, _TRUST_HELP)})}")
         sys.exit(0)
     end_quietly_on_interrupt()
@@ -105,7 +110,7 @@ def connect_processes() -> None:
     A config may open the run that it starts from (configs/instructgpt.py). With several processes
     that uses their devices, after which the processes can no longer be connected.
     """
-    if "JAX_NUM_PROCESSES" in os.environ and not _HELP & set(sys.argv[1:]):
+    if "JAX_NUM_PROCESSES" in os.environ and not wants_help():
         startup.silence_tensorflow()  # before JAX reads its C++ log level on import
         from t5x_like import partitioning
 

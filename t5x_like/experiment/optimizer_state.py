@@ -1,7 +1,7 @@
 """Read the optimizer state of a run from a T5X checkpoint, or write it as one.
 
-Adafactor's second moments can be read; the moments of Adam, which T5X takes from optax, can be read
-and written.
+Adafactor's second moments and the moments of Adam, which T5X takes from optax, can be read and
+written.
 """
 
 import dataclasses
@@ -26,6 +26,11 @@ from t5x_like.training.optimizers import CLIPS, Factored, FactoredRmsState
 from t5x_like.training.step import TrainState
 
 _NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
+# {optimizer: {a setting that T5X's lacks, and that changes its updates: the value without effect}}
+_NOT_IN_T5X: dict[str, dict[str, float]] = {
+    "adamw": {"layer_decay": 1},
+    "adafactor": {"layer_decay": 1, "weight_decay": 0, "clip_value": 0, "clip_sum_value": 0},
+}
 
 
 def find(run: Run) -> T5XCheckpoint:
@@ -143,73 +148,141 @@ class _Files:
         return optax.ScaleByAdamState(count, moments("mu", node.mu), moments("nu", node.nu))
 
 
-def check_written(shapes: TrainState, *, settings: RunSettings) -> None:
+def check_written(shapes: TrainState, *, settings: RunSettings, axes: TrainState) -> None:
     """Check that `write` can write a run.
 
     Args:
         shapes: the shapes of its state.
         settings: the settings of the run.
+        axes: the logical axes of its state.
 
     Raises:
         ValueError: see `write`.
     """
     t5x.check_written(settings.system, settings.model)
-    _written(shapes.opt_state, settings.optimizer)
+    optimizer = settings.optimizer
+    kept, _ = _nodes(shapes.opt_state, optimizer)
+    moments = kept.second_moment if isinstance(kept, FactoredRmsState) else kept.nu
+    if not all(map(_is_trained, _flat(moments).values())):
+        raise ValueError(
+            f"the run has frozen parameters, and T5X's {optimizer['name']} keeps moments of all: "
+            "--format=t5x writes only the parameters"
+        )
+    for name, without in _NOT_IN_T5X[optimizer["name"]].items():
+        if (value := optimizer.get(name)) not in (without, None):
+            raise ValueError(
+                f"optimizer.{name}={value!r}: T5X's {optimizer['name']} has no such setting, and "
+                "would train otherwise; --format=t5x writes only the parameters"
+            )
+    if isinstance(kept, FactoredRmsState):
+        _check_adafactor(kept, shapes, settings=settings, axes=axes)
 
 
-def write(state: TrainState, folder: pathlib.Path, *, settings: RunSettings) -> None:
-    """Write the parameters, the step and Adam's moments as a T5X checkpoint.
+def _check_adafactor(
+    kept: FactoredRmsState, shapes: TrainState, *, settings: RunSettings, axes: TrainState
+) -> None:
+    if settings.system == "switch":
+        raise ValueError(
+            "optimizer.name='adafactor': T5X factors the moments of experts by special rules, so a "
+            "Switch Transformer's state is written only for adamw; --format=t5x writes the "
+            "parameters"
+        )
+    params = _flat(shapes.params)
+    parts = t5x.parts_of(settings.system, settings.model, params)
+    for path, moment in _flat(kept.second_moment).items():
+        factored = isinstance(moment, Factored)
+        t5x_optimizers.check_factored(path, params[path].shape, parts[path], factored=factored)
 
-    T5X restores it with `optimizers.adamw` or, for a run with `optimizer.clip_norm`, with
-    `optimizers.chain` of `optax.clip_by_global_norm` and `optax.adamw`. The learning rate must be
-    an optax schedule there, or a number for a run with a constant rate.
+
+def write(
+    state: TrainState, folder: pathlib.Path, *, settings: RunSettings, axes: TrainState
+) -> None:
+    """Write the parameters, the step and the optimizer's moments as a T5X checkpoint.
+
+    T5X restores the state of `adafactor` with its Adafactor, and of `adamw` with
+    `optimizers.adamw` or, for a run with `optimizer.clip_norm`, with `optimizers.chain` of
+    `optax.clip_by_global_norm` and `optax.adamw`. The learning rate of Adam must be an optax
+    schedule there, or a number for a run with a constant rate.
 
     Args:
         folder: the folder in which checkpoint_STEP is written.
         settings: the settings of the run.
+        axes: the logical axes of the state.
 
     Raises:
-        ValueError: the optimizer is not Adam, or does not train all parameters; or T5X has no such
+        ValueError: the optimizer is neither Adam nor Adafactor, has more state than T5X's or other
+            updates, or does not train all parameters; T5X factors other moments; or T5X has no such
             network.
     """
-    optimizer = settings.optimizer
-    adam, schedule = _written(state.opt_state, optimizer)
-    constant = optimizer["schedule"] == "constant" and not optimizer.get("warmup_steps")
+    check_written(state, settings=settings, axes=axes)
+    kept, schedule = _nodes(state.opt_state, settings.optimizer)
+    step = int(state.step)
+    optimizer: t5x_optimizers.Adam | t5x_optimizers.Adafactor
+    if isinstance(kept, FactoredRmsState):
+        # T5X's Adafactor has no count besides the step. With train.on_nonfinite=skip_step there may
+        # be fewer updates than steps.
+        step = int(kept.step)
+        optimizer = _adafactor(kept, state.params, axes=axes)
+    else:
+        optimizer = _adam(kept, schedule, settings.optimizer)
     t5x.save(
         state.params,
         folder,
         system=settings.system,
         config=settings.model,
-        step=int(state.step),
-        adam=t5x_optimizers.Adam(
-            mu=adam.mu,
-            nu=adam.nu,
-            count=int(adam.count),
-            schedule=None if constant else int(schedule.count),
-            clipped=any(optimizer.get(name) for name in CLIPS),
-        ),
+        step=step,
+        optimizer=optimizer,
     )
 
 
-def _written(
+def _adafactor(
+    kept: FactoredRmsState, params: Any, *, axes: TrainState
+) -> t5x_optimizers.Adafactor:
+    shapes, specs = _flat(params), _flat(axes.params)
+    moments: dict[str, Any] = {}
+    for path, moment in _flat(kept.second_moment).items():
+        moments[path] = [(moment, ())]
+        if isinstance(moment, Factored):
+            sides = two_sides(shapes[path].shape, specs[path], min_size=1)
+            assert sides is not None, f"{path} is factored"
+            moments[path] = list(zip(moment, sides, strict=True))
+    return t5x_optimizers.Adafactor(moments)
+
+
+def _adam(
+    kept: optax.ScaleByAdamState,
+    schedule: optax.ScaleByScheduleState,
+    settings: Mapping[str, Any],
+) -> t5x_optimizers.Adam:
+    constant = settings["schedule"] == "constant" and not settings.get("warmup_steps")
+    return t5x_optimizers.Adam(
+        mu=kept.mu,
+        nu=kept.nu,
+        count=int(kept.count),
+        schedule=None if constant else int(schedule.count),
+        clipped=any(settings.get(name) for name in CLIPS),
+    )
+
+
+def _nodes(
     opt_state: Any, settings: Mapping[str, Any]
-) -> tuple[optax.ScaleByAdamState, optax.ScaleByScheduleState]:
-    """Return the parts of an optimizer state that T5X's Adam has too."""
+) -> tuple[optax.ScaleByAdamState | FactoredRmsState, optax.ScaleByScheduleState]:
+    """Return the moments and the schedule of an optimizer state that T5X's Adam or Adafactor has.
+
+    Raises:
+        ValueError: the optimizer is another, or has more state.
+    """
     nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, _NODES))
-    adams = [node for node in nodes if isinstance(node, optax.ScaleByAdamState)]
+    kept = [node for node in nodes if isinstance(node, optax.ScaleByAdamState | FactoredRmsState)]
     schedules = [node for node in nodes if isinstance(node, optax.ScaleByScheduleState)]
-    if settings["name"] != "adamw" or len(adams) + len(schedules) != len(nodes):
+    known = settings["name"] in _NOT_IN_T5X
+    if not known or (len(kept), len(schedules), len(nodes)) != (1, 1, 2):
         raise ValueError(
-            f"optimizer.name={settings['name']!r}: only the state of adamw, without unfreezing and "
-            "schedules of the weight decay, can be written; --format=t5x writes the parameters"
+            f"optimizer.name={settings['name']!r}: only the state of adamw and adafactor, without "
+            "momentum, unfreezing and schedules of the weight decay, can be written; --format=t5x "
+            "writes the parameters"
         )
-    (adam,), (schedule,) = adams, schedules
-    if not all(map(_is_trained, _flat(adam.nu).values())):
-        raise ValueError(
-            "the run has frozen parameters, and T5X's adamw keeps moments of all: --format=t5x "
-            "writes only the parameters"
-        )
-    return adam, schedule
+    return kept[0], schedules[0]
 
 
 def _map_trained(change: Callable[[str, Any], Any], tree: Any) -> Any:

@@ -11,6 +11,7 @@ from t5x_like.config.run_settings import MeshSettings
 from t5x_like.experiment import model_side
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import Run
+from t5x_like.experiment.terminal import PROGRESS
 from t5x_like.nn.stack import REMAT_POLICIES
 from t5x_like.planning import batches, counting, report
 from t5x_like.planning.chips import Chip, Topology
@@ -111,7 +112,9 @@ def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
     rows = step.part.data.batch_size
     policies = _POLICIES if "remat" in run.settings.model else ("none",)
     found, memories, reason = [], [], ""
-    for mesh in _meshes(len(devices), sparse="experts" in plan["parameters_by_part"]):
+    meshes = list(_meshes(len(devices), sparse="experts" in plan["parameters_by_part"]))
+    for place, mesh in enumerate(meshes, start=1):
+        PROGRESS.show(f"estimating the layouts of mesh {place} of {len(meshes)} ...")
         cut = partitioning.batch_parts(dict(mesh))
         if rows % cut:
             continue

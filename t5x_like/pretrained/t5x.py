@@ -17,10 +17,10 @@ from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import weight_map
 from t5x_like.hf.architectures import Labels
-from t5x_like.hf.weight_map import WeightMap
+from t5x_like.hf.weight_map import Piece, WeightMap
 from t5x_like.pretrained.assembled import assembled, copy_part
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
-from t5x_like.pretrained.t5x_optimizers import Adam
+from t5x_like.pretrained.t5x_optimizers import Adafactor, Adam
 
 # By tower, our name of an attention -> T5X's names of the attention and of the layer norm before.
 _ATTENTIONS = {
@@ -367,29 +367,41 @@ def save(
     system: str,
     config: Mapping[str, Any],
     step: int = 0,
-    adam: Adam | None = None,
+    optimizer: Adam | Adafactor | None = None,
 ) -> None:
     """Write a T5, umT5 or Switch Transformer as the T5X checkpoint `folder`/checkpoint_STEP.
 
     Args:
         system, config: the network's system, and the settings for its `build`.
-        adam: the optimizer's state; None for a checkpoint without an optimizer's state.
+        optimizer: the optimizer's state; None for a checkpoint without it.
 
     Raises:
         ValueError: T5X has no such network.
     """
     check_written(system, config)
     arrays = flax.traverse_util.flatten_dict(params, sep="/")
-    shapes = {path: leaf.shape for path, leaf in arrays.items()}
-    parts = weight_map.pieces(_layout(system, config), shapes)
+    parts = parts_of(system, config, arrays)
     target = folder / f"checkpoint_{step}"
     target.mkdir(parents=True)
     write(
         target,
         weight_map.disassemble(arrays, parts, copy=copy_part),
         step=step,
-        states=() if adam is None else adam.tensors(parts),
+        states=() if optimizer is None else optimizer.tensors(parts),
     )
+
+
+def parts_of(
+    system: str, config: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> dict[str, list[Piece]]:
+    """Return the pieces of each parameter: the arrays, or parts of arrays, that `save` writes.
+
+    Args:
+        system, config: see `save`.
+        arrays: {path: parameter or its shape}.
+    """
+    shapes = {path: leaf.shape for path, leaf in arrays.items()}
+    return weight_map.pieces(_layout(system, config), shapes)
 
 
 def check_written(system: str, config: Mapping[str, Any]) -> None:

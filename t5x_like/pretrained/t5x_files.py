@@ -21,6 +21,7 @@ from t5x_like.hf.weight_map import Index, Tensor
 FILE = "checkpoint"
 VERSION = 3  # since June 2021: bfloat16 arrays are stored in bfloat16
 _PLACEHOLDER = "PLACEHOLDER://"
+_FACTORS = ("/v_row", "/v_col")
 _SPECIFICATION = {"driver", "kvstore"}
 
 
@@ -148,7 +149,8 @@ def write(
 ) -> None:
     """Write parameters and an optimizer's state as a T5X checkpoint, one array after the other.
 
-    Matrices are written to folders of TensorStore, vectors and scalars into the file.
+    Matrices are written to folders of TensorStore, vectors and scalars into the file. So are the
+    factors of Adafactor's moments: T5X does not partition them, and reads them only from the file.
 
     Args:
         folder: an empty folder.
@@ -157,7 +159,7 @@ def write(
         states: the arrays of the optimizer's state, "param_states/..."; empty to leave it out.
     """
     target = _write_arrays(folder, "target", tensors)
-    state = {"param_states": {}, **_write_arrays(folder, "state", states), "step": np.int32(step)}
+    state = {**_write_arrays(folder, "state", states), "step": np.int32(step)}
     tree = {"version": VERSION, "optimizer": {"target": target, "state": state}}
     # The file is written last: a folder without it is not a checkpoint.
     (folder / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
@@ -167,7 +169,7 @@ def _write_arrays(folder: pathlib.Path, part: str, tensors: Iterable[Tensor]) ->
     """Write the matrices of a part of the tree to folders, and return the part with its leaves."""
     leaves: dict[str, Any] = {}
     for tensor in tensors:
-        if len(tensor.shape) < 2:
+        if len(tensor.shape) < 2 or tensor.name.endswith(_FACTORS):
             leaves[tensor.name] = tensor.load()
             continue
         place = f"{part}.{tensor.name.replace('/', '.')}"
@@ -179,8 +181,8 @@ def _write_arrays(folder: pathlib.Path, part: str, tensors: Iterable[Tensor]) ->
         }
         opened = tensorstore.open(specification, create=True).result()
         opened.write(tensor.load()).result()
-        found = opened.spec(minimal_spec=True).to_json()
-        kvstore = {"driver": "file", "path": f"{place}/"}
-        leaves[tensor.name] = {**found, "kvstore": kvstore}
-        leaves[tensor.name].pop("transform", None)
+        # Not the minimal one: T5X takes a mapping without `metadata` for a part of the tree.
+        stored = opened.spec().to_json()
+        stored.pop("transform", None)
+        leaves[tensor.name] = {**stored, "kvstore": {"driver": "file", "path": f"{place}/"}}
     return flax.traverse_util.unflatten_dict(leaves, sep="/")

@@ -1,6 +1,6 @@
-"""Read the optimizer states of T5X's checkpoints: Adafactor's second moments, Adam's moments.
+"""Read and write the optimizer states of T5X's checkpoints: Adafactor's and Adam's moments.
 
-They are in the layout of our parameters. Adam is an optax optimizer that T5X wraps.
+Here they are in the layout of our parameters. Adam is an optax optimizer that T5X wraps.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from t5x_like.pretrained.t5x_files import StoredArrays
 
 _AXES = "ABCDEFG"  # axis names for a parameter that has the same layout in the file
 _HIDDEN = "D"  # the hidden state's axis in the layouts of stacked layers
+_KINDS = ("m", "v", "v_row", "v_col")  # of each parameter in the state of T5X's Adafactor
 
 
 def read_step(state: StoredArrays) -> int:
@@ -118,6 +119,67 @@ def _check(state: StoredArrays, part: Piece, *, factored: bool) -> None:
             f"{state.folder}: {kind} of {parameter} has shape {list(state.shape(part.tensor))}, "
             f"and {list(part.tensor_shape)} is needed: the moments are {here} here and {there} in "
             "the checkpoint (optimizer.min_dim_size_to_factor), or of another network"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Adafactor:
+    """Adafactor's second moments, to be written as the state of T5X's Adafactor.
+
+    Attributes:
+        moments: {path of a parameter: its moments, each with the axes of the parameter that it is
+            averaged over}: a single moment averaged over no axes, or two means.
+    """
+
+    moments: Mapping[str, Sequence[tuple[jax.Array, Sequence[int]]]]
+
+    def tensors(self, parts: Mapping[str, list[Piece]]) -> Iterator[Tensor]:
+        """Yield the arrays of `param_states`, each computed when it is loaded.
+
+        What T5X's Adafactor does not keep of a parameter is an array of a single zero there.
+
+        Args:
+            parts: the pieces of each parameter.
+        """
+        arrays: dict[str, jax.Array] = {}
+        pieces: dict[str, list[Piece]] = {}
+        for path, own in self.moments.items():
+            for number, (moment, averaged) in enumerate(own):
+                arrays[f"{path}/{number}"] = moment
+                pieces[f"{path}/{number}"] = [_moment(part, averaged) for part in parts[path]]
+        written = list(weight_map.disassemble(arrays, pieces, copy=copy_part))
+        yield from written
+        kept = {tensor.name for tensor in written}
+        for name in dict.fromkeys(part.tensor for own in parts.values() for part in own):
+            for state in (f"param_states/{name}/{kind}" for kind in _KINDS):
+                if state not in kept:
+                    yield Tensor(state, (1,), np.dtype(np.float32), load=_zero)
+
+
+def _zero() -> np.ndarray:
+    return np.zeros(1, np.float32)
+
+
+def check_factored(
+    path: str, shape: Sequence[int], parts: Sequence[Piece], *, factored: bool
+) -> None:
+    """Check that T5X's Adafactor factors the moments of a parameter if it is factored here.
+
+    Like here, it factors a matrix whose sides are large enough. An array with all layers it factors
+    whatever its size, if the hidden state is one of its axes.
+
+    Raises:
+        ValueError: T5X factors it and we do not, or the other way round.
+    """
+    stacked = [part for part in parts if len(part.tensor_shape) > 2]
+    there = [part.layout is not None and _HIDDEN in part.layout.ours for part in stacked]
+    if any(one != factored for one in there):
+        words = ("not factored", "factored")
+        raise ValueError(
+            f"the second moments of {path} {list(shape)} are {words[factored]} here, and "
+            f"{words[not factored]} by T5X, which stacks the layers: the run needs another "
+            "optimizer.min_dim_size_to_factor from its beginning; --format=t5x writes only the "
+            "parameters"
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import jax
 
-from t5x_like import config
 from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import Part, Run
@@ -47,29 +46,50 @@ def of_settings(settings: RunSettings, *, count: str = "counted") -> Cost:
         ValueError: a setting does not exist or does not fit the others.
     """
     choose("--count", count, dict.fromkeys(COUNTS))
-    stored = config.to_dict(settings)
-    # Only these settings matter; as a cache key they let equal networks be counted once.
-    parts = {name: stored[name] for name in ("system", "model", "loss", "data", "tasks")}
-    found = _counted(json.dumps(parts, sort_keys=True))
+    found = _counted(_network(settings))
     if count == "6nd":
         return dataclasses.replace(found, flops_per_token=6.0 * found.parameters)
     return found
 
 
-@functools.lru_cache(maxsize=1024)
-def _counted(text: str) -> Cost:
-    settings = config.of_stored(
-        {
-            **json.loads(text),
+@dataclasses.dataclass(frozen=True)
+class _Network:
+    """A run's network and batches; runs of equal ones are counted once.
+
+    Attributes:
+        key: the settings of the network and the shapes of the batches, as text.
+        run: a run that has them.
+    """
+
+    key: str
+    run: Run = dataclasses.field(compare=False)
+
+
+def _network(settings: RunSettings) -> _Network:
+    run = Run(
+        RunSettings(
+            **{name: getattr(settings, name) for name in ("system", "model", "loss", "data")},
+            tasks=settings.tasks,
+            mesh=report.ONE_DEVICE,
             # Placeholders: the optimizer does not count, and the folder is not read.
-            "initialize": "any",
-            "optimizer": {"name": "adamw", "schedule": "constant", "learning_rate": 1.0},
-        }
+            initialize="any",
+            optimizer={"name": "adamw", "schedule": "constant", "learning_rate": 1.0},
+        )
     )
-    run = Run(dataclasses.replace(settings, mesh=report.ONE_DEVICE))
+    parts = []
+    for part in run.parts:
+        shapes = {name: (x.shape, str(x.dtype)) for name, x in batches.batch(part.data).items()}
+        parts.append((part.name, part.model, part.loss, part.weight, part.data.objective, shapes))
+    key = json.dumps([settings.system, settings.model, parts], sort_keys=True)
+    return _Network(key, run)
+
+
+@functools.lru_cache(maxsize=1024)
+def _counted(network: _Network) -> Cost:
+    run = network.run
     models = model_side.build_tasks(run, devices=jax.devices("cpu")[:1])
     model = next(iter(models.values()))
-    found = counting.parameters(model.shapes.params, model.axes.params, model=settings.model)
+    found = counting.parameters(model.shapes.params, model.axes.params, model=run.settings.model)
     with model.layout():
         flops = sum(
             share * models[name].flops(fields) for name, share, fields in _batches(run.parts)

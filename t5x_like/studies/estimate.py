@@ -13,6 +13,7 @@ import numpy as np
 from t5x_like.experiment import completion, model_side, reporting
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import Run
+from t5x_like.experiment.terminal import PROGRESS
 from t5x_like.planning import batches
 from t5x_like.scaling_laws import cost
 from t5x_like.studies.cells import Cell, CellRun, runs_of
@@ -57,6 +58,17 @@ def of_run(run: CellRun) -> RunCost:
     return RunCost(found.parameters, tokens, found.flops_per_token)
 
 
+def check(runs: Sequence[CellRun]) -> None:
+    """Count the cost of runs, and show the progress, since each new network is traced.
+
+    Raises:
+        ValueError: see `of_run`. Before training this finds a wrong network.
+    """
+    for number, run in enumerate(runs, start=1):
+        PROGRESS.show(f"counting the FLOPs of run {number} of {len(runs)}: {run.folder} ...")
+        of_run(run)
+
+
 def measured_rate(runs: Sequence[CellRun]) -> tuple[float, str]:
     """Return the training FLOP/s on this machine, and how they were measured.
 
@@ -65,6 +77,7 @@ def measured_rate(runs: Sequence[CellRun]) -> tuple[float, str]:
     rates = [rate for run in runs if run.is_finished() and (rate := _rate_of_log(run))]
     if rates:
         return statistics.median(rates), f"the median of {len(rates)} finished runs"
+    PROGRESS.show(f"measuring the speed of {runs[0].folder} ...")
     first = completion.complete(Run(runs[0].settings))
     return _rate_of_steps(first), f"{_STEPS} steps of the first run"
 
@@ -99,7 +112,8 @@ def _memory(model: Experiment, batch: Mapping[str, jax.Array]) -> Any:
 
 def unfinished_flops(found: Sequence[Cell]) -> float:
     """Return the FLOPs of the runs that are not finished."""
-    return sum(of_run(run).flops for run in runs_of(found) if not run.is_finished())
+    check(missing := [run for run in runs_of(found) if not run.is_finished()])
+    return sum(of_run(run).flops for run in missing)
 
 
 def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) -> Iterator[str]:

@@ -281,8 +281,8 @@ def test_moments_of_stacked_layers_and_of_experts_come_back(tmp_path, system, si
     sizes = {name: MODEL[name] for name in ("vocab_size", "d_model", "d_ff", "heads", "d_kv")}
     layers = {"encoder_layers": 2, "decoder_layers": 4, "dropout": 0.0}
     config.system, config.model = system, systems.find(system).sizes[size] | sizes | layers
-    _, state = trained_state(config)
-    optimizer_state.write(state, tmp_path, settings=parse(config))
+    model, state = trained_state(config)
+    optimizer_state.write(state, tmp_path, settings=parse(config), axes=model.axes)
     folder = tmp_path / f"checkpoint_{STEP}"
     names = StoredArrays(folder).names
     moments = set(StoredArrays(folder, part="state").names)
@@ -294,11 +294,13 @@ def test_moments_of_stacked_layers_and_of_experts_come_back(tmp_path, system, si
 
 def test_what_t5x_has_no_form_for_is_not_written(tmp_path):
     for optimizer, message in {
-        ("name", "adamax"): "optimizer.name='adamax': only the state of adamw",
+        ("name", "adamax"): "optimizer.name='adamax': only the state of adamw and adafactor",
+        ("layer_decay", 0.9): r"optimizer\.layer_decay=0\.9: T5X's adamw has no such setting",
         ("unfreeze_steps", 5): "without unfreezing",
         ("frozen", ("token_embedder",)): "the run has frozen parameters",
     }.items():
         config = run_config(**dict([optimizer]))
-        state = model_side.build(of_config(config)).abstract_state
+        model = model_side.build(of_config(config))
+        written = {"settings": parse(config), "axes": model.axes}
         with pytest.raises(ValueError, match=message):
-            optimizer_state.write(state, tmp_path / "out", settings=parse(config))
+            optimizer_state.write(model.abstract_state, tmp_path / "out", **written)

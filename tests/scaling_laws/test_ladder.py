@@ -81,6 +81,21 @@ def test_flops_are_those_of_the_papers_appendix_f():
     assert cost.of_settings(parse(settings), count="6nd").flops_per_token == 6 * found.parameters
 
 
+def test_runs_with_equal_networks_and_batches_are_counted_once():
+    def network(**changes):
+        return cost._network(parse(base(**changes)))
+
+    same = network(**{"data.seed": 1, "train.seed": 1, "train.steps": 7, "data.task": "another"})
+    assert network() == same
+    for change in (
+        {"data.lengths.targets": 32},
+        {"data.batch_size": 4},
+        {"model.layers": 5},
+        {"loss": {"z_loss": 1e-4}},
+    ):
+        assert network(**change) != same
+
+
 def test_the_folder_that_a_run_starts_from_does_not_count():
     """DistilBERT's training needs its teacher's folder; a plan comes before there is one."""
     settings = distilbert.get_config("base")
