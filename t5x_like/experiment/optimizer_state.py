@@ -28,8 +28,8 @@ from t5x_like.training.step import TrainState
 _NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
 # {optimizer: {a setting that T5X's lacks, and that changes its updates: the value without effect}}
 _NOT_IN_T5X: dict[str, dict[str, float]] = {
-    "adamw": {"layer_decay": 1},
-    "adafactor": {"layer_decay": 1, "weight_decay": 0, "clip_value": 0, "clip_sum_value": 0},
+    "adamw": {},
+    "adafactor": {"weight_decay": 0, "clip_value": 0, "clip_sum_value": 0},
 }
 
 
