@@ -323,7 +323,7 @@ def network(
         make_bias=None if bias_in_layers else make_bias,
     )
     decoder_layers = config.decoder_layers
-    return _assemble(
+    return assemble(
         config,
         encoder=make_encoder or make_tower(layers=config.encoder_layers),
         decoder=make_tower(layers=decoder_layers),
@@ -423,7 +423,23 @@ def _adapter(config: T5Config) -> Callable[..., nn.Module]:
     )
 
 
-def _assemble(config: T5Config, *, encoder: Any, decoder: Any, reader: Any) -> nn.Module:
+def assemble(
+    config: T5Config,
+    *,
+    encoder: Callable[..., nn.Module],
+    decoder: Callable[..., nn.Module],
+    reader: Callable[..., nn.Module],
+) -> nn.Module:
+    """Put T5's embeddings and head around stacks of layers, of T5 or of another system.
+
+    Args:
+        encoder: factory of the encoder's stack.
+        decoder: factory of a stack without cross-attention, for the decoder-only architectures.
+        reader: factory of a stack with cross-attention.
+
+    Raises:
+        ValueError: the architecture is unknown.
+    """
     make_embedding = functools.partial(
         TokenEmbed, vocab_size=config.vocab_size, features=config.d_model, compute=config.compute
     )
@@ -431,7 +447,7 @@ def _assemble(config: T5Config, *, encoder: Any, decoder: Any, reader: Any) -> n
         return TokenEncoder(
             make_embeddings=make_embedding, make_encoder=encoder, make_head=Features
         )
-    ends = {"make_embedding": make_embedding, "make_head": _head(config)}
+    ends = {"make_embedding": make_embedding, "make_head": head(config)}
     networks = {
         "encoder_decoder": functools.partial(
             EncoderDecoder, make_encoder=encoder, make_decoder=reader
@@ -444,7 +460,8 @@ def _assemble(config: T5Config, *, encoder: Any, decoder: Any, reader: Any) -> n
     return networks[config.architecture](**ends)
 
 
-def _head(config: T5Config) -> Any:
+def head(config: T5Config) -> Callable[..., nn.Module]:
+    """Return a factory of T5's output layer: the embedding table, or a kernel of its own."""
     scale = config.d_model**-0.5
     if config.tied_head:
         return functools.partial(TiedHead, scale=scale if config.scale_tied_logits else 1.0)
