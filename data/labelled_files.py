@@ -42,8 +42,8 @@ from t5x_like import reading
 from t5x_like.grain_pipeline.corpus import Corpus, in_memory, is_held_out
 from t5x_like.names import check_settings, hint
 from t5x_like.objectives import AnyObjective
-from t5x_like.reading import labelled
-from t5x_like.reading.labelled import LabelledRow
+from t5x_like.reading import labelled_text
+from t5x_like.reading.labelled_text import LabelledRow
 from t5x_like.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _check_choices(found: "Labelled", *, most: int) -> None:
         if len(row["choices"]) > most:
             number = len(row["choices"])
             problem = f"it has {number} choices, and data.objective_settings.choices={most}"
-            labelled.fail(row["where"], problem)
+            labelled_text.fail(row["where"], problem)
 
 
 def labels(kind: str, *, name: str = "labelled_files", **settings: Any) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ class Labelled:
     def _number(self, label: str, row: LabelledRow) -> int:
         if label not in self.labels:
             near = hint(label, self.labels)
-            labelled.fail(row["where"], f"{label!r} is not a label.{near}")
+            labelled_text.fail(row["where"], f"{label!r} is not a label.{near}")
         return self.labels.index(label)
 
 
@@ -196,10 +196,10 @@ def read(
         raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
     files = {"train": _find("train", train)}
     files["validation"] = _find("validation", validation) if validation else files["train"]
-    known = labelled.read(files["train"], kind=kind, names=given)
+    known = labelled_text.read(files["train"], kind=kind, names=given)
     rows = {"train": known}
     if validation:
-        rows["validation"] = labelled.read(files["validation"], kind=kind, names=given)
+        rows["validation"] = labelled_text.read(files["validation"], kind=kind, names=given)
     else:
         keys = [_held_out_by(row) for row in known]
         chosen = {key: is_held_out(key, fraction=held_out) for key in dict.fromkeys(keys)}
@@ -232,4 +232,4 @@ def _as_list(value: Any) -> Sequence[Any]:
 def _find(setting: str, path: str) -> str:
     if not path:
         raise ValueError(f"data.settings.{setting} is not set: give a file of labelled text.")
-    return reading.existing_file(f"data.settings.{setting}", path, labelled.ENDINGS)
+    return reading.existing_file(f"data.settings.{setting}", path, labelled_text.ENDINGS)

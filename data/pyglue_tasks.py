@@ -72,7 +72,7 @@ class Task:
     """The definition of a task.
 
     Attributes:
-        kind: kind of labelled text (reading/labelled.py); "" for a text-only task.
+        kind: kind of labelled text (reading/labelled_text.py); "" for a text-only task.
         make: the entries of a split -> its rows.
         balanced: the field whose values are made equally frequent; "" for no balancing.
     """

@@ -87,7 +87,7 @@ def _read(path: pathlib.Path, *, count: str) -> "tuple[list[TrainedRun], list[st
 
         return runs.read_csv(path), []
     _count_on_cpu()
-    from t5x_like.scaling_laws.runs import read_folder
+    from t5x_like.scaling_laws.trained import read_folder
 
     return read_folder(path, count=count)
 

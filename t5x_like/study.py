@@ -124,8 +124,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     written = pathlib.Path(given.write or folder)
     with command_line.writing(written):
         path = results.write(study, name, trained.cells(), written, looks=design)
-    print(path.read_text())
-    print(f"written to {path}")
+    print(f"{path.read_text()}\nwritten to {path}")
     if not all(one.passed for one in verdicts.checks(study, trained.values())):
         sys.exit(1)
 

@@ -223,7 +223,7 @@ def test_no_two_files_of_the_package_have_one_name_with_two_meanings():
     names = collections.Counter(
         path.stem for path in (ROOT / "t5x_like").rglob("*.py") if path.stem != "__init__"
     )
-    # A system has a file for its network and one for Hugging Face's format.
+    # A system's vocabulary may have its name.
     assert {name for name, count in names.items() if count > 1} <= set(systems.names())
 
 

@@ -55,6 +55,11 @@ class Converter(abc.ABC):
         return {}
 
     @property
+    def identity(self) -> str:
+        """What decides the rows of batches, for a data position: its name and all settings."""
+        return repr(self).replace("Converter(", "(")  # as the positions of earlier versions have it
+
+    @property
     def continues(self) -> bool:
         """Whether row r of a batch continues row r of the batch before: see `continued`."""
         return False

@@ -196,7 +196,7 @@ class ShardedBatches(Iterator[NumpyBatch]):
             "phase": phase,
             **dataclasses.asdict(reading),
             "task": task,
-            "converter": repr(converter),
+            "converter": converter.identity,
             "pack": pack,
         }
         self._converter, self._lengths, self._pack = converter, reading.lengths, pack

@@ -17,7 +17,7 @@ from t5x_like.experiment.training_processes import Job
 from t5x_like.names import hint, trust_code
 from t5x_like.scaling_laws import approaches, cautions, cost
 from t5x_like.scaling_laws.cost import Cost
-from t5x_like.scaling_laws.runs import final_loss
+from t5x_like.scaling_laws.trained import final_loss
 
 LEAST_STEPS = 50  # minimum steps of a run
 _LOGS = 100  # log lines of a run: the points of its training curve

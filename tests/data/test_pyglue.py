@@ -13,7 +13,7 @@ from data import pyglue_baselines, pyglue_rows
 from t5x_like import vocabularies
 from t5x_like.evaluation.metrics import METRICS
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.reading import labelled
+from t5x_like.reading import labelled_text
 from tests.programs import in_process
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ def test_labelled_rows_are_in_the_schema_of_labelled_files(task, made):
     names = {name: name for name in ("text_a", "label", "value", "choices", "answer")}
     names |= {name: name for name in ("question", "context", "answers")}
     path = made / "labelled" / f"{task}-test.jsonl"
-    found = labelled.read(str(path), kind=TASKS[task].kind, names=names)
+    found = labelled_text.read(str(path), kind=TASKS[task].kind, names=names)
     assert len(found) == len(rows(task, "test"))
     if task in ("continuation", "ranking"):
         places = collections.Counter(row["answer"] for row in found)

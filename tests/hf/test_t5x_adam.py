@@ -295,7 +295,7 @@ def test_moments_of_stacked_layers_and_of_experts_come_back(tmp_path, system, si
 def test_what_t5x_has_no_form_for_is_not_written(tmp_path):
     for optimizer, message in {
         ("name", "adamax"): "optimizer.name='adamax': only the state of adamw and adafactor",
-        ("unfreeze_steps", 5): "without unfreezing",
+        ("unfreeze_steps", 5): "momentum, unfreezing and schedules",
         ("frozen", ("token_embedder",)): "the run has frozen parameters",
     }.items():
         config = run_config(**dict([optimizer]))

@@ -9,7 +9,7 @@ from t5x_like.batches.data_modules import load
 from t5x_like.grain_pipeline.rows_of_files import open_files
 from t5x_like.inference import toolset
 from t5x_like.preprocessing import line_datasets
-from t5x_like.reading import labelled
+from t5x_like.reading import labelled_text
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -51,7 +51,9 @@ def of_filters(path):
 
 def of_labelled(path):
     names = {"text_a": "text_a", "label": "label"}
-    return [one["text_a"] for one in labelled.read(str(path), kind="classification", names=names)]
+    return [
+        one["text_a"] for one in labelled_text.read(str(path), kind="classification", names=names)
+    ]
 
 
 def of_prompts(path):

@@ -9,7 +9,7 @@ import pytest
 from configs import distilbert
 from t5x_like import config, scaling
 from t5x_like.config import parse
-from t5x_like.scaling_laws import cost, ladder, runs
+from t5x_like.scaling_laws import cost, ladder, trained
 from t5x_like.scaling_laws.ladder import Design
 from t5x_like.scaling_laws.law import Law
 from tests.programs import tiny_writer
@@ -201,7 +201,7 @@ def finish(rung):
 def test_finished_runs_are_read_and_not_trained_again(rungs, capsys):
     for rung in rungs:
         finish(rung)
-    found, left_out = runs.read_folder(rungs[0].folder.parent)
+    found, left_out = trained.read_folder(rungs[0].folder.parent)
     assert left_out == []
     by_name = {run.name: run for run in found}
     for rung in rungs:
@@ -216,7 +216,7 @@ def test_finished_runs_are_read_and_not_trained_again(rungs, capsys):
 
     last = rungs[-1].folder / "metrics.jsonl"
     last.write_text("".join(last.read_text().splitlines(keepends=True)[:-1]))
-    found, left_out = runs.read_folder(rungs[0].folder.parent)
+    found, left_out = trained.read_folder(rungs[0].folder.parent)
     assert len(found) == 5
     assert left_out == [f"{rungs[-1].folder.name} is not finished, and left out"]
     finish(rungs[-1])
@@ -244,7 +244,7 @@ def test_a_run_that_never_decays_is_known(rungs):
     (rungs[0].folder / "config.json").write_text(json.dumps(config.to_dict(settings)))
     [run] = [
         one
-        for one in runs.read_folder(rungs[0].folder.parent)[0]
+        for one in trained.read_folder(rungs[0].folder.parent)[0]
         if one.name == rungs[0].folder.name
     ]
     assert run.decay_tokens == math.inf
@@ -291,7 +291,7 @@ def test_a_ladder_trains_and_goes_on(tmp_path, capsys):
     assert ladder.train_ladder(made)
     assert ladder.train_ladder(made)
     assert capsys.readouterr().out.count("(finished before)") == 3
-    found, _ = runs.read_folder(tmp_path / "ladder")
+    found, _ = trained.read_folder(tmp_path / "ladder")
     assert all(run.loss < math.log(384) for run in found)
     data = dataclasses.replace(made[0].settings.data, task="absent")
     broken = dataclasses.replace(made[0], settings=dataclasses.replace(made[0].settings, data=data))

@@ -14,7 +14,7 @@ from t5x_like.checkpoints import reading
 from t5x_like.config import parse
 from t5x_like.experiment import completion, model_side, reporting
 from t5x_like.experiment.run import of_config
-from t5x_like.reading import labelled
+from t5x_like.reading import labelled_text
 from tests.programs import command_flags, tiny_encoder
 from tests.test_fine_tuning import WORDS, config_file, multiple_choice, pairs, write
 
@@ -197,9 +197,9 @@ def test_a_ranking_has_exactly_one_relevant_choice(tmp_path, answer, message):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ValueError, match=message):
-        labelled.read(str(path), kind="multiple_choice", names=FIELDS["answers"])
+        labelled_text.read(str(path), kind="multiple_choice", names=FIELDS["answers"])
     path.write_text(json.dumps(rows[0]) + "\n")
-    [row] = labelled.read(str(path), kind="multiple_choice", names=FIELDS["answers"])
+    [row] = labelled_text.read(str(path), kind="multiple_choice", names=FIELDS["answers"])
     assert row["answer"] == 1
 
 

@@ -101,7 +101,10 @@ def test_a_model_without_memory_has_an_empty_one():
     [
         ({"continue_rows": False}, "data.continue_rows=False, and system='xlnet' has a memory"),
         ({"pack": True}, "data.pack=True: examples with the feature 'reused'"),
-        ({"objective": "bert"}, "data.continue_rows=True: Encoder makes examples of their own"),
+        (
+            {"objective": "bert"},
+            "data.continue_rows=True: EncoderConverter makes examples of their own",
+        ),
     ],
 )
 def test_rows_that_do_not_go_on_are_refused_before_work_starts(tmp_path, capsys, changes, message):

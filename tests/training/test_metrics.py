@@ -125,7 +125,7 @@ def test_utilization_is_left_out_where_the_peak_is_unknown():
 
 
 def test_training_needs_no_tensorflow():
-    modules = "metrics, schedules, optimizers, state, step, flops, loop"
+    modules = "metrics, schedules, optimizers, step, flops, loop"
     code = (
         f"from t5x_like import losses\nfrom t5x_like.training import {modules}\n"
         "import sys\n"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from t5x_like.names import hint
-from t5x_like.reading import labelled
+from t5x_like.reading import labelled_text
 
 Raw = Mapping[str, Any]  # a row in the schema of its file
 ChangeRow = Callable[[Raw], Raw]  # a raw row with changed or added fields
@@ -246,7 +246,7 @@ class Benchmark:
         return row | self._group(raw)
 
     def labelled_row(self, raw: Raw, *, most: int) -> BenchmarkRow:
-        """Return the row of the labelled form, with the fields of `reading.labelled`.
+        """Return the row of the labelled form, with the fields of `reading.labelled_text`.
 
         Args:
             raw: a raw row.
@@ -269,7 +269,7 @@ class Benchmark:
         else:
             name = "label" if self.kind == "classification" else "value"
             row[name] = value(found, "label" if self.labels else self.label)
-        parse, fields = labelled.KINDS[self.kind]
+        parse, fields = labelled_text.KINDS[self.kind]
         row = parse(row, {field: field for field in fields if field in row})
         if self.kind == "classification":
             row["label"] = self.labels.index(row["label"])

@@ -20,7 +20,7 @@ from t5x_like.preprocessing.benchmark_tasks.benchmark import (
 )
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.preprocessing.sources import ColumnSource, TensorColumns, columns
-from t5x_like.reading import labelled
+from t5x_like.reading import labelled_text
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -286,9 +286,9 @@ def _made(
             else:
                 rows.append(benchmark.labelled_row(raw, most=most))
         except ValueError as error:
-            labelled.fail(place, str(error))
+            labelled_text.fail(place, str(error))
     if not rows:
-        labelled.fail(
+        labelled_text.fail(
             where,
             f"it has no row for the split {split!r}: name another file or part of one in "
             f"data.settings.splits.{split}",
