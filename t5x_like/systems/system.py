@@ -158,7 +158,7 @@ class Task:
             batches. It may depend only on the shapes of the batch. The data need
             `data.continue_rows`.
         prepare: (module, state, batch, rng, **settings) -> batch: work before each step that needs
-            the newest parameters (`step.params`), such as sampling, rewards, or the answers of a
+            the newest parameters (`state.params`), such as sampling, rewards, or the answers of a
             teacher. It is compiled as a separate program. The state has no optimizer state and no
             memory; in evaluation the rng is the same each time. `settings` are the settings of a
             config's `loss` that it has as keyword arguments. A step may then update the parameters

@@ -135,14 +135,14 @@ def fit(
     watchdog: Watchdog | None = None,
     profile: Profile | None = None,
 ) -> Outcome:
-    """Train from `step.step` to `steps`, or to the end of the data; call it on all processes.
+    """Train from `state.step` to `steps`, or to the end of the data; call it on all processes.
 
     SIGTERM or Ctrl-C ends the run after the current step and saves it; a second Ctrl-C kills it.
 
     Args:
         state: the initial state; invalid afterwards if a training step donates it.
         train_steps: {task: jitted step of `make_train_step`}; {"": step} for one task.
-        batches: the batches from `step.step` on; they must end on all processes at once.
+        batches: the batches from `state.step` on; they must end on all processes at once.
         put: makes global arrays from this process's part of a batch; called in another thread.
         steps: the last step.
         log: publishes the metrics.
