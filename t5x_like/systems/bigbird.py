@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from t5x_like import losses
-from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, integers, one_of
+from t5x_like.hf.config_settings import COUNT, Setting, integers, one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.names import choose
@@ -309,17 +309,9 @@ HUGGING_FACE = HuggingFaceFormat(
     model_types={"big_bird": "BigBird"},
     defaults=SIZES["base"],
     settings={
-        "vocab_size": Setting("vocab_size", COUNT),
-        "max_position_embeddings": Setting("positions", COUNT),
-        "type_vocab_size": Setting("token_types", COUNT),
-        "num_hidden_layers": Setting("layers", LAYERS),
-        "hidden_size": Setting("d_model", COUNT),
-        "intermediate_size": Setting("d_ff", COUNT),
-        "num_attention_heads": Setting("heads", COUNT),
+        **bert.HUGGING_FACE.settings,
         "block_size": Setting("block", COUNT, default=64),
         "num_random_blocks": Setting("random", integers(0, 1000), default=3),
-        "hidden_dropout_prob": Setting("dropout", RATE, default=0.1),
-        "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.1),
     },
     fixed={
         "hidden_act": "gelu_new",

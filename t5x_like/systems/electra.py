@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from t5x_like import losses
-from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting
+from t5x_like.hf.config_settings import COUNT, Setting
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.names import choose
@@ -334,16 +334,8 @@ HUGGING_FACE = HuggingFaceFormat(
     model_types={"electra": "Electra"},
     defaults=SIZES["base"],
     settings={
-        "vocab_size": Setting("vocab_size", COUNT),
-        "max_position_embeddings": Setting("positions", COUNT),
-        "type_vocab_size": Setting("token_types", COUNT),
-        "num_hidden_layers": Setting("layers", LAYERS),
+        **bert.HUGGING_FACE.settings,
         "embedding_size": Setting("d_embedding", COUNT),
-        "hidden_size": Setting("d_model", COUNT),
-        "intermediate_size": Setting("d_ff", COUNT),
-        "num_attention_heads": Setting("heads", COUNT),
-        "hidden_dropout_prob": Setting("dropout", RATE, default=0.1),
-        "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.1),
     },
     fixed={
         "hidden_act": "gelu",

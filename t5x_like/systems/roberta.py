@@ -8,7 +8,7 @@ from typing import Any
 import flax.linen as nn
 
 from t5x_like import losses
-from t5x_like.hf.config_settings import COUNT, LAYERS, POSITIVE, RATE, TOKEN, Setting
+from t5x_like.hf.config_settings import POSITIVE, TOKEN, Setting
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.nn.embeddings import CountedEmbeddings, LearnedPositions, TokenEmbed
@@ -153,17 +153,9 @@ HUGGING_FACE = HuggingFaceFormat(
     model_types={"roberta": "Roberta", "xlm-roberta": "XLMRoberta"},
     defaults=SIZES["base"],
     settings={
-        "vocab_size": Setting("vocab_size", COUNT),
-        "max_position_embeddings": Setting("positions", COUNT),
-        "type_vocab_size": Setting("token_types", COUNT),
-        "num_hidden_layers": Setting("layers", LAYERS),
-        "hidden_size": Setting("d_model", COUNT),
-        "intermediate_size": Setting("d_ff", COUNT),
-        "num_attention_heads": Setting("heads", COUNT),
+        **bert.HUGGING_FACE.settings,
         "layer_norm_eps": Setting("norm_epsilon", POSITIVE),
         "pad_token_id": Setting("padding", TOKEN),
-        "hidden_dropout_prob": Setting("dropout", RATE, default=0.1),
-        "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.1),
     },
     fixed={
         "hidden_act": "gelu",
