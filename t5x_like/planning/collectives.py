@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -182,13 +183,22 @@ def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int
     """Return the mesh axes, and the dimensions of the torus, that the groups span."""
     places = np.stack(np.unravel_index(groups, mesh.devices.shape), axis=-1)
     names = tuple(mesh.axis_names[axis] for axis in _varying(places))
-    flat: list[Any] = list(mesh.devices.flat)
-    numbers = np.array([[getattr(device, "slice_index", 0)] for device in flat])
-    if _varying(numbers[groups]):
+    slices, coordinates = _coordinates(mesh)
+    if _varying(slices[groups]):
         return SLICES, ()
-    if not hasattr(flat[0], "coords"):
-        return names, ()
-    return names, _varying(np.array([device.coords for device in flat])[groups])
+    return names, _varying(coordinates[groups])
+
+
+@functools.lru_cache(maxsize=4)
+def _coordinates(mesh: Mesh) -> tuple[np.ndarray, np.ndarray]:
+    """Return the slice of each device, [N, 1], and its coordinates in the torus, [N, dimensions].
+
+    There are no dimensions if devices have no coordinates.
+    """
+    flat: list[Any] = list(mesh.devices.flat)
+    slices = np.array([[getattr(device, "slice_index", 0)] for device in flat])
+    coordinates = np.array([getattr(device, "coords", ()) for device in flat], dtype=int)
+    return slices, coordinates.reshape(len(flat), -1)
 
 
 def _varying(places: np.ndarray) -> tuple[int, ...]:
