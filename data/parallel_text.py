@@ -144,7 +144,7 @@ class Form:
         return Files(parts, paths=files, columns=dict(zip(_SIDES, _SIDES, strict=True)))
 
     def _pairs(self, unit: Sequence[str]) -> ParsedLines | SideBySide:
-        local = [paths.local_copy(path) if paths.in_bucket(path) else path for path in unit]
+        local = list(map(paths.local_copy, unit))
         if self.take is None:
             return SideBySide(dict(zip(_SIDES, map(Lines, local), strict=True)))
         take = self.take

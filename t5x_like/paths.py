@@ -186,7 +186,7 @@ def matches(pattern: str) -> list[str]:
 
 
 def local_copy(name: str) -> str:
-    """Copy an object to a file of this machine, for readers that need one; return its path.
+    """Return a path for readers that need a file of this machine: an object of a bucket is copied.
 
     Copies are kept in ~/.cache/t5x_like/objects ($T5X_LIKE_CACHE), under a name that changes with
     the object's content, and are not deleted.
@@ -194,6 +194,8 @@ def local_copy(name: str) -> str:
     Raises:
         OSError: the object cannot be read, or the copy cannot be written.
     """
+    if not in_bucket(name):
+        return name
     with requests(name):
         about = _bucket_files().info(name)
         version = f"{name} {about.get('generation', '')} {about.get('etag', '')} {about['size']}"

@@ -389,6 +389,6 @@ def _opened(
     setting: str, reader: Callable[[str, Columns], FileRows], path: str, columns: Columns
 ) -> FileRows:
     try:
-        return reader(paths.local_copy(path) if paths.in_bucket(path) else path, columns)
+        return reader(paths.local_copy(path), columns)
     except OSError as error:
         raise ValueError(f"{setting}: {path} cannot be read: {error}") from error
