@@ -70,8 +70,8 @@ def driver_of(module: ModuleType, driver: str = "") -> str:
     where = f"data.driver={driver!r}: data.module={module.__file__!r}"
     if not hasattr(module, function):
         other = "seqio" if driver == "grain" else "grain"
-        files = ", data/".join(("text_files.py", "parallel_text.py", "labelled_files.py"))
-        advice = f", or write its rows to files that data/{files} read" if other == "seqio" else ""
+        files = "data/text_files.py, data/parallel_text.py, data/labelled_files.py"
+        advice = f", or write its rows to files that {files} read" if other == "seqio" else ""
         raise ValueError(
             f"{where} has no function {function!r}, and only {other} can read it: set "
             f"data.driver={other!r}{advice}"

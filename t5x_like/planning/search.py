@@ -113,8 +113,8 @@ def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
     policies = _POLICIES if "remat" in run.settings.model else ("none",)
     found, memories, reason = [], [], ""
     meshes = list(_meshes(len(devices), sparse="experts" in plan["parameters_by_part"]))
-    for place, mesh in enumerate(meshes, start=1):
-        PROGRESS.show(f"estimating the layouts of mesh {place} of {len(meshes)} ...")
+    for number, mesh in enumerate(meshes, start=1):
+        PROGRESS.show(f"estimating the layouts of mesh {number} of {len(meshes)} ...")
         cut = partitioning.batch_parts(dict(mesh))
         if rows % cut:
             continue

@@ -258,6 +258,6 @@ def remembered(
     """
     if reused is None:
         return context[:, context.shape[1] - size :]
-    places = reused[:, None] + jnp.arange(size)
-    places = places.reshape(*places.shape, *[1] * (context.ndim - 2))
-    return jnp.take_along_axis(context, places, axis=1)
+    indices = reused[:, None] + jnp.arange(size)
+    indices = indices.reshape(*indices.shape, *[1] * (context.ndim - 2))
+    return jnp.take_along_axis(context, indices, axis=1)

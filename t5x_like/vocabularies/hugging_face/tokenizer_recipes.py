@@ -15,9 +15,8 @@ from t5x_like.vocabularies.hugging_face.tokenizer_files import Token
 from t5x_like.vocabularies.tokenizer import as_value_errors
 
 Scores = list[tuple[str, float]]  # the pieces of a Unigram model in order of id, with their log p
-TokenizerSettings = Mapping[
-    str, Any
-]  # the settings of a class, including special tokens by their names
+# The settings of a class, including special tokens by their names.
+TokenizerSettings = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
