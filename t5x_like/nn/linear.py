@@ -71,11 +71,11 @@ class Linear(nn.Module):
         if self.has_variable("params", LORA_A):
             a, b = (self.get_variable("params", name).astype(x.dtype) for name in (LORA_A, LORA_B))
             y = y + (x @ a.reshape(x.shape[-1], -1)) @ b.reshape(-1, y.shape[-1])
-        y = y.reshape(*rows, *self.features)
-        if self.use_bias:
+        if self.use_bias:  # before the reshape: cuBLAS then adds it as part of the product
             init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])
-            y = y + self.param("bias", init, self.features).astype(self.compute.dtype)
-        return y
+            bias = self.param("bias", init, self.features).astype(self.compute.dtype)
+            y = y + bias.reshape(-1)
+        return y.reshape(*rows, *self.features)
 
     def _matrix(self, inputs: tuple[int, ...]) -> Float[Array, "n m"]:
         """Return the kernel as a matrix [inputs, outputs] in `compute.dtype`."""
