@@ -10,18 +10,33 @@ the other. The downstream tasks of the table are left out.
 |---|---|
 | 12 million parameters, 12 layers | 2 layers with one set of parameters, 128 wide |
 | 4,096 rows of 512 tokens, 125,000 batches | 16 rows of 48 tokens, 3,000 batches |
-| books and Wikipedia, 30,000 pieces | sentences of documentation, 4,096 pieces |
+| books and Wikipedia, 30,000 pieces | the language `events` (docs/languages.md), 55 pieces |
 | not given: how an arm is measured on pairs | new heads are trained, on a frozen network |
 
-Masked tokens are predicted in the rows of the pretraining, which are pairs or single segments. 68%
-of the held-out next-sentence pairs are random, since short documents have no next sentence.
+Every document tells five events of its topic in order, so each has a next sentence, and the order
+of two of its segments is certain. Of two random documents 1 in 16 share their topic: a network that
+sees only the topic is right in at most 97% of the next-sentence pairs. A constant is right in half.
+
+On natural text of demo size the study decided nothing: a third of the chunks of documentation have
+one sentence, for which the next is always random, and no arm beat that constant.
 """
 
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
+from t5x_like.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
+_TEXT = GeneratedText(language="events", kind="albert", size=55)
 _SHORT: dict[str, Any] = {
+    **_TEXT.changes(),
+    "model.vocab_size": 64,
     "train.log_every": 100,
     "checkpoint.keep": 1,
     "evaluate.every": 0,
@@ -59,12 +74,7 @@ def get_study() -> Study:
     return Study(
         title="Objectives about sentences in ALBERT at demo size",
         source="Lan et al. 2019, table 5",
-        needs={
-            "runs/albert_demo/vocabulary.model": (
-                "t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=albert "
-                "--size=4096 --output=runs/albert_demo/vocabulary.model"
-            ),
-        },
+        needs=_TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/albert.py:demo", changes=_SHORT),
             "pairs": TrainingRun(
@@ -79,11 +89,15 @@ def get_study() -> Study:
             "order": _arm("order", 54.0, 78.9, 86.5),
         },
         measures={
-            "masked": _measure("pretraining", "pydocs/accuracy", "MLM"),
-            "next": _measure("pairs", "next/pydocs/sentences/accuracy", "NSP"),
-            "order": _measure("pairs", "order/pydocs/sentences/accuracy", "SOP"),
+            "masked": _measure("pretraining", "events/accuracy", "MLM"),
+            "next": _measure("pairs", "next/events/sentences/accuracy", "NSP"),
+            "order": _measure("pairs", "order/events/sentences/accuracy", "SOP"),
         },
         claims=CLAIMS,
+        learned=(
+            Learned(arm="next", measure="next", than=50.0, what="a constant"),
+            Learned(arm="order", measure="order", than=50.0, what="a constant"),
+        ),
     )
 
 

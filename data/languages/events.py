@@ -1,6 +1,8 @@
 """Documents with a topic and an order of events (for objectives about sentences).
 
-    the bada gosi again . the bada zefu slowly . the bada tomi again .
+    the bada gosi again .
+    the bada zefu slowly .
+    the bada tomi again .
 
 A topic has a script: events in a fixed order, each told in one of several ways. A document tells
 some of the events of its topic, in order. So the next sentence shares the topic with this one (next
@@ -57,12 +59,13 @@ def corpora(
 
 
 def document(draw: Draw, *, topics: int, events: int, ways: int, chosen: int) -> Row:
-    """Return the sentences of some events of a topic."""
+    """Return the sentences of some events of a topic, one a line."""
     topic = draw.one(range(topics))
-    words: list[str] = []
-    for number in in_order(draw, events, chosen):
-        words += [*sentence(topic, number, draw.one(range(ways)), events=events), "."]
-    return {"text": " ".join(words)}
+    sentences = [
+        " ".join([*sentence(topic, number, draw.one(range(ways)), events=events), "."])
+        for number in in_order(draw, events, chosen)
+    ]
+    return {"text": "\n".join(sentences)}
 
 
 def in_order(draw: Draw, events: int, chosen: int) -> list[int]:

@@ -6,6 +6,7 @@ A file in configs/studies/ defines a study with the classes exported here.
 from t5x_like.studies.definition import (
     Arm,
     Claim,
+    GeneratedText,
     Learned,
     OutcomeMeasure,
     Study,
@@ -13,4 +14,13 @@ from t5x_like.studies.definition import (
     grid,
 )
 
-__all__ = ["Arm", "Claim", "Learned", "OutcomeMeasure", "Study", "TrainingRun", "grid"]
+__all__ = [
+    "Arm",
+    "Claim",
+    "GeneratedText",
+    "Learned",
+    "OutcomeMeasure",
+    "Study",
+    "TrainingRun",
+    "grid",
+]

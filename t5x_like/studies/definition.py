@@ -35,6 +35,43 @@ class TrainingRun:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratedText:
+    """A generated language (docs/languages.md) and a vocabulary for it, which runs share.
+
+    Attributes:
+        language: the name of its file in data/languages/.
+        kind, size: of the vocabulary: `--kind` and `--size` of `python -m t5x_like.vocabulary`.
+    """
+
+    language: str
+    kind: str
+    size: int
+
+    @property
+    def vocabulary(self) -> str:
+        """The file or folder of the vocabulary."""
+        return f"runs/studies/{self.language}_{self.kind}_{self.size}"
+
+    @property
+    def needs(self) -> dict[str, str]:
+        """The command that makes the vocabulary, for `Study.needs`."""
+        made = (
+            f"t5x_like.vocabulary --data=data/languages/{self.language}.py --kind={self.kind} "
+            f"--size={self.size} --output={self.vocabulary}"
+        )
+        return {self.vocabulary: made}
+
+    def changes(self, task: str = "", **settings: Any) -> Changes:
+        """Return the settings of a run that reads a task, by default the language's documents."""
+        return {
+            "data.module": f"data/languages/{self.language}.py",
+            "data.task": task or self.language,
+            "data.settings": settings,
+            "data.vocabulary": self.vocabulary,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:
     """A variant that a study compares.
 
