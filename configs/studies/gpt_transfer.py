@@ -73,9 +73,7 @@ def get_study() -> Study:
         },
         learned=(Learned(arm="gpt", measure="accuracy", than=50.0, what="the word itself"),),
         claims=(
-            Claim(
-                text="Pretraining helps.", measure="accuracy", arm="gpt", than="no_pretraining"
-            ),
+            Claim(text="Pretraining helps.", measure="accuracy", arm="gpt", than="no_pretraining"),
             Claim(
                 text="With little data the auxiliary loss does not matter.",
                 measure="accuracy",

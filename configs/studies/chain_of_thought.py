@@ -1,0 +1,86 @@
+"""Answers after their steps, and answers at once: chain of thought on sums.
+
+    python -m t5x_like.study chain_of_thought
+
+Wei et al. 2022, section 3 and figure 4: with the steps of a solution in the examples of its prompt
+a large model solves problems that it does not solve when it must answer at once; the gain is larger
+for problems of more steps. Here models are trained on problems of the language `arithmetic`
+(docs/languages.md) with their steps or without, as in the ablations of section 3.3, which ask
+whether the steps or only more computation help.
+
+| the paper | here |
+|---|---|
+| GPT-3 and PaLM, 0.4 to 540 billion parameters, prompted | a Transformer of 2 + 2 layers, 128 wide, trained |
+| word problems | operations on a digit, one after the other |
+| solved problems | targets without a mistake; with steps a wrong step counts as a mistake |
+
+A constant answer is right in 1 of 10 problems.
+"""
+
+from t5x_like.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
+
+_TEXT = GeneratedText(language="arithmetic", kind="unigram", size=34)
+_STEPS = 1200
+# The numbers of operations of a problem.
+_FEW, _MANY = 1, 4
+
+
+def _arm(task: str, steps: int) -> Arm:
+    return Arm(changes={"training": _TEXT.changes(task, steps=steps)})
+
+
+def get_study() -> Study:
+    """Return the study."""
+    changes = {
+        **_TEXT.changes("direct"),
+        "data.lengths": {"inputs": 32, "targets": 16},
+        "data.batch_size": 32,
+        "data.pack": False,
+        "model.vocab_size": 64,
+        "train.steps": _STEPS,
+        "evaluate.every": _STEPS,
+        "evaluate.measures": {"loss": {}, "generation": {"metrics": ("exact_match",)}},
+        "decode": {"max_new_tokens": 16, "num_beams": 1},
+    }
+    return Study(
+        title="Chain of thought on sums",
+        source="Wei et al. 2022, section 3",
+        needs=_TEXT.needs,
+        runs={"training": TrainingRun(config="configs/transformer.py:demo", changes=changes)},
+        arms={
+            "direct_few": _arm("direct", _FEW),
+            "steps_few": _arm("with_steps", _FEW),
+            "direct_many": _arm("direct", _MANY),
+            "steps_many": _arm("with_steps", _MANY),
+        },
+        measures={
+            "solved": OutcomeMeasure(run="training", number="generation/exact_match", scale=1.0)
+        },
+        learned=(
+            Learned(arm="direct_few", measure="solved", than=10.0, what="a constant"),
+            Learned(arm="steps_many", measure="solved", than=10.0, what="a constant"),
+        ),
+        claims=(
+            Claim(
+                text="With steps more problems of four operations are solved.",
+                measure="solved",
+                arm="steps_many",
+                than="direct_many",
+            ),
+            Claim(
+                text="Problems of one operation are solved as well without steps.",
+                measure="solved",
+                arm="steps_few",
+                than="direct_few",
+                within=5.0,
+            ),
+        ),
+    )
