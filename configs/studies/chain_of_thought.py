@@ -44,7 +44,7 @@ def get_study() -> Study:
         "data.lengths": {"inputs": 32, "targets": 16},
         "data.batch_size": 32,
         "data.pack": False,
-        "model.vocab_size": 64,
+        "model.vocab_size": 134,
         "train.steps": _STEPS,
         "evaluate.every": _STEPS,
         "evaluate.measures": {"loss": {}, "generation": {"metrics": ("exact_match",)}},
