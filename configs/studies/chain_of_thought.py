@@ -10,7 +10,7 @@ whether the steps or only more computation help.
 
 | the paper | here |
 |---|---|
-| GPT-3 and PaLM, 0.4 to 540 billion parameters, prompted | a Transformer of 2 + 2 layers, 128 wide, trained |
+| GPT-3 and PaLM, 0.4 to 540 billion parameters, prompted | 2 + 2 layers, 128 wide, trained |
 | word problems | operations on a digit, one after the other |
 | solved problems | targets without a mistake; with steps a wrong step counts as a mistake |
 

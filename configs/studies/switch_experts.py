@@ -9,7 +9,7 @@ and there is something to divide among experts.
 
 | the paper | here |
 |---|---|
-| T5 base, experts in every other layer | the demo: experts in one layer of the encoder and of the decoder |
+| T5 base, experts in every other layer | the demo: in one layer of each half |
 | 1 (dense), 16 to 256 experts | 1, 8 and 32 experts |
 | C4, span corruption | generated dialects, span corruption, 1,500 steps |
 | negative log perplexity | the loss of held-out rows |
