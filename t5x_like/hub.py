@@ -1,5 +1,7 @@
 """Folders of Hugging Face's hub, by the names of their models: OWNER/NAME or OWNER/NAME@REVISION.
 
+Its oldest models also have a name without an owner (gpt2, bert-base-uncased), which the hub resolves.
+
 huggingface_hub keeps them in its cache, and reads its settings from the environment: HF_HOME,
 HF_HUB_CACHE, HF_HUB_OFFLINE, HF_TOKEN and others. Only the files that this package reads are
 downloaded. A folder of this machine takes precedence over a model with the same name.
@@ -12,7 +14,13 @@ import pathlib
 import re
 
 # A branch, a tag or a commit follows the @; refs/pr/1 is a proposed change.
-_NAME = re.compile(r"(?P<model>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>.+))?")
+_WITH_OWNER = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+# No model was named like this since 2020, so that the list is closed: any other word is a path.
+_WITHOUT_OWNER = (
+    r"(albert|bert|distilbert|distilgpt2|distilroberta|gpt2|openai-gpt|roberta|t5|xlm-roberta|xlnet)"
+    r"(-[a-z0-9]+)*"
+)
+_NAME = re.compile(rf"(?P<model>{_WITH_OWNER}|{_WITHOUT_OWNER})(@(?P<revision>.+))?")
 _SETTINGS = ("config.json", "generation_config.json", "adapter_config.json")
 # The files of tokenizers, as patterns; all of them are data, and none is run.
 TOKENIZER = (
@@ -40,7 +48,7 @@ def folder(name: str, *, weights: bool = True) -> pathlib.Path:
     The folder's name is the commit.
 
     Args:
-        name: OWNER/NAME or OWNER/NAME@REVISION.
+        name: a text of which `names` is true.
         weights: whether the network's tensors are needed, rather than only the tokenizer.
 
     Raises:

@@ -25,12 +25,12 @@ class ModelCard:
 
     Attributes:
         stored: the metadata of the checkpoint.
-        checkpoint: the folder of the checkpoint or of all checkpoints.
+        folder: the folder of the run, of its checkpoints or of one checkpoint.
         average: the number of averaged checkpoints; only one checkpoint has numbers.
     """
 
     stored: Mapping[str, Any]
-    checkpoint: pathlib.Path
+    folder: pathlib.Path
     average: int = 1
 
     @property
@@ -52,8 +52,10 @@ class ModelCard:
 
     def numbers(self) -> dict[str, float]:
         """Read the held-out numbers of the checkpoint's step in the folder of the run."""
-        folders = (self.checkpoint, *self.checkpoint.parents)
-        workdir = next((one.parent for one in folders if one.name == "checkpoints"), None)
+        inside = (self.folder, *self.folder.parents)
+        workdir = next((path.parent for path in inside if path.name == "checkpoints"), None)
+        if (self.folder / "checkpoints").is_dir():
+            workdir = self.folder
         if workdir is None or self.average != 1:
             return {}
         rows = [row for row in _rows(workdir / _LOG) if row.get("step") == self.stored["step"]]

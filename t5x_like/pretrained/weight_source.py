@@ -106,7 +106,7 @@ def open_source(
     Args:
         path: the folder, or the file `checkpoint` of a T5X checkpoint. `t5x:FOLDER` also requires
             that FOLDER is a T5X checkpoint or contains such checkpoints. If there is no such
-            folder, OWNER/NAME or OWNER/NAME@REVISION is a model of Hugging Face's hub.
+            folder, the path is the name of a model of Hugging Face's hub, see `hub`.
         system: the system to read a Hugging Face folder as, if several systems support its
             model_type; None for the default.
         average: the number of newest checkpoints to average, see `checkpoints.restore_params`;

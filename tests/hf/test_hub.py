@@ -74,6 +74,17 @@ def test_a_name_is_the_folder_of_its_commit(cache, tmp_path, name, system, commi
     assert (made.system, made.initialize, made.data.vocabulary) == (system, name, name)
 
 
+def test_the_oldest_models_have_names_without_an_owner(cache, tmp_path):
+    """Such as gpt2 and t5-small; any other word without an owner is a path."""
+    cached(cache, "bert-base-uncased", tmp_path / "bert", commit=FIRST, refs=["main"])
+    assert open_source(Path("bert-base-uncased")).system == "bert"
+    assert vocabularies.load("bert-base-uncased") == vocabularies.load(tmp_path / "bert")
+    with pytest.raises(ValueError, match=r"gpt2 is not in the cache of huggingface_hub"):
+        open_source(Path("gpt2"))
+    for path in ("runs", "bytes", "vocabulary.model", "bert_demo", "model"):
+        assert not hub.names(path)
+
+
 def test_a_folder_of_this_machine_comes_first(cache, tmp_path):
     (tmp_path / MODEL).parent.mkdir()
     (tmp_path / "bert").rename(tmp_path / MODEL)

@@ -59,9 +59,12 @@ def test_a_card_has_the_run_its_numbers_and_how_to_load_it(run):
     assert str(folder) not in text
 
 
-def test_numbers_are_of_the_same_step_and_of_no_average(run):
+@pytest.mark.parametrize("inside", ["", "checkpoints", "checkpoints/20"])
+def test_numbers_are_of_the_same_step_and_of_no_average(run, inside):
     folder, stored = run
     (folder / "evaluation.json").write_text(json.dumps({"step": 10, "tasks": {"": {"x": 1.0}}}))
-    assert ModelCard(stored, folder / "checkpoints").numbers() == {"books/loss": 2.5}
-    assert ModelCard(stored, folder / "checkpoints", average=2).numbers() == {}
-    assert "has none at this step" in ModelCard(stored, folder).text(FILES)
+    (folder / "checkpoints").mkdir()
+    assert ModelCard(stored, folder / inside).numbers() == {"books/loss": 2.5}
+    averaged = ModelCard(stored, folder / inside, average=2)
+    assert averaged.numbers() == {}
+    assert "has none at this step" in averaged.text(FILES)
