@@ -1,6 +1,6 @@
 """Folders of Hugging Face's hub, by the names of their models: OWNER/NAME or OWNER/NAME@REVISION.
 
-Its oldest models also have a name without an owner (gpt2, bert-base-uncased), which the hub resolves.
+Its oldest models also have names without an owner, which the hub resolves: gpt2, t5-small.
 
 huggingface_hub keeps them in its cache, and reads its settings from the environment: HF_HOME,
 HF_HUB_CACHE, HF_HUB_OFFLINE, HF_TOKEN and others. Only the files that this package reads are
@@ -32,6 +32,12 @@ TOKENIZER = (
 _TENSORS = (
     *("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     "adapter_model.safetensors",
+)
+# Of models that nobody has converted since 2023, such as google/t5-v1_1-small.
+_OLDER_TENSORS = (
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "pytorch_model-*-of-*.bin",
 )
 _COMMITS: dict[str, str] = {}  # of the models that this process has read
 
@@ -66,13 +72,16 @@ def folder(name: str, *, weights: bool = True) -> pathlib.Path:
     parts = _NAME.fullmatch(name)
     assert parts is not None, name
     wanted = [*_SETTINGS, *TOKENIZER, *(_TENSORS if weights else ())]
+    download = functools.partial(
+        huggingface_hub.snapshot_download,
+        parts["model"],
+        revision=parts["revision"],
+        ignore_patterns=["*/*"],  # subfolders have other formats
+    )
     try:
-        path = huggingface_hub.snapshot_download(
-            parts["model"],
-            revision=parts["revision"],
-            allow_patterns=wanted,
-            ignore_patterns=["*/*"],  # subfolders have other formats
-        )
+        path = pathlib.Path(download(allow_patterns=wanted))
+        if weights and not any(path.glob("*.safetensors")):
+            path = pathlib.Path(download(allow_patterns=[*wanted, *_OLDER_TENSORS]))
     except errors.GatedRepoError as error:
         problem = "its owner must grant access, on its page; then set HF_TOKEN"
         raise ValueError(f"the hub does not give {name} to everybody: {problem}") from error
@@ -87,8 +96,8 @@ def folder(name: str, *, weights: bool = True) -> pathlib.Path:
     except (OSError, errors.HFValidationError, errors.HfHubHTTPError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{name} cannot be downloaded from the hub: {reason}") from error
-    _COMMITS[name] = pathlib.Path(path).name
-    return pathlib.Path(path)
+    _COMMITS[name] = path.name
+    return path
 
 
 def _why() -> str:

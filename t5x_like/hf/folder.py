@@ -1,20 +1,26 @@
-"""The files of a Hugging Face folder: settings in JSON, tensors in one safetensors file or more."""
+"""The files of a Hugging Face folder: settings in JSON, tensors in one file or more.
+
+Tensors are read from safetensors files or, in folders of before 2023, from PyTorch's, and are
+written as safetensors.
+"""
 
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from t5x_like.hf.torch_files import TorchFile
 from t5x_like.hf.weight_map import Index, Tensor
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_OTHER_FORMATS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5")
+_TORCH, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+_OTHER_FORMATS = ("tf_model.h5", "flax_model.msgpack")
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -39,8 +45,56 @@ def write_json(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
+class TensorFile(Protocol):
+    """A file of tensors, which are read when they are asked for."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tensors."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape, without reading it."""
+
+    def dtype(self, name: str) -> str:
+        """Return the name of a tensor's dtype, as NumPy has it, or another word."""
+
+    def read(self, name: str, index: Index | None = None) -> np.ndarray:
+        """Read a tensor, or its part at an index."""
+
+
+class _SafeTensors:
+    """A safetensors file.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        try:
+            self._file: Any = safe_open(path, framework="np")
+        except SafetensorError as error:
+            raise ValueError(f"{path} is damaged or incomplete: {error}") from error
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._file.keys())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._file.get_slice(name).get_shape())
+
+    def dtype(self, name: str) -> str:
+        word = self._file.get_slice(name).get_dtype()
+        return _DTYPES.get(word, word)
+
+    def read(self, name: str, index: Index | None = None) -> np.ndarray:
+        return self._file.get_slice(name)[index] if index else self._file.get_tensor(name)
+
+
 class TensorFiles:
-    """The tensors of a folder, read one at a time: `model.safetensors`, or shards and their index.
+    """The tensors of a folder, read one at a time.
+
+    They are in `model.safetensors`, in shards with an index, or in files of PyTorch with the same
+    division.
 
     Raises:
         ValueError: the folder has no such files, or only other formats; a shard is missing,
@@ -49,15 +103,16 @@ class TensorFiles:
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
-        if (folder / _SINGLE).is_file():
-            self._readers = {_SINGLE: self._open(_SINGLE)}
-            self._files = dict.fromkeys(self._readers[_SINGLE].keys(), _SINGLE)
-        elif (folder / _INDEX).is_file():
-            self._files = self._read_index()
-            self._readers = {name: self._open(name) for name in sorted({*self._files.values()})}
-            self._check_shards()
-        else:
-            raise ValueError(_explain_absence(folder))
+        for single, index in ((_SINGLE, _INDEX), (_TORCH, _TORCH_INDEX)):
+            if (folder / single).is_file():
+                self._readers = {single: _open(folder / single)}
+                self._files = dict.fromkeys(self._readers[single].names, single)
+                return
+            if (folder / index).is_file():
+                self._files = _read_index(folder / index)
+                self._readers = _open_shards(folder / index, self._files)
+                return
+        raise ValueError(_explain_absence(folder))
 
     @property
     def names(self) -> list[str]:
@@ -66,7 +121,7 @@ class TensorFiles:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape, without reading it."""
-        return tuple(self._readers[self._files[name]].get_slice(name).get_shape())
+        return self._readers[self._files[name]].shape(name)
 
     def read(self, name: str, index: Index | None = None) -> np.ndarray:
         """Read a tensor, or its part at an index; bfloat16 has the dtype of ml_dtypes.
@@ -75,42 +130,45 @@ class TensorFiles:
             ValueError: it is not floating-point.
         """
         reader = self._readers[self._files[name]]
-        dtype = reader.get_slice(name).get_dtype()
-        if dtype not in _DTYPES:
+        if reader.dtype(name) not in _DTYPES.values():
             raise ValueError(
-                f"{self.folder}: {name} has dtype {dtype}; allowed: {', '.join(_DTYPES)}. "
-                f"Quantized weights are not supported: {again(self.folder, 'dequantize it')}"
+                f"{self.folder}: {name} has dtype {reader.dtype(name)}; allowed: "
+                f"{', '.join(_DTYPES.values())}. Quantized weights are not supported: "
+                f"{again(self.folder, 'dequantize it')}"
             )
-        return reader.get_slice(name)[index] if index else reader.get_tensor(name)
+        return reader.read(name, index)
 
-    def _open(self, name: str) -> Any:
-        path = self.folder / name
-        if not path.is_file():
-            raise ValueError(f"{self.folder / _INDEX} lists {name}, which is not there")
-        try:
-            return safe_open(path, framework="np")
-        except SafetensorError as error:
-            raise ValueError(f"{path} is damaged or incomplete: {error}") from error
 
-    def _read_index(self) -> dict[str, str]:
-        path = self.folder / _INDEX
-        files = read_json(path).get("weight_map")
-        if not isinstance(files, dict):
-            raise ValueError(f"{path} has no weight_map: the file of each tensor")
-        for tensor, file in files.items():
-            if not isinstance(file, str) or pathlib.PurePath(file).parts != (file,) or file == "..":
-                raise ValueError(
-                    f"{path} lists {file!r} for {tensor}; allowed: the name of a file in the folder"
-                )
-        return files
+def _open(path: pathlib.Path) -> TensorFile:
+    return TorchFile(path) if path.suffix == ".bin" else _SafeTensors(path)
 
-    def _check_shards(self) -> None:
-        held = {name: set(reader.keys()) for name, reader in self._readers.items()}
-        for tensor, file in self._files.items():
-            if tensor not in held[file]:
-                raise ValueError(
-                    f"{self.folder / file} lacks {tensor}, which {_INDEX} lists for it"
-                )
+
+def _read_index(path: pathlib.Path) -> dict[str, str]:
+    """Return {tensor: file} of an index."""
+    files = read_json(path).get("weight_map")
+    if not isinstance(files, dict):
+        raise ValueError(f"{path} has no weight_map: the file of each tensor")
+    for tensor, file in files.items():
+        if not isinstance(file, str) or pathlib.PurePath(file).parts != (file,) or file == "..":
+            raise ValueError(
+                f"{path} lists {file!r} for {tensor}; allowed: the name of a file in the folder"
+            )
+    return files
+
+
+def _open_shards(index: pathlib.Path, files: Mapping[str, str]) -> dict[str, TensorFile]:
+    """Open the files of an index, and check that they have its tensors."""
+    readers = {}
+    for name in sorted({*files.values()}):
+        if not (index.parent / name).is_file():
+            raise ValueError(f"{index} lists {name}, which is not there")
+        readers[name] = _open(index.parent / name)
+    held = {name: set(reader.names) for name, reader in readers.items()}
+    for tensor, file in files.items():
+        if tensor not in held[file]:
+            path = index.parent / file
+            raise ValueError(f"{path} lacks {tensor}, which {index.name} lists for it")
+    return readers
 
 
 def again(folder: pathlib.Path, what: str = "") -> str:
@@ -129,7 +187,7 @@ def _explain_absence(folder: pathlib.Path) -> str:
     others = [name for name in _OTHER_FORMATS if (folder / name).is_file()]
     if others:
         return f"{folder} holds {others[0]}, which is not supported: {_SINGLE} is. {again(folder)}"
-    return f"{folder} holds neither {_SINGLE} nor {_INDEX}"
+    return f"{folder} holds neither {_SINGLE} nor {_TORCH}, nor an index of such files"
 
 
 def write_tensors(folder: pathlib.Path, tensors: Iterable[Tensor], *, max_shard_size: int) -> None:

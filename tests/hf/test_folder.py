@@ -84,11 +84,11 @@ def test_bfloat16_tensors_are_read_and_written_exactly(tmp_path):
 
 def test_other_formats_are_refused_with_the_way_out(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
-    (tmp_path / "pytorch_model.bin").touch()
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin, which is not .*save_pretrained"):
+    (tmp_path / "tf_model.h5").touch()
+    with pytest.raises(ValueError, match=r"tf_model\.h5, which is not .*save_pretrained"):
         from_pretrained(tmp_path)
-    (tmp_path / "pytorch_model.bin").unlink()
-    with pytest.raises(ValueError, match=r"neither model\.safetensors nor"):
+    (tmp_path / "tf_model.h5").unlink()
+    with pytest.raises(ValueError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
         from_pretrained(tmp_path)
 
 

@@ -266,7 +266,7 @@ def test_only_tensors_of_floating_point_numbers_are_read(v1_0, tmp_path, dtype):
     weights = v1_0.weights | {name: v1_0.weights[name].astype(dtype)}
     message = refusal(lambda: from_pretrained(v1_0.write(tmp_path, weights=weights)))
     assert f"{name} has dtype" in message
-    assert "allowed: F64, F32, F16, BF16" in message
+    assert "allowed: float64, float32, float16, bfloat16" in message
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

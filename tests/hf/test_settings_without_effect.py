@@ -115,7 +115,7 @@ def test_minus_one_of_top_k_is_all(v1_0, models):
 
 
 def test_advice_to_write_a_folder_anew_keeps_its_head(v1_0, tmp_path):
-    folder = v1_0.write(tmp_path / "bin", architectures=["T5ForConditionalGeneration"])
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    folder = v1_0.write(tmp_path / "keras", architectures=["T5ForConditionalGeneration"])
+    (folder / "model.safetensors").rename(folder / "tf_model.h5")
     with pytest.raises(ValueError, match=r"transformers' T5ForConditionalGeneration .* new folder"):
         from_pretrained(folder)
