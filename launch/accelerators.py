@@ -114,6 +114,9 @@ def choose(accelerator_type: str) -> Slice:
 
 
 if __name__ == "__main__":
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        print(__doc__)
+        sys.exit()
     try:
         found = choose("".join(sys.argv[1:]))
     except ValueError as error:

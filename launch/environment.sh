@@ -3,6 +3,7 @@
 # PYTHON=python3.12 chooses the interpreter of a new .venv. `launch/environment.sh tools` makes
 # build/tools, which builds the documentation and releases, from tools.lock.
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set -euo/{/^#/!d;s/^# \{0,1\}//;p}' "$0" && exit ;; esac
 cd "$(dirname "$0")/.."
 
 venv=.venv lock=requirements.lock size=" (3 GB)"

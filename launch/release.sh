@@ -2,6 +2,7 @@
 # Builds the sdist and the wheel of the last commit, and tries the wheel in an environment that has
 # nothing else: `make release`. Only files that pass come into dist/; nothing is uploaded.
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set -euo/{/^#/!d;s/^# \{0,1\}//;p}' "$0" && exit ;; esac
 cd "$(dirname "$0")/.."
 
 tools=build/tools/bin

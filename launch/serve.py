@@ -11,6 +11,7 @@ that the folder has. It listens on 127.0.0.1, and refuses requests of pages of o
 recognizes by the headers Host and Origin.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -198,7 +199,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    Handler.model = Model(pathlib.Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=pathlib.Path, help="an exported model")
+    parser.add_argument("port", type=int, help=f"of {ADDRESS}")
+    given = parser.parse_args()
+    Handler.model = Model(given.folder)
     if left := not_applied(Handler.model.about["generation"]):
         print(f"greedy decoding, without {', '.join(left)}", flush=True)
-    Server((ADDRESS, int(sys.argv[2])), Handler).serve_forever()
+    Server((ADDRESS, given.port), Handler).serve_forever()

@@ -2,6 +2,7 @@
 # What happens on each machine of a run: install, start, run, stop, state. tpu_vm.sh calls it over
 # ssh; `run` is also the entry of the containers on GKE.
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set -euo/{/^#/!d;s/^# \{0,1\}//;p}' "$0" && exit ;; esac
 cd "$(dirname "$0")/.."
 
 traces=runs/worker  # log, pid, and the exit status once the command has ended

@@ -151,6 +151,8 @@ def find(spec: str) -> Path:
     if path.exists():
         return path
     absent = f"vocabulary={spec!r} does not exist.{_nearest(path, path.parent)}"
+    if path.suffix in (".model", ".json", ".txt"):  # what the command writes
+        absent += f"; `python -m t5x_like.vocabulary --output={spec}` trains one (--help)"
     if not hub.names(spec):
         raise ValueError(absent)
     try:

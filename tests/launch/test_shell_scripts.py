@@ -1,8 +1,11 @@
 """The shell scripts: what shellcheck finds in them."""
 
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +32,30 @@ def test_shellcheck_finds_nothing():
     assert ROOT / "launch/tpu_vm.sh" in scripts
     found = subprocess.run([shellcheck, *scripts], capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "launch").glob("*.sh")), ids=lambda path: path.name
+)
+def test_help_prints_the_purpose_and_does_nothing_else(name, tmp_path):
+    script, copy = (
+        ROOT / "launch" / name,
+        tmp_path / "launch" / name,
+    )  # where a script that did more would find nothing
+    copy.parent.mkdir()
+    copy.write_text(script.read_text())
+    made = subprocess.run(["bash", copy, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.startswith(script.read_text().split("\n")[1].removeprefix("# "))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [copy]
+
+
+@pytest.mark.parametrize("module", ["accelerators", "gke", "serve"])
+def test_help_of_the_programs_beside_them(module):
+    command = [sys.executable, "-m", f"launch.{module}", "--help"]
+    made = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert len(made.stdout.splitlines()) > 5
 
 
 def test_the_second_line_of_every_script_is_its_purpose():
