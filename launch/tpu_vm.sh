@@ -19,8 +19,8 @@
 # passed on to ssh and scp, such as --ssh=--tunnel-through-iap.
 #
 # Every action takes --project=ID and --zone=ZONE (or CLOUDSDK_CORE_PROJECT and
-# CLOUDSDK_COMPUTE_ZONE), and --dry-run, which prints the commands and runs none. A path
-# /gcs/BUCKET/... in a COMMAND is gs://BUCKET/..., which each worker mounts; gs://... needs no mount.
+# CLOUDSDK_COMPUTE_ZONE), and --dry-run, which needs neither, prints the commands and runs none. A
+# path /gcs/BUCKET/... in a COMMAND is gs://BUCKET/..., which each worker mounts; gs://... needs none.
 #
 # gcloud's commands: https://cloud.google.com/sdk/gcloud/reference/compute/tpus/queued-resources and
 # https://cloud.google.com/sdk/gcloud/reference/compute/tpus/tpu-vm
@@ -276,6 +276,7 @@ check_arguments() {
   if [[ ! $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]]; then
     fail "NAME=$name: small letters, digits and hyphens, the first a letter"
   fi
+  if [[ $dry_run ]]; then project=${project:-PROJECT} zone=${zone:-us-west4-a}; fi
   if [[ ! $project ]]; then fail "no project: set --project=ID or CLOUDSDK_CORE_PROJECT"; fi
   if [[ ! $zone ]]; then fail "no zone: set --zone=us-west4-a or CLOUDSDK_COMPUTE_ZONE"; fi
   if [[ ! $zone =~ ^[a-z]+-[a-z]+[0-9]+-[a-z]$ ]]; then

@@ -34,14 +34,13 @@ def test_shellcheck_finds_nothing():
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-@pytest.mark.parametrize(
-    "script", sorted((ROOT / "launch").glob("*.sh")), ids=lambda path: path.name
-)
+SCRIPTS = sorted(path.name for path in (ROOT / "launch").glob("*.sh"))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_help_prints_the_purpose_and_does_nothing_else(name, tmp_path):
-    script, copy = (
-        ROOT / "launch" / name,
-        tmp_path / "launch" / name,
-    )  # where a script that did more would find nothing
+    # A copy, because a script that did more would find nothing beside it.
+    script, copy = ROOT / "launch" / name, tmp_path / "launch" / name
     copy.parent.mkdir()
     copy.write_text(script.read_text())
     made = subprocess.run(["bash", copy, "--help"], capture_output=True, text=True, cwd=tmp_path)

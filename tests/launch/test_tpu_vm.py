@@ -148,6 +148,11 @@ def test_a_dry_run_runs_nothing(script, tree, cloud, action):
     assert sorted(tree.rglob("*")) == files
 
 
+def test_a_dry_run_needs_no_project(script):
+    lines = dry(script, "create", "t5", "--type=v4-16")
+    assert any("--project=PROJECT" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
