@@ -1,13 +1,22 @@
-r"""Commonsense: SWAG, HellaSwag, PIQA, ARC, OpenBookQA, BoolQ, WinoGrande, LAMBADA.
+r"""Commonsense and knowledge: SWAG, HellaSwag, PIQA, ARC, OpenBookQA, MMLU and others.
 
     --config.data.module=data/commonsense.py --config.data.task=hellaswag
     --config.data.settings="{'folder': 'commonsense'}"
 
 The tasks are `swag`, `hellaswag`, `piqa`, `arc_easy`, `arc_challenge`, `openbookqa`, `boolq`,
-`winogrande` and `lambada`. They are read from FOLDER/TASK/train.jsonl and so on, in the schema of
-Hugging Face (allenai/swag, Rowan/hellaswag, ybisk/piqa, allenai/ai2_arc, allenai/openbookqa,
-google/boolq, allenai/winogrande, cimec/lambada), or, except SWAG and WinoGrande, from data that
-tfds prepared. docs/tasks.md has all settings.
+`winogrande`, `lambada`, `story_cloze`, `social_iqa`, `mmlu` and `truthful_qa`. They are read from
+FOLDER/TASK/train.jsonl and so on, in the schema of Hugging Face (allenai/swag, Rowan/hellaswag,
+ybisk/piqa, allenai/ai2_arc, allenai/openbookqa, google/boolq, allenai/winogrande, cimec/lambada,
+LSDSem/story_cloze, allenai/social_i_qa, cais/mmlu, truthfulqa/truthful_qa), or, except SWAG,
+WinoGrande and the last three, from data that tfds prepared. docs/tasks.md has all settings.
+
+The fields of Story Cloze (Mostafazadeh et al. 2016), Social IQa (Sap et al. 2019) and TruthfulQA
+(Lin et al. 2022) are in the dataset scripts of huggingface/datasets, such as
+datasets/story_cloze/story_cloze.py, and MMLU's (Hendrycks et al. 2021) in the data card of a copy,
+hails/mmlu_no_train. Story Cloze has no training stories with two endings: like GPT, models are
+trained on its validation set, and the test set validates. MMLU is trained on `auxiliary_train`; for
+prompts with examples of its `dev` split set `data.settings.splits` to {'train': 'dev'}. TruthfulQA
+has only validation rows; its task is multiple choice with a single true answer (MC1).
 
 T5 only included BoolQ, as part of SuperGLUE. The text form of the others follows UnifiedQA
 (Khashabi et al. 2020), which fine-tuned T5, except for its lower case; "\n" there is a backslash
@@ -98,6 +107,29 @@ def _last_word(raw: Raw) -> Raw:
     return {**raw, "context": found[0], "word": found[1]}
 
 
+def _join_story(raw: Raw) -> Raw:
+    """Join the four sentences of a story, and number its right ending from 0."""
+    sentences = [benchmark.text(raw, f"input_sentence_{n}") for n in (1, 2, 3, 4)]
+    right = benchmark.number(raw, "answer_right_ending") - 1
+    return {**raw, "story": " ".join(filter(None, sentences)), "number": right}
+
+
+def _story_of_tfds(raw: Raw) -> Iterable[Raw]:
+    """Adapt Story Cloze's rows: TensorFlow Datasets has the four sentences as one text."""
+    first, second = raw["endings"]
+    texts = {"input_sentence_1": raw["context"], **{f"input_sentence_{n}": "" for n in (2, 3, 4)}}
+    endings = {"sentence_quiz1": first, "sentence_quiz2": second}
+    return [{**texts, **endings, "answer_right_ending": raw["label"]}]
+
+
+def _true_answer(raw: Raw) -> Raw:
+    """Add the index of TruthfulQA's only true answer."""
+    flags = benchmark.value(raw, "mc1_targets.labels")
+    if not isinstance(flags, list) or flags.count(1) != 1:
+        raise ValueError(f"mc1_targets.labels={flags!r:.80} must have a single 1.")
+    return {**raw, "number": flags.index(1)}
+
+
 COMMONSENSE = {
     "swag": _choices(
         "{sent1} {sent2} \\n {options}",
@@ -159,6 +191,40 @@ COMMONSENSE = {
         splits={"train": "validation", "validation": "test"},
         prepared="lambada:1.0.0",
         from_prepared=lambda raw: [{"text": raw["passage"]}],
+    ),
+    "story_cloze": _choices(
+        "{story} \\n {options}",
+        text_a="{story}",
+        label="number",
+        choices=("sentence_quiz1", "sentence_quiz2"),
+        prepare=_join_story,
+        splits={"train": "validation", "validation": "test"},
+        prepared="story_cloze/2016:1.0.0",
+        from_prepared=_story_of_tfds,
+    ),
+    "social_iqa": _choices(
+        "{question} \\n {options} \\n {context}",
+        text_a="{context}",
+        text_b="{question}",
+        labels=("1", "2", "3"),
+        choices=("answerA", "answerB", "answerC"),
+    ),
+    "mmlu": _choices(
+        "{question} \\n {options}",
+        text_a="{question}",
+        label="answer",
+        labels=("A", "B", "C", "D"),
+        choices="choices",
+        splits={"train": "auxiliary_train", "validation": "validation"},
+        test="test",
+    ),
+    "truthful_qa": _choices(
+        "{question}",
+        text_a="{question}",
+        label="number",
+        choices="mc1_targets.choices",
+        prepare=_true_answer,
+        splits={"validation": "validation"},
     ),
 }
 

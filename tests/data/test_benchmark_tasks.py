@@ -1,5 +1,6 @@
 """Benchmarks from folders and from prepared data: both forms, measures, mixtures, bad input."""
 
+import json
 import re
 
 import numpy as np
@@ -247,6 +248,20 @@ def test_a_part_of_a_file_is_a_split(folders):
     published = [benchmark_rows.sst2(n) for n in range(7)]
     assert [row["inputs"] for row in (*train, *validation)] == [
         f"sst2 sentence: {row['sentence']}" for row in published
+    ]
+
+
+def test_pairs_without_a_majority_label_are_left_out(tmp_path):
+    folder = benchmark_rows.write(tmp_path / "entailment", {"snli": benchmark_rows.snli})
+    path = folder / "snli" / "validation.jsonl"
+    made = [json.loads(line) for line in path.read_text().splitlines()]
+    made[3]["label"] = made[7]["label"] = -1  # as Hugging Face hosts them
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    here = {"entailment": str(folder)}
+    assert len(rows("entailment", "snli", here)) == 18
+    labelled = rows("entailment", "snli", here, objective="classification")
+    assert [row["text_b"] for row in labelled] == [
+        row["hypothesis"] for row in made if row["label"] >= 0
     ]
 
 

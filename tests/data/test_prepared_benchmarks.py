@@ -116,7 +116,83 @@ PREPARED = {
         },
         [("question: Is it ? context: It is . ", "is")],
     ),
+    ("entailment", "snli"): (
+        "snli/1.1.0",
+        {
+            "premise": tfds.features.Text(),
+            "hypothesis": tfds.features.Text(),
+            "label": tfds.features.ClassLabel(names=["entailment", "neutral", "contradiction"]),
+        },
+        {"premise": "P.", "hypothesis": "H.", "label": 1},
+        [("snli hypothesis: H. premise: P.", "neutral")],
+    ),
+    ("entailment", "scitail"): (
+        "sci_tail/1.0.0",
+        {
+            "premise": tfds.features.Text(),
+            "hypothesis": tfds.features.Text(),
+            "label": tfds.features.ClassLabel(names=["entails", "neutral"]),
+        },
+        {"premise": "P.", "hypothesis": "H.", "label": "entails"},
+        [("scitail hypothesis: H. premise: P.", "entails")],
+    ),
+    ("sentiment", "imdb"): (
+        "imdb_reviews/plain_text/1.0.0",
+        {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=["neg", "pos"])},
+        {"text": "Fine.", "label": "pos"},
+        [("imdb sentence: Fine.", "positive")],
+    ),
+    ("commonsense", "story_cloze"): (
+        "story_cloze/2016/1.0.0",
+        {
+            "context": tfds.features.Text(),
+            "endings": tfds.features.Sequence(tfds.features.Text()),
+            "label": np.int32,
+        },
+        {"context": "1. 2. 3. 4.", "endings": ["Yes.", "No."], "label": 2},
+        [("1. 2. 3. 4. \\n (A) Yes. (B) No.", "No.")],
+    ),
+    ("summarization", "gigaword"): (
+        "gigaword/1.2.0",
+        {"document": tfds.features.Text(), "summary": tfds.features.Text()},
+        {"document": "a text .", "summary": "text"},
+        [("summarize: a text .", "text")],
+    ),
+    ("summarization", "arxiv"): (
+        "scientific_papers/arxiv/1.1.1",
+        {name: tfds.features.Text() for name in ("article", "abstract", "section_names")},
+        {"article": "A text.", "abstract": "Text.", "section_names": "A"},
+        [("summarize: A text.", "Text.")],
+    ),
+    ("summarization", "big_patent"): (
+        "big_patent/all/2.1.2",
+        {"description": tfds.features.Text(), "abstract": tfds.features.Text()},
+        {"description": "A text.", "abstract": "Text."},
+        [("summarize: A text.", "Text.")],
+    ),
+    ("reading_qa", "trivia_qa_reading"): (
+        "trivia_qa/rc/1.1.0",
+        {
+            "question": tfds.features.Text(),
+            "answer": {
+                "value": tfds.features.Text(),
+                "aliases": tfds.features.Sequence(tfds.features.Text()),
+            },
+            "entity_pages": tfds.features.Sequence({"wiki_context": tfds.features.Text()}),
+            "search_results": tfds.features.Sequence({"search_context": tfds.features.Text()}),
+        },
+        {
+            "question": "Who came?",
+            "answer": {"value": "Ann", "aliases": ["A.", "Ann"]},
+            "entity_pages": [],
+            "search_results": [{"search_context": "Ann came."}],
+        },
+        [("Who came? \\n Ann came.", "Ann")],
+    ),
 }  # fmt: skip
+
+
+HELD_OUT = {"imdb": "test", "story_cloze": "test"}  # the split that validates, if it is another
 
 
 @pytest.mark.parametrize(("suite", "task"), PREPARED)
@@ -125,17 +201,28 @@ def test_prepared_data_gives_the_same_rows(suite, task, tmp_path):
     folder = tmp_path / name
     folder.mkdir(parents=True)
     features = tfds.features.FeaturesDict(spec)
-    dataset = name.partition("/")[0]
+    dataset, validation = name.partition("/")[0], HELD_OUT.get(task, "validation")
     template = tfds.core.ShardedFileTemplate(
-        data_dir=folder, dataset_name=dataset, split="validation", filetype_suffix="tfrecord"
+        data_dir=folder, dataset_name=dataset, split=validation, filetype_suffix="tfrecord"
     )
-    with tf.io.TFRecordWriter(f"{folder}/{dataset}-validation.tfrecord-00000-of-00001") as writer:
+    with tf.io.TFRecordWriter(f"{folder}/{dataset}-{validation}.tfrecord-00000-of-00001") as writer:
         writer.write(features.serialize_example(features.encode_example(example)))
     split = tfds.core.SplitInfo(
-        name="validation", shard_lengths=[1], num_bytes=9, filename_template=template
+        name=validation, shard_lengths=[1], num_bytes=9, filename_template=template
     )
     tfds.folder_dataset.write_metadata(data_dir=folder, features=features, split_infos=[split])
     assert pairs(suite, task, str(tmp_path)) == expected
+
+
+@pytest.mark.parametrize(("suite", "task"), PREPARED)
+def test_tensorflow_datasets_has_these_versions_and_fields(suite, task, tmp_path):
+    name, spec, _, _ = PREPARED[suite, task]
+    builder = tfds.builder(":".join(name.rsplit("/", 1)), data_dir=str(tmp_path))
+    known = builder.info.features
+    assert spec.keys() <= known.keys()
+    for field, feature in spec.items():
+        if isinstance(feature, tfds.features.ClassLabel):
+            assert feature.names == known[field].names
 
 
 def test_data_that_is_not_prepared_is_named(tmp_path):

@@ -117,6 +117,158 @@ def pairs(benchmark, raw):
             "She called it the",
             "otter",
         ),
+        (
+            "commonsense",
+            "COMMONSENSE",
+            "story_cloze",
+            {
+                **{f"input_sentence_{n}": f"{n}." for n in (1, 2, 3, 4)},
+                "sentence_quiz1": "Yes.",
+                "sentence_quiz2": "No.",
+                "answer_right_ending": 2,
+            },
+            "1. 2. 3. 4. \\n (A) Yes. (B) No.",
+            "No.",
+        ),
+        (
+            "commonsense",
+            "COMMONSENSE",
+            "social_iqa",
+            {
+                "context": "Ann left.",
+                "question": "Why?",
+                "answerA": "rain",
+                "answerB": "sun",
+                "answerC": "wind",
+                "label": "3",
+            },
+            "Why? \\n (A) rain (B) sun (C) wind \\n Ann left.",
+            "wind",
+        ),
+        (
+            "commonsense",
+            "COMMONSENSE",
+            "mmlu",
+            {"question": "Where?", "subject": "", "choices": ["a", "b", "c", "d"], "answer": 1},
+            "Where? \\n (A) a (B) b (C) c (D) d",
+            "b",
+        ),
+        (
+            "commonsense",
+            "COMMONSENSE",
+            "truthful_qa",
+            {"question": "Do they?", "mc1_targets": {"choices": ["No", "Yes"], "labels": [0, 1]}},
+            "Do they?",
+            "Yes",
+        ),
+        (
+            "entailment",
+            "ENTAILMENT",
+            "snli",
+            {"premise": "P.", "hypothesis": "H.", "label": 2},
+            "snli hypothesis: H. premise: P.",
+            "contradiction",
+        ),
+        (
+            "entailment",
+            "ENTAILMENT",
+            "scitail",
+            {"premise": "P.", "hypothesis": "H.", "label": "entails"},
+            "scitail hypothesis: H. premise: P.",
+            "entails",
+        ),
+        (
+            "entailment",
+            "ENTAILMENT",
+            "anli_r2",
+            {"premise": "P.", "hypothesis": "H.", "label": 0, "uid": "u", "reason": ""},
+            "anli hypothesis: H. premise: P.",
+            "entailment",
+        ),
+        (  # as in the docstring of mT5's process_xnli
+            "entailment",
+            "ENTAILMENT",
+            "xnli_de",
+            {"premise": "P.", "hypothesis": "H.", "label": 1},
+            "xnli: premise: P. hypothesis: H.",
+            "neutral",
+        ),
+        (
+            "entailment",
+            "ENTAILMENT",
+            "fever",
+            {"input": "It rains.", "output": [{"answer": "REFUTES", "provenance": []}]},
+            "fever claim: It rains.",
+            "REFUTES",
+        ),
+        (
+            "sentiment",
+            "SENTIMENT",
+            "imdb",
+            {"text": "Fine.", "label": 1},
+            "imdb sentence: Fine.",
+            "positive",
+        ),
+        (
+            "sentiment",
+            "SENTIMENT",
+            "sst5",
+            {"text": "fine", "label": 4, "label_text": "very positive"},
+            "sst5 sentence: fine",
+            "very positive",
+        ),
+        (
+            "summarization",
+            "SUMMARIES",
+            "gigaword",
+            {"document": "a text .", "summary": "text"},
+            "summarize: a text .",
+            "text",
+        ),
+        (
+            "summarization",
+            "SUMMARIES",
+            "pubmed",
+            {"article": "A text.", "abstract": "Text.", "section_names": "A"},
+            "summarize: A text.",
+            "Text.",
+        ),
+        (
+            "summarization",
+            "SUMMARIES",
+            "big_patent",
+            {"description": "A text.", "abstract": "Text."},
+            "summarize: A text.",
+            "Text.",
+        ),
+        (
+            "reading_qa",
+            "READING",
+            "hotpot_qa",
+            {
+                "question": "Where?",
+                "answer": "here",
+                "context": {
+                    "title": ["Ann", "Bo"],
+                    "sentences": [["She left.", " It rained."], ["He is here."]],
+                },
+            },
+            "Where? \\n Ann: She left. It rained. Bo: He is here.",
+            "here",
+        ),
+        (
+            "reading_qa",
+            "READING",
+            "trivia_qa_reading",
+            {
+                "question": "Who came?",
+                "answer": {"value": "Ann", "aliases": ["A.", "Ann"]},
+                "entity_pages": {"wiki_context": ["Ann came.", "So did Bo."]},
+                "search_results": {"search_context": ["Who?"]},
+            },
+            "Who came? \\n Ann came.\nSo did Bo.",
+            "Ann",
+        ),
     ],
 )
 def test_other_tasks(module, name, task, raw, inputs, targets):
@@ -151,3 +303,52 @@ def test_squad_as_text():
         "targets": "The answer . ",
         "answers": ["The answer . ", "Another answer . "],
     }
+
+
+def test_several_spans_of_drop_are_one_answer():
+    raw = {"passage": "P.", "question": "Who?", "answers_spans": {"spans": ["Ann", "Bo", "Ann"]}}
+    [row] = table("reading_qa", "READING")["drop"].text_rows(raw, split="train")
+    assert row == {
+        "inputs": "Who? \\n P.",
+        "targets": "Ann, Bo",
+        "answers": ["Ann, Bo", "Ann", "Bo"],
+    }
+    raw["answers_spans"]["spans"] = ["3"]
+    [row] = table("reading_qa", "READING")["drop"].text_rows(raw, split="train")
+    assert (row["targets"], row["answers"]) == ("3", ["3"])
+
+
+@pytest.mark.parametrize(
+    ("task", "raw"),
+    [
+        (
+            "coqa",
+            {
+                "story": "P.",
+                "questions": ["Who?", "Why?"],
+                "answers": {"input_text": ["Ann", "so"]},
+            },
+        ),
+        (
+            "quac",
+            {
+                "context": "P.",
+                "questions": ["Who?", "Why?"],
+                "answers": {"texts": [["Ann"], ["so"]]},
+                "orig_answers": {"texts": ["Ann", "so"]},
+            },
+        ),
+    ],
+)
+def test_a_question_of_a_conversation_has_those_before_it(task, raw):
+    assert pairs(table("reading_qa", "READING")[task], raw) == [
+        ("Q: Who? \\n P.", "Ann"),
+        ("Q: Who? A: Ann Q: Why? \\n P.", "so"),
+    ]
+
+
+def test_all_answers_to_a_question_of_quac_are_right():
+    raw = {"context": "P.", "questions": ["Who?"], "orig_answers": {"texts": ["Ann"]}}
+    quac = table("reading_qa", "READING")["quac"]
+    [row] = quac.text_rows({**raw, "answers": {"texts": [["Ann", "A."]]}}, split="validation")
+    assert (row["targets"], row["answers"]) == ("Ann", ["Ann", "A."])

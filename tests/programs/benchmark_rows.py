@@ -261,6 +261,151 @@ def wnli(n):
     }
 
 
+def snli(n):
+    row = {name: mnli(n)[name] for name in ("premise", "hypothesis")}
+    return {**row, "label": n % 3}
+
+
+def scitail(n):
+    row = {name: mnli(n)[name] for name in ("premise", "hypothesis")}
+    return {**row, "label": ("entails", "neutral")[n % 2]}
+
+
+def anli(n):
+    return {"uid": f"u{n}", **snli(n), "reason": ""}
+
+
+def fever(n):
+    nothing = {"left_context": "", "mention": "", "right_context": "", "partial_evidence": []}
+    found = {"wikipedia_id": str(n), "title": "Otter", "section": "Section::::Abstract."}
+    answer = {"answer": ("SUPPORTS", "REFUTES")[n % 2], "meta": None, "provenance": [found]}
+    return {"id": str(n), "input": _sentence(n), "meta": nothing, "output": [answer]}
+
+
+def imdb(n):
+    word = ("dull and tedious", "bright and funny")[n % 2]
+    return {"text": f"A {word} film.<br /><br />It has {n} otters.", "label": n % 2}
+
+
+def sst5(n):
+    words = ("very negative", "negative", "neutral", "positive", "very positive")
+    text = f"a {words[n % 5]} film about {n} otters"
+    return {"text": text, "label": n % 5, "label_text": words[n % 5]}
+
+
+def story_cloze(n):
+    endings = ["It slept.", "It sold the moon."][:: -1 if n % 2 else 1]
+    sentences = (_sentence(n), "It rained.", "It woke.", "It ate.")
+    return {
+        "story_id": f"s{n}",
+        **{f"input_sentence_{m}": text for m, text in enumerate(sentences, 1)},
+        "sentence_quiz1": endings[0],
+        "sentence_quiz2": endings[1],
+        "answer_right_ending": 1 + n % 2,
+    }
+
+
+def social_iqa(n):
+    answers = [f"{word} {n}" for word in ("tired", "rich", "purple")]
+    answers[0], answers[n % 3] = answers[n % 3], answers[0]
+    named = dict(zip(("answerA", "answerB", "answerC"), answers, strict=True))
+    context = f"{_pick(PEOPLE, n)} walked {n} hours."
+    return {"context": context, "question": "How is that?", **named, "label": str(1 + n % 3)}
+
+
+def mmlu(n):
+    row = arc(n - n % 5)
+    subject = ("anatomy", "virology")[n % 2]
+    return {"question": f"{row['question']} ({n})", "subject": subject} | {
+        "choices": row["choices"]["text"],
+        "answer": n % 4,
+    }
+
+
+def truthful_qa(n):
+    one = {"choices": [f"No, {n} do not.", "Yes, all do.", "Only blue ones."], "labels": [1, 0, 0]}
+    many = {"choices": [*one["choices"], "They do not."], "labels": [1, 0, 0, 1]}
+    if n % 2:
+        one = {name: values[::-1] for name, values in one.items()}
+    return {"question": f"Do {n} otters fly?", "mc1_targets": one, "mc2_targets": many}
+
+
+def drop(n):
+    spans = (["3"], [_pick(PEOPLE, n), _pick(PEOPLE, n + 1)], [_pick(PEOPLE, n)] * 2)[n % 3]
+    kinds = (["number"], ["span", "span"], ["span", "span"])[n % 3]
+    ids = {"section_id": f"nfl_{n}", "query_id": f"q{n}"}
+    texts = {"passage": _sentence(n), "question": f"Who kicked {n} goals?"}
+    return {**ids, **texts, "answers_spans": {"spans": spans, "types": kinds}}
+
+
+def hotpot_qa(n):
+    person, place = _pick(PEOPLE, n), _pick(PLACES, n)
+    sentences = [[f"{person} drew {n} otters.", " It rained."], [f"Otters live in a {place}."]]
+    return {
+        "id": f"h{n}",
+        "question": f"Where do the otters of {person} live ({n})?",
+        "answer": ("yes", f"a {place}")[n % 2],
+        "type": "bridge",
+        "level": "hard",
+        "supporting_facts": {"title": [person, "Otter"], "sent_id": [0, 0]},
+        "context": {"title": [person, "Otter"], "sentences": sentences},
+    }
+
+
+def trivia_qa_reading(n):
+    page = {"doc_source": ["TagMe"], "filename": ["a.txt"], "title": ["Otter"]}
+    pages = {**page, "wiki_context": [f"{_pick(PEOPLE, n)} drew it."]}
+    none = {name: [] for name in pages}
+    found = {"title": ["A"], "search_context": [f"Drawn by {_pick(PEOPLE, n)}."]}
+    nothing = {name: [] for name in found}
+    own = {"entity_pages": pages, "search_results": nothing}
+    if n % 2:
+        own = {"entity_pages": none, "search_results": found}
+    return trivia_qa(n) | own
+
+
+def coqa(n):
+    person, place = _pick(PEOPLE, n), _pick(PLACES, n)
+    answers = {"input_text": [person, f"in the {place}"], "answer_start": [0, 5]}
+    return {
+        "source": "wikipedia",
+        "story": f"{person} slept {n} hours in the {place}.",
+        "questions": ["Who slept?", "Where?"],
+        "answers": {**answers, "answer_end": [4, 9]},
+    }
+
+
+def quac(n):
+    person = _pick(PEOPLE, n)
+    first = f"{person} was born in {1900 + n}"
+    right = [[first, f"born in {1900 + n}"], ["CANNOTANSWER"]]
+    return {
+        "dialogue_id": f"C_{n}",
+        "wikipedia_page_title": person,
+        "background": "",
+        "section_title": "Life",
+        "context": f"{first}. CANNOTANSWER",
+        "turn_ids": [f"C_{n}_q#0", f"C_{n}_q#1"],
+        "questions": [f"When was {person} born?", "Why?"],
+        "followups": [0, 1],
+        "yesnos": [2, 2],
+        "answers": {"texts": right, "answer_starts": [[0, 6], [20]]},
+        "orig_answers": {"texts": [first, "CANNOTANSWER"], "answer_starts": [0, 20]},
+    }
+
+
+def gigaword(n):
+    return {"document": f"{_sentence(n)} it rained .".lower(), "summary": f"otter sleeps {n} hours"}
+
+
+def scientific_paper(n):
+    return {"article": _sentence(n), "abstract": f"We study {n} otters.", "section_names": "Otters"}
+
+
+def big_patent(n):
+    return {"description": f"A device for {n} otters.", "abstract": f"A device ({n})."}
+
+
 # By the folder of each task: what makes a row, and the files that are published with labels.
 GLUE = {
     "cola": cola,
@@ -289,7 +434,14 @@ SUPER_GLUE = {
 }
 SQUAD = {"squad": squad, "squad_v2": squad_v2}
 RACE = {"all": race, "middle": race, "high": race}
-SUMMARIZATION = {"cnn_dailymail": cnn_dailymail, "xsum": xsum}
+SUMMARIZATION = {
+    "cnn_dailymail": cnn_dailymail,
+    "xsum": xsum,
+    "gigaword": gigaword,
+    "arxiv": scientific_paper,
+    "pubmed": scientific_paper,
+    "big_patent": big_patent,
+}
 CLOSED_BOOK_QA = {
     "natural_questions": natural_questions,
     "trivia_qa": trivia_qa,
@@ -305,8 +457,35 @@ COMMONSENSE = {
     "boolq": google_boolq,
     "winogrande": winogrande,
     "lambada": lambada,
+    "story_cloze": story_cloze,
+    "social_iqa": social_iqa,
+    "mmlu": mmlu,
+    "truthful_qa": truthful_qa,
 }
-SPLITS = ("train", "validation", "validation_matched", "validation_mismatched", "test")
+LANGUAGES = (
+    *("ar", "bg", "de", "el", "en", "es", "fr", "hi"),
+    *("ru", "sw", "th", "tr", "ur", "vi", "zh"),
+)
+ENTAILMENT = {
+    "snli": snli,
+    "scitail": scitail,
+    "anli": anli,
+    **{f"xnli_{language}": snli for language in LANGUAGES},
+    "fever": fever,
+}
+SENTIMENT = {"imdb": imdb, "sst5": sst5}
+READING_QA = {
+    "drop": drop,
+    "hotpot_qa": hotpot_qa,
+    "trivia_qa_reading": trivia_qa_reading,
+    "coqa": coqa,
+    "quac": quac,
+}
+SPLITS = (
+    *("train", "validation", "validation_matched", "validation_mismatched", "test"),
+    *(f"{split}_r{n}" for n in (1, 2, 3) for split in ("train", "dev", "test")),
+    "auxiliary_train",
+)
 
 
 def write(folder: pathlib.Path, suite, *, rows: int = ROWS) -> pathlib.Path:

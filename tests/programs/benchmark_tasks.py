@@ -18,6 +18,9 @@ SUITES = {
     "summarization": benchmark_rows.SUMMARIZATION,
     "closed_book_qa": benchmark_rows.CLOSED_BOOK_QA,
     "commonsense": benchmark_rows.COMMONSENSE,
+    "entailment": benchmark_rows.ENTAILMENT,
+    "sentiment": benchmark_rows.SENTIMENT,
+    "reading_qa": benchmark_rows.READING_QA,
 }
 MODULES = {name: sources.load_module(str(DATA / f"{name}.py")) for name in SUITES}
 SUITE_OF = {name: module._SUITE for name, module in MODULES.items()}

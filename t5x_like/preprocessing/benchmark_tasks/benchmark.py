@@ -154,6 +154,7 @@ class Benchmark:
             these are not the names of the labels or the choices.
         prepare: changes a raw row for both forms; raises ValueError if it is bad.
         for_text: turns a raw row into one or more raw rows for the text-to-text form.
+        included: which rows of the files the task has, in both forms; None for all.
         trained_on: which raw rows the text-to-text form is trained on; None for all.
         metrics: names in `evaluation.metrics`, for both forms.
         text_metrics: metrics of the text-to-text form, if they differ.
@@ -179,6 +180,7 @@ class Benchmark:
     candidates: str = ""
     prepare: ChangeRow | None = None
     for_text: Callable[[Raw], Iterable[Raw]] | None = None
+    included: Callable[[Raw], bool] | None = None
     trained_on: Callable[[Raw], bool] | None = None
     metrics: tuple[str, ...] = ("accuracy",)
     text_metrics: tuple[str, ...] = ()
@@ -279,11 +281,11 @@ class Benchmark:
         return {"group": key(self.group, raw)} if self.group else {}
 
     def _prepared(self, raw: Raw) -> Raw:
-        """Add the name of its label and its choices to a raw row, and apply `prepare`."""
-        if self.labels:
-            raw = {**raw, "label": label(raw, self.label, self.labels)}
+        """Apply `prepare` to a raw row, and add the name of its label and its choices."""
         if self.prepare:
             raw = self.prepare(raw)
+        if self.labels:
+            raw = {**raw, "label": label(raw, self.label, self.labels)}
         if not self.choices:
             return raw
         if isinstance(self.choices, str):

@@ -1,0 +1,110 @@
+r"""Questions about passages: DROP, HotpotQA, TriviaQA, CoQA and QuAC, as text to text.
+
+    --config.data.module=data/reading_qa.py --config.data.task=hotpot_qa
+    --config.data.settings="{'folder': 'questions'}"
+
+The tasks are `drop` (Dua et al. 2019), `hotpot_qa` (Yang et al. 2018), `trivia_qa_reading` (Joshi
+et al. 2017), `coqa` (Reddy et al. 2019) and `quac` (Choi et al. 2018). They are read from
+FOLDER/drop/train.jsonl and so on, in the schema of Hugging Face, which is in the dataset scripts of
+huggingface/datasets, such as datasets/drop/drop.py:
+
+- ucinlp/drop: passage, question, answers_spans (spans, types).
+- hotpotqa/hotpot_qa, distractor or fullwiki: question, answer, context (title, sentences).
+- mandarjoshi/trivia_qa, rc: question, answer, entity_pages (wiki_context), search_results
+  (search_context). TriviaQA is also read from the output of `tfds build trivia_qa/rc`.
+- stanfordnlp/coqa: story, questions, answers (input_text).
+- allenai/quac: context, questions, answers (texts), orig_answers (texts).
+
+The text form follows UnifiedQA (Khashabi et al. 2020), which fine-tuned T5, except for its lower
+case; "\n" there is a backslash and an n. The question of a conversation has the questions and
+answers before it. Answers are numbers, dates, "yes", "no" or free text, so there is no form with
+spans. docs/tasks.md has all settings, and what differs from each benchmark's own script.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, benchmark
+from t5x_like.preprocessing.benchmark_tasks.benchmark import Raw
+
+_WORDS = ("exact_match", "f1")
+
+
+def _questions(inputs: str, **more: Any) -> Benchmark:
+    settings = {"answers": "right", "metrics": _WORDS, **more}
+    return Benchmark(inputs=inputs, targets="{target}", **settings)
+
+
+def _join_spans(raw: Raw) -> Raw:
+    """Make all spans the target; a single span is right too, since the rows do not group them."""
+    spans = [*dict.fromkeys(benchmark.texts(raw, "answers_spans.spans"))]
+    target = ", ".join(spans)
+    return {**raw, "target": target, "right": [*dict.fromkeys([target, *spans])]}
+
+
+def _join_paragraphs(raw: Raw) -> Raw:
+    """Join the paragraphs of HotpotQA, each after its title; sentences begin with their space."""
+    titles = benchmark.texts(raw, "context.title")
+    paragraphs = benchmark.value(raw, "context.sentences")
+    if not isinstance(paragraphs, list) or len(paragraphs) != len(titles):
+        raise ValueError(f"context.sentences must have a list for each of {len(titles)} titles.")
+    parts = [
+        f"{title}: {''.join(sentences).strip()}"
+        for title, sentences in zip(titles, paragraphs, strict=True)
+    ]
+    answer = benchmark.text(raw, "answer")
+    return {**raw, "passage": " ".join(parts), "target": answer, "right": [answer]}
+
+
+def _join_documents(raw: Raw) -> Raw:
+    """Join the Wikipedia pages of a question of TriviaQA, or what a search found if it has none."""
+    has_pages = benchmark.value(raw, "entity_pages.wiki_context")
+    field = "entity_pages.wiki_context" if has_pages else "search_results.search_context"
+    return {**raw, "passage": "\n".join(benchmark.texts(raw, field))}
+
+
+def _turns(raw: Raw, said: Sequence[str], right: Sequence[Sequence[str]]) -> Iterable[Raw]:
+    """Yield a row for each question of a conversation, after the questions and answers before it.
+
+    Raises:
+        ValueError: there is not one answer for each question.
+    """
+    questions = benchmark.texts(raw, "questions")
+    if not len(questions) == len(said) == len(right):
+        raise ValueError(f"there are {len(questions)} questions and {len(said)} answers.")
+    before = ""
+    for question, answer, answers in zip(questions, said, right, strict=True):
+        yield {**raw, "turns": f"{before}Q: {question}", "target": answer, "right": answers}
+        before += f"Q: {question} A: {answer} "
+
+
+def _turns_of_coqa(raw: Raw) -> Iterable[Raw]:
+    answers = benchmark.texts(raw, "answers.input_text")
+    return _turns(raw, answers, [[answer] for answer in answers])
+
+
+def _turns_of_quac(raw: Raw) -> Iterable[Raw]:
+    right = benchmark.value(raw, "answers.texts")
+    if not isinstance(right, list):
+        raise ValueError(f"answers.texts={right!r:.80} must have a list for each question.")
+    return _turns(raw, benchmark.texts(raw, "orig_answers.texts"), right)
+
+
+READING = {
+    "drop": _questions("{question} \\n {passage}", prepare=_join_spans),
+    "hotpot_qa": _questions("{question} \\n {passage}", prepare=_join_paragraphs),
+    "trivia_qa_reading": Benchmark(
+        inputs="{question} \\n {passage}",
+        targets="{answer.value}",
+        answers="answer.aliases",
+        prepare=_join_documents,
+        metrics=("trivia_qa_exact_match", "trivia_qa_f1"),
+        prepared="trivia_qa/rc:1.1.0",
+    ),
+    "coqa": _questions("{turns} \\n {story}", for_text=_turns_of_coqa),
+    "quac": _questions("{turns} \\n {context}", for_text=_turns_of_quac),
+}
+
+_SUITE = Suite(READING)
+register, documents = _SUITE.register, _SUITE.documents
+labels, measure = _SUITE.labels, _SUITE.measure
