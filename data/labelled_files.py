@@ -1,4 +1,4 @@
-"""Your own labelled text for fine-tuning: JSON Lines, TSV, CSV, or SQuAD's JSON files.
+"""Your own labelled text for fine-tuning: JSON Lines, TSV, CSV, SQuAD's or CoNLL's files.
 
     --config.data.module=data/labelled_files.py --config.data.task=labelled_files
     --config.data.objective=classification --config.data.settings.train=reviews.jsonl
@@ -25,6 +25,10 @@ With `group=FIELD` rows have the key of a group, a string or an integer, for met
 `answers` are a list of strings, or of {"text", "answer_start"}, or {"text": [...], "answer_start":
 [...]}; an empty list or null marks a question without an answer. Files of SQuAD 1.1 and 2.0 are
 read as published. The first line of a .tsv or .csv names its columns; a .tsv has no quoting.
+
+For tagging, files of CoNLL-2003 (eng.train, eng.testa, eng.testb; train.txt, valid.txt, test.txt)
+and others in its format (.conll) are read as published: a line has a word and its tags in columns,
+the last of which is read, a blank line ends a sentence, and lines with -DOCSTART- are left out.
 
 `train` and `validation` are paths; without `validation` a part of `train` is held out, chosen by
 its text or, for questions, by the context (`sources.held_out`).

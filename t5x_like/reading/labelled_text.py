@@ -1,10 +1,11 @@
-"""Read and check files of labelled text: JSON Lines, TSV, CSV and SQuAD's JSON.
+"""Read and check files of labelled text: JSON Lines, TSV, CSV, SQuAD's JSON, CoNLL's columns.
 
 The kinds of labelled text have the names of objectives (classification, regression, tagging, ...).
 A row has the fields that the objective of its kind reads; labels are still strings.
 """
 
 import functools
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -92,11 +93,40 @@ def _squad(path: str) -> Iterator[tuple[str, RawRow]]:
         fail(path, f"it is not SQuAD's JSON: data, paragraphs, qas: {error!r}")
 
 
+def _conll(path: str) -> Iterator[tuple[str, RawRow]]:
+    """Yield a row for each sentence of a file in the format of CoNLL-2003's shared task.
+
+    A line has a word and its tags, separated by spaces or tabs, the tag of its entity last. A blank
+    line ends a sentence. A word -DOCSTART- begins a document, and is not a sentence (Tjong Kim Sang
+    and De Meulder 2003, section 2.2).
+    """
+    rows: list[list[str]] = []
+    where, columns = "", 0
+    for number, line in enumerate(itertools.chain(reading.lines(path), [""]), start=1):
+        cells = line.replace("\t", " ").split(" ") if not reading.is_blank(line) else []
+        cells = [cell for cell in cells if cell]
+        if cells and cells[0] != _DOCUMENT:
+            where = where if rows else f"{path}:{number}"
+            columns = columns or len(cells)
+            if len(cells) < 2:
+                fail(f"{path}:{number}", f"there is no tag after the word {cells[0]!r:.80}.")
+            if len(cells) != columns:
+                fail(f"{path}:{number}", f"it has {len(cells)} columns, and others have {columns}.")
+            rows.append(cells)
+        elif rows:
+            yield where, {"words": [row[0] for row in rows], "tags": [row[-1] for row in rows]}
+            rows = []
+
+
+# CoNLL-2003's files are eng.train, eng.testa and eng.testb, or train.txt, valid.txt and test.txt.
+_DOCUMENT = "-DOCSTART-"
+_CONLL = (".conll", ".train", ".testa", ".testb", ".txt")
 _READERS: dict[str, Callable[[str], Iterator[tuple[str, RawRow]]]] = {
     ".jsonl": reading.json_lines,
     ".tsv": reading.tsv_rows,
     ".csv": reading.csv_rows,
     ".json": _squad,
+    **dict.fromkeys(_CONLL, _conll),
 }
 
 

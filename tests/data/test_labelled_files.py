@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from t5x_like import vocabularies
-from t5x_like.batches import converters
+from t5x_like.batches import converters, data_modules
+from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from t5x_like.preprocessing import seqio_objectives, sources
-from t5x_like.preprocessing.pipeline import SeqioBatches, source_rows
+from t5x_like.preprocessing.pipeline import RegisteredTasks, SeqioBatches, source_rows
 
 labelled = sources.load_module(str(Path(__file__).parents[2] / "data" / "labelled_files.py"))
 
@@ -120,6 +121,64 @@ def test_a_batch_of_tags(name, rows, vocabulary, tmp_path):
     assert pieces(vocabulary, made["encoder_input_tokens"][0]) == "[CLS] it was hen ##son [SEP]"
     assert made["encoder_target_tokens"][0, :7].tolist() == [0, 0, 0, 1, 0, 0, 0]
     assert made["encoder_loss_weights"][0, :7].tolist() == [0, 1, 1, 1, 0, 0, 0]
+
+
+# Sentences in the format of the two distributions of CoNLL-2003: IOB1 tags, and IOB2.
+EVEN, ODD = (
+    "-DOCSTART- -X- O O\n\nit PRP I-NP O\nwas VBD I-VP O\nHenson NNP I-NP I-PER\n\n"
+    "Jim NNP I-NP I-PER\n. . O O\n\n-DOCSTART- -X- O O\n\ngood JJ I-NP O\n\n",
+    "-DOCSTART- -X- -X- O\n\nit PRP B-NP O\nwas VBD B-VP O\nHenson NNP B-NP B-PER\n\n"
+    "Jim NNP B-NP B-PER\n. . O O\n\n-DOCSTART- -X- -X- O\n\ngood JJ B-NP O",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "person"),
+    [
+        ("eng.train", EVEN, "I-PER"),
+        ("eng.testa", EVEN, "I-PER"),
+        ("eng.testb", EVEN, "I-PER"),
+        ("valid.txt", ODD, "B-PER"),
+        ("a.conll", ODD.replace(" ", "\t"), "B-PER"),
+    ],
+)
+def test_the_columns_of_conll(name, text, person, tmp_path):
+    path = write(tmp_path / name, text)
+    found = labelled.read("tagging", train=path, validation=path)
+    assert found.labels == tuple(sorted(["O", person]))
+    rows = [(" ".join(row["words"]), " ".join(row["tags"])) for row in found.rows["train"]]
+    expected = [("it was Henson", f"O O {person}"), ("Jim .", f"{person} O"), ("good", "O")]
+    assert rows == expected
+    wheres = [row["where"].removeprefix(path) for row in found.rows["train"]]
+    assert wheres == [":3", ":7", ":12"]
+
+
+def test_both_drivers_make_the_same_batches_of_conll(vocabulary, tmp_path):
+    path = write(tmp_path / "eng.train", EVEN)
+    module = data_modules.load(str(Path(labelled.__file__)))
+    settings = {"train": path, "validation": path}
+    converter = seqio_objectives.build("tagging").converter_settings
+    made = []
+    for kind in (CorpusTasks, RegisteredTasks):
+        tasks = kind(
+            module, settings, vocabulary=vocabulary, objective="tagging", objective_settings={}
+        )
+        batches = tasks.batches(
+            "labelled_files",
+            split="validation",
+            batch_size=3,
+            lengths={"inputs": 12},
+            converter=converters.build("encoder", **converter),
+            shuffle=False,
+            repeat=False,
+            seed=1,
+            shards=1,
+        )
+        made.append(next(batches))
+    assert made[0].keys() == made[1].keys()
+    for name, values in made[0].items():
+        np.testing.assert_array_equal(values, made[1][name], err_msg=name)
+    assert pieces(vocabulary, made[0]["encoder_input_tokens"][0]) == "[CLS] it was hen ##son [SEP]"
 
 
 def test_a_choice_is_a_row_of_an_example(vocabulary, tmp_path):
@@ -266,6 +325,9 @@ BAD_ROWS = [
     ("classification", "a.csv", 'text_a,label\n"a"b,c\n', ":2: it is not a row of CSV"),
     ("classification", "a.json", "{}", "it is not SQuAD's JSON"),
     ("classification", "a.xlsx", "x", "must end in one of .jsonl, .tsv, .csv, .json"),
+    ("tagging", "a.conll", "a O\nb\n", ":2: there is no tag after the word 'b'"),
+    ("tagging", "eng.testa", "a X O\n\nb O\n", ":3: it has 2 columns, and others have 3"),
+    ("classification", "a.txt", "a X\n", ":1: there is no field 'text_a'"),
     ("regression", "a.tsv", "text_a\tvalue\na\tmany\n", ":2: value='many' must be a finite number"),
     ("regression", "a.tsv", "text_a\tvalue\na\tnan\n", ":2: value='nan' must be a finite number"),
     ("tagging", "a.jsonl", [{"words": ["a", "b"], "tags": ["O"]}], ":1: words="),
