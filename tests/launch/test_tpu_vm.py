@@ -149,7 +149,7 @@ def test_a_dry_run_runs_nothing(script, tree, cloud, action):
 
 
 def test_a_dry_run_needs_no_project(script):
-    lines = dry(script, "create", "t5", "--type=v4-16")
+    lines = dry(script, "create", "t5", "--type=v4-16", "--dry-run")
     assert any("--project=PROJECT" in line for line in lines)
 
 
