@@ -60,6 +60,9 @@ SEQIO = [
 # The TPU's compiler, of the release that fits JAX's. It needs no TPU, but Linux on x86-64.
 PLAN = ["jax[tpu]>=0.10; sys_platform == 'linux' and platform_machine == 'x86_64'"]
 
+# JAX's plugin for CUDA, which compiles for NVIDIA GPUs. It needs no GPU, but 4 GB of disk.
+PLAN_GPU = ["jax[cuda13]>=0.11.2; sys_platform == 'linux' and platform_machine == 'x86_64'"]
+
 # Gin files of T5X's runs, `--gin=FILE`. They are parsed, and not run.
 GIN = ["gin-config>=0.5"]
 
@@ -74,6 +77,7 @@ EXTRAS = {
     "tpu": ["jax[tpu]>=0.10"],
     "cuda": ["jax[cuda13]>=0.10"],
     "plan": PLAN,
+    "plan-gpu": PLAN_GPU,
     "seqio": SEQIO,
     "gin": GIN,
     # The tasks of `evaluate --harness`. It does not install PyTorch, which they do not need.

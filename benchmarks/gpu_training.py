@@ -3,6 +3,7 @@
     pip install torch transformers               # without them only our side is measured
     python -m benchmarks.gpu_training [--workloads t5_large llama_1b] [--json FILE] [--steps 20]
     python -m benchmarks.gpu_training --plan     # the bounds for known GPUs; needs none
+    python -m t5x_like.plan --config=benchmarks/gpu_training.py:t5_large --topology=h100:1x1
     python -m benchmarks.gpu_training --tiny     # small shapes, to try the command
 
 First the gradients of cuDNN's attention are compared with dense attention's, for each mask. Then
@@ -38,7 +39,7 @@ from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.run import of_config
 from t5x_like.nn.stack import LOOPS
 from t5x_like.planning import batches
-from t5x_like.planning.chips import GPUS, bounds
+from t5x_like.planning.gpus import GPUS, bounds
 from t5x_like.training import flops
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -109,6 +110,11 @@ def settings(name: str, *, rows: int, tiny: bool, loop: str = "auto") -> ml_coll
         config.model.update(_TINY | layers)
         config.data.lengths = dict.fromkeys(config.data.lengths, 32)
     return config
+
+
+def get_config(name: str = "t5_large") -> ml_collections.ConfigDict:
+    """Return the config of a workload, as the file of a command's `--config`."""
+    return settings(name, rows=ROWS[-1], tiny=False)
 
 
 @dataclasses.dataclass(frozen=True)

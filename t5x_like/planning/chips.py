@@ -1,6 +1,6 @@
-"""Chips and slices: names, memory, bandwidths, and descriptions of TPUs to compile for.
+"""Topologies to plan for by their names: slices of TPUs, hosts of GPUs, simulated devices.
 
-For NVIDIA GPUs, the bounds for training on one.
+Memory, bandwidths and descriptions of TPUs to compile for; those of GPUs are in gpus.py.
 """
 
 import contextlib
@@ -14,12 +14,13 @@ import jax
 from jax.experimental import topologies
 
 from t5x_like.names import choose
-from t5x_like.training import flops
+from t5x_like.planning import gpus
+from t5x_like.planning.gpus import GPUS, Gpu
 
 EXTRA = "plan"  # the extra of setup.py that installs libtpu
 _GIB = 2**30
 _MOST_SIMULATED = 4096
-_FORM = "v4:12x16x16, v5e:4x4 or cpu:8"
+_FORM = "v4:12x16x16, v5e:4x4, h100:1x8 or cpu:8"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Chip:
     int8: float = 1.0
     kind: str = ""
     network_bandwidth: float | None = None
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Peaks for other types than bfloat16, relative to its peak."""
+        return {"s8": self.int8}
 
 
 # Memory is what libtpu 0.0.42 reports as available for a program that is too large (a test checks
@@ -116,7 +122,7 @@ CHIPS = {
 
 
 class NoCompilerError(ValueError):
-    """libtpu, which compiles for TPUs, is not installed."""
+    """What compiles for these devices is not installed: libtpu, or JAX's plugin for CUDA."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,21 +131,27 @@ class Topology:
 
     Attributes:
         name: the name as given, `v4:12x16x16`.
-        chip: the generation of chips; None for simulated CPU devices.
-        shape: the sides of a slice in chips, or the number of simulated devices.
+        chip: the generation of chips, or the GPU; None for simulated CPU devices.
+        shape: the sides of a slice in chips; hosts and the GPUs of each; or the number of simulated
+            devices.
         slices: the number of such slices, which the data center network connects.
     """
 
     name: str
-    chip: Chip | None
+    chip: Chip | Gpu | None
     shape: tuple[int, ...]
     slices: int = 1
 
     @property
     def links(self) -> tuple[int, ...]:
-        """The links of a chip along each dimension: 2 on a ring, 1 at the end of a line."""
+        """The links of a chip along each dimension: 2 on a ring, 1 at the end of a line.
+
+        A GPU has one link, to the switch of its host.
+        """
         if self.chip is None:
             return ()
+        if isinstance(self.chip, Gpu):
+            return (1,)
         # Optical switches only join whole cubes; on other chips each side counts separately.
         cubes = self.chip.dimensions == 3
         rings = [size % self.chip.full == 0 for size in self.shape]
@@ -153,24 +165,32 @@ class Topology:
         """The number of devices."""
         return self.slices * math.prod(self.shape) * (1 if self.chip is None else self.chip.devices)
 
+    @property
+    def network(self) -> str:
+        """What the network connects that is slower than the links: "slices", or "hosts" of GPUs."""
+        return "hosts" if isinstance(self.chip, Gpu) else "slices"
+
+    @property
+    def crosses_network(self) -> bool:
+        """Whether there are several slices, or several hosts of GPUs."""
+        return (self.shape[0] if isinstance(self.chip, Gpu) else self.slices) > 1
+
     def devices(self) -> list[jax.Device]:
-        """Return the devices: descriptions for a TPU, simulated devices for `cpu:8`.
+        """Return the devices: descriptions for TPUs and GPUs, simulated devices for `cpu:8`.
 
         Raises:
-            NoCompilerError: the topology is a TPU's, and libtpu is not installed.
+            NoCompilerError: what compiles for these devices is not installed.
             ValueError: libtpu does not know the slice, or JAX has started with fewer devices.
         """
         if self.chip is None:
             return _simulated(self.shape[0])
-        if importlib.util.find_spec("libtpu") is None:
-            raise NoCompilerError(
-                f"--topology={self.name} needs libtpu, the TPU's compiler, which runs on any "
-                f"machine with Linux on x86-64: pip install 't5x_like[{EXTRA}]' (in a clone: pip "
-                f"install -e '.[{EXTRA}]')"
-            )
-        # libtpu only compiles here, so another process may hold the chips.
-        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+        self._check_compiler()
         try:
+            if isinstance(self.chip, Gpu):
+                hosts, each = self.shape
+                return gpus.described(self.chip, hosts=hosts, each=each)
+            # libtpu only compiles here, so another process may hold the chips.
+            os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
             return topologies.get_topology_desc(
                 platform="tpu",
                 topology_name=self.name,
@@ -180,30 +200,46 @@ class Topology:
         except jax.errors.JaxRuntimeError as error:
             raise ValueError(f"--topology={self.name}: {error}") from error
 
+    def _check_compiler(self) -> None:
+        """Raise NoCompilerError if what compiles for the chips is not installed."""
+        if isinstance(self.chip, Gpu):
+            installed, needed, extra = gpus.has_compiler(), "JAX's plugin for CUDA", gpus.EXTRA
+        else:
+            installed = importlib.util.find_spec("libtpu") is not None
+            needed, extra = "libtpu, the TPU's compiler", EXTRA
+        if not installed:
+            raise NoCompilerError(
+                f"--topology={self.name} needs {needed}, which compiles on any machine with Linux "
+                f"on x86-64: pip install 't5x_like[{extra}]' (in a clone: pip install -e "
+                f"'.[{extra}]')"
+            )
+
 
 def topology(name: str, *, slices: int = 1) -> Topology:
-    """Parse a topology: `v4:12x16x16`, a generation and the sides of a slice; or `cpu:8`.
+    """Parse a topology: `v4:12x16x16`, a generation and the sides of a slice; `h100:4x8`; `cpu:8`.
 
     Args:
-        slices: the number of such slices.
+        slices: the number of slices of TPUs.
 
     Raises:
-        ValueError: the text has another form, a generation that is not in CHIPS, or a wrong number
-            of sides; `slices` is below 1, or above 1 for simulated devices.
+        ValueError: the text has another form, a generation that is not in CHIPS or GPUS, or a wrong
+            number of sides; `slices` is below 1, or above 1 for other devices than TPUs.
     """
     generation, _, sides = name.partition(":")
-    chip = choose("--topology", generation, {"cpu": None, **CHIPS})
+    known: dict[str, Chip | Gpu | None] = {"cpu": None, **CHIPS, **GPUS}
+    chip = choose("--topology", generation, known)
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", sides):
         raise ValueError(
             f"--topology={name!r} is not a chip and a shape: write for example {_FORM}"
         )
     shape = tuple(int(side) for side in sides.split("x"))
-    dimensions = 1 if chip is None else chip.dimensions
-    if len(shape) != dimensions:
-        like = {1: "8", 2: "4x4", 3: "4x4x4"}[dimensions]
+    like, of_gpus = _example(chip), isinstance(chip, Gpu)
+    if len(shape) != len(like.split("x")):
+        number = len(like.split("x"))
         raise ValueError(
-            f"--topology={name!r}: the shape for {generation} has {dimensions} "
-            f"side{'s' * (dimensions > 1)}, as {generation}:{like}"
+            f"--topology={name!r}: the shape for {generation} has {number} "
+            f"side{'s' * (number > 1)}, as {generation}:{like}"
+            f"{', hosts and the GPUs of each' * of_gpus}"
         )
     if slices < 1:
         raise ValueError(f"--slices={slices} must be 1 or more")
@@ -212,7 +248,19 @@ def topology(name: str, *, slices: int = 1) -> Topology:
             f"--slices={slices}: simulated devices have no slices; name a TPU's, as "
             "--topology=v5e:4x4"
         )
+    if slices > 1 and of_gpus:
+        raise ValueError(
+            f"--slices={slices}: GPUs have no slices; name their hosts, as "
+            f"--topology={generation}:{slices}x8"
+        )
     return Topology(name, chip, shape, slices)
+
+
+def _example(chip: Chip | Gpu | None) -> str:
+    """Return a shape of the right number of sides."""
+    if isinstance(chip, Gpu):
+        return "1x8"
+    return "8" if chip is None else {2: "4x4", 3: "4x4x4"}[chip.dimensions]
 
 
 def _simulated(number: int) -> list[jax.Device]:
@@ -230,71 +278,3 @@ def _simulated(number: int) -> list[jax.Device]:
             f"--topology=cpu:{number}: JAX has already started with {len(devices)} CPU devices"
         )
     return devices[:number]
-
-
-@dataclasses.dataclass(frozen=True)
-class Gpu:
-    """The properties of one GPU. Its peak FLOP/s is in training/flops.py.
-
-    Attributes:
-        kind: JAX's name for it (`device_kind`).
-        memory: bytes.
-        memory_bandwidth: bytes/s.
-    """
-
-    kind: str
-    memory: float
-    memory_bandwidth: float
-
-    @property
-    def peak_flops(self) -> float:
-        """Dense FLOP/s in bfloat16."""
-        peak = flops.peak_of_kind(self.kind)
-        assert peak is not None
-        return peak
-
-
-# Memory and bandwidth are from NVIDIA's datasheets of A100 (SXM4, 80 GB), H100 (SXM5; PCIe) and
-# H200 (SXM).
-GPUS = {
-    "a100": Gpu("NVIDIA A100-SXM4-80GB", 80e9, 2.039e12),
-    "h100_pcie": Gpu("NVIDIA H100 PCIe", 80e9, 2.0e12),
-    "h100": Gpu("NVIDIA H100 80GB HBM3", 80e9, 3.35e12),
-    "h200": Gpu("NVIDIA H200", 141e9, 4.8e12),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Bounds:
-    """Bounds on training on one GPU, for any program.
-
-    Attributes:
-        sequences: maximum sequences per second, with model FLOPs at the peak.
-        state: bytes of parameters, optimizer state and gradients.
-        left: bytes that remain for activations and everything else; negative if it does not fit.
-        update_seconds: minimum seconds per step to read the state once and write it back without
-            the gradients.
-    """
-
-    sequences: float
-    state: int
-    left: float
-    update_seconds: float
-
-
-def bounds(gpu: Gpu, *, work: int, parameters: int, optimizer: int) -> Bounds:
-    """Compute the bounds of a training step on one GPU.
-
-    Args:
-        gpu: the GPU.
-        work: model FLOPs per sequence.
-        parameters: bytes of the parameters; the gradients have as many.
-        optimizer: bytes of the optimizer state.
-    """
-    state = 2 * parameters + optimizer
-    return Bounds(
-        sequences=gpu.peak_flops / work,
-        state=state,
-        left=gpu.memory - state,
-        update_seconds=(state + parameters + optimizer) / gpu.memory_bandwidth,
-    )

@@ -34,7 +34,8 @@ _MESH = re.compile(
 _TRANSFER = re.compile(r'_xla_megascale_transfer_type="(\w+)"')  # such as ALL_REDUCE
 _AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?(?:=(\d+))?")
 _Key = tuple[str, tuple[str, ...], tuple[int, ...]]  # kind, axes, dimensions of the torus
-_Amounts = tuple[int, int, int]  # executions, bytes that a device sends in each, array's bytes
+# executions; bytes that a device sends in each, and over the network; bytes of the array
+_Amounts = tuple[int, int, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,9 @@ class Collective:
         bytes: minimum bytes that each device sends in a step: with n devices in a group and shards
             of b bytes, (n - 1) b for an all-gather, 2 (n - 1) / n times the whole array for an
             all-reduce, half of that for a reduce-scatter.
+        network: of these bytes, the bytes that go over the network between slices or hosts of GPUs
+            at least. Within a host the members of a group share the work: of h hosts with n devices
+            together, each device sends (h - 1) / (n - 1) of its bytes to another host.
         largest: bytes of the largest array that a collective reads or writes.
         dimensions: the dimensions of the torus that a group spans; () between slices, or if
             devices have no coordinates.
@@ -58,6 +62,7 @@ class Collective:
     axes: tuple[str, ...]
     count: int
     bytes: int
+    network: int
     largest: int
     dimensions: tuple[int, ...]
 
@@ -71,9 +76,10 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
         Collective(
             kind,
             axes,
-            count=sum(times for times, _, _ in rows),
-            bytes=sum(times * sent for times, sent, _ in rows),
-            largest=max(largest for _, _, largest in rows),
+            count=sum(times for times, *_ in rows),
+            bytes=sum(times * sent for times, sent, _, _ in rows),
+            network=sum(times * network for times, _, network, _ in rows),
+            largest=max(largest for *_, largest in rows),
             dimensions=dimensions,
         )
         for (kind, axes, dimensions), rows in found.items()
@@ -101,8 +107,10 @@ def _of_devices(program: Program, mesh: Mesh) -> Iterator[tuple[_Key, _Amounts]]
             if kind == "all-reduce" and "all-reduce-scatter" in visit.name:
                 kind = "reduce-scatter"  # the TPU's form, in which each device keeps only its shard
             size = sum(array.bytes for array in program.operands(visit, instruction))
-            amounts = _amounts(kind, size, groups.shape[1], visit)
-            yield (kind, *_spanned(groups, mesh)), amounts
+            axes, dimensions = _spanned(groups, mesh)
+            share = 1.0 if axes == SLICES else _network_share(kind, groups, mesh)
+            amounts = _amounts(kind, size, groups.shape[1], visit, share=share)
+            yield (kind, axes, dimensions), amounts
 
 
 def _of_hosts(program: Program, mesh: Mesh) -> Iterator[tuple[_Key, _Amounts]]:
@@ -114,16 +122,37 @@ def _of_hosts(program: Program, mesh: Mesh) -> Iterator[tuple[_Key, _Amounts]]:
             word = transfer[1].lower().replace("_", "-")
             kind = "collective-permute" if word == "one-to-one" else word
             size = sum(array.bytes for array in program.operands(visit, instruction))
-            yield (kind, SLICES, ()), _amounts(kind, size, slices, visit)
+            yield (kind, SLICES, ()), _amounts(kind, size, slices, visit, share=1.0)
 
 
-def _amounts(kind: str, size: int, devices: int, visit: Visit) -> _Amounts:
-    """Return the count, the bytes that a device sends each time, and the whole array's bytes."""
+def _amounts(kind: str, size: int, devices: int, visit: Visit, *, share: float) -> _Amounts:
+    """Return the amounts of a collective.
+
+    Args:
+        kind: one of KINDS.
+        size: bytes that a device puts in.
+        devices: devices of a group.
+        visit: the call site.
+        share: the share of the bytes that goes over the network.
+    """
     if kind == "all-gather":
-        return visit.times, size * (devices - 1), size * devices
-    share = {"all-reduce": 2 * (devices - 1) / devices}
-    share |= dict.fromkeys(("collective-permute", "collective-broadcast"), 1.0)
-    return visit.times, int(size * share.get(kind, (devices - 1) / devices)), size
+        sent, largest = size * (devices - 1), size * devices
+    else:
+        part = {"all-reduce": 2 * (devices - 1) / devices}
+        part |= dict.fromkeys(("collective-permute", "collective-broadcast"), 1.0)
+        sent, largest = int(size * part.get(kind, (devices - 1) / devices)), size
+    return visit.times, sent, int(sent * share), largest
+
+
+def _network_share(kind: str, groups: np.ndarray, mesh: Mesh) -> float:
+    """Return the share of the bytes of a collective of GPUs that goes to other hosts at least."""
+    if mesh.devices.flat[0].platform != "gpu":
+        return 0.0
+    hosts = np.array([device.process_index for device in mesh.devices.flat])[groups]
+    number, members = max(len(set(row)) for row in hosts.tolist()), groups.shape[1]
+    if kind.endswith("all-to-all"):  # each pair of devices has bytes of its own
+        return (members - members // number) / (members - 1)
+    return (number - 1) / (members - 1)
 
 
 def _groups(instruction: Instruction, devices: int) -> np.ndarray:
@@ -193,11 +222,13 @@ def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int
 def _coordinates(mesh: Mesh) -> tuple[np.ndarray, np.ndarray]:
     """Return the slice of each device, [N, 1], and its coordinates in the torus, [N, dimensions].
 
-    There are no dimensions if devices have no coordinates.
+    There are no dimensions if devices have no coordinates, or are GPUs, whose coordinates number
+    hosts and the GPUs of each.
     """
     flat: list[Any] = list(mesh.devices.flat)
     slices = np.array([[getattr(device, "slice_index", 0)] for device in flat])
-    coordinates = np.array([getattr(device, "coords", ()) for device in flat], dtype=int)
+    in_torus = flat[0].platform == "tpu"
+    coordinates = np.array([device.coords if in_torus else () for device in flat], dtype=int)
     return slices, coordinates.reshape(len(flat), -1)
 
 

@@ -11,11 +11,13 @@ from jax.sharding import Mesh
 
 from t5x_like import partitioning
 from t5x_like.experiment.model_side import Experiment
-from t5x_like.planning import collectives, counting, products
+from t5x_like.planning import collectives, counting, cuda_kernels, gpus, products
 from t5x_like.planning.batches import BatchShapes
-from t5x_like.planning.chips import Topology
+from t5x_like.planning.chips import Chip, Topology
 from t5x_like.planning.collectives import Collective
+from t5x_like.planning.gpus import Gpu
 from t5x_like.planning.hlo import Program, parse
+from t5x_like.planning.products import Products
 from t5x_like.training import flops
 from t5x_like.training.step import TrainState
 
@@ -33,8 +35,8 @@ class Compiled:
 
     Attributes:
         text: the optimized HLO.
-        flops: FLOPs of the matrix products.
-        int8_flops: FLOPs of the products of int8 operands.
+        products: {types of the operands: matrix products}, the most FLOPs first.
+        kernels: {kernel: executions} on GPUs, the most frequent first; {} on other devices.
         memory_bytes: bytes read from and written to memory.
         memory: bytes by kind of buffer, see `_memory`.
         collectives: the collectives, sorted by bytes, largest first.
@@ -44,14 +46,19 @@ class Compiled:
     """
 
     text: str
-    flops: int
-    int8_flops: int
+    products: dict[str, Products]
+    kernels: dict[str, int]
     memory_bytes: int
     memory: dict[str, int]
     collectives: list[Collective]
     unknown_loops: int
     early_loops: int
     seconds: float
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the matrix products."""
+        return sum(one.flops for one in self.products.values())
 
 
 def on_mesh(fields: BatchShapes, mesh: Mesh) -> BatchShapes:
@@ -75,10 +82,11 @@ def compile_step(model: Experiment, fields: BatchShapes) -> dict[str, Compiled]:
 
 def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
     start = time.perf_counter()
+    on_gpus = model.mesh.devices.flat[0].platform == "gpu"
     with model.layout():
         lowered = jitted.lower(*arguments)
         try:
-            compiled = lowered.compile()
+            compiled = lowered.compile(compiler_options=gpus.OPTIONS if on_gpus else None)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -88,8 +96,8 @@ def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
     program = parse(text)
     return Compiled(
         text=text,
-        flops=products.flops(program),
-        int8_flops=products.int8_flops(program),
+        products=products.by_type(program),
+        kernels=cuda_kernels.names(program) if on_gpus else {},
         memory_bytes=products.memory_bytes(program),
         memory=_memory(model, compiled.memory_analysis(), program, state=arguments[0]),
         collectives=collectives.collect(program, model.mesh),
@@ -160,40 +168,50 @@ def _activations(model: Experiment, program: Program) -> int:
 def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> dict[str, float]:
     """Return lower bounds on the time of a step in seconds, by resource.
 
-    `compute`: the matrix products at the bfloat16 or int8 peak; `memory`: the bytes at the memory
+    `compute`: the matrix products at the peak of their types; `memory`: the bytes at the memory
     bandwidth; `interconnect`: the collectives within a slice, on the links along the dimensions
-    that their groups span; `between_slices`: the other collectives, at a chip's share of the data
-    center network, where it is published. {} for devices without published peaks.
+    that their groups span, or within a host of GPUs; `between_slices` or `between_hosts`: what goes
+    over the network, at a chip's share of it, where it is published. {} for devices without
+    published peaks.
     """
     peak = flops.peak_flops(device)
     chip = topology.chip
     if peak is None or chip is None:
         return {}
     found = {
-        "compute": (compiled.flops - compiled.int8_flops) / peak
-        + compiled.int8_flops / (peak * chip.int8),
+        "compute": sum(
+            one.flops / (peak * _ratio(chip, types)) for types, one in compiled.products.items()
+        ),
         "memory": compiled.memory_bytes * chip.devices / chip.memory_bandwidth,
         "interconnect": interconnect_seconds(compiled.collectives, topology),
     }
-    if topology.slices > 1 and chip.network_bandwidth is not None:
-        sent = sum(one.bytes for one in compiled.collectives if one.axes == collectives.SLICES)
-        found["between_slices"] = sent * chip.devices / chip.network_bandwidth
+    if topology.crosses_network and chip.network_bandwidth is not None:
+        sent = sum(one.network for one in compiled.collectives)
+        found[f"between_{topology.network}"] = sent * chip.devices / chip.network_bandwidth
     return found
+
+
+def _ratio(chip: Chip | Gpu, types: str) -> float:
+    """Return the peak of products of these types, relative to bfloat16's."""
+    names = ["f8" if name.startswith("f8") else name for name in types.split(" x ")]
+    return min(chip.ratios.get(name, 1.0) for name in names)
 
 
 def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
     """Return the minimum time of the collectives within a slice, if different dimensions overlap.
 
-    For each set of dimensions, the collectives that stay within it can use only its links.
+    For each set of dimensions, the collectives that stay within it can use only its links. GPUs of
+    a host have one dimension.
     """
     chip = topology.chip
     assert chip is not None
     bounds = [0.0]
-    inside = [one for one in found if one.axes != collectives.SLICES]
     sides = range(chip.dimensions)
     for number in range(1, chip.dimensions + 1):
         for within in itertools.combinations(sides, number):
-            sent = sum(one.bytes for one in inside if set(one.dimensions) <= set(within))
+            sent = sum(
+                one.bytes - one.network for one in found if set(one.dimensions) <= set(within)
+            )
             links = sum(topology.links[side] for side in within)
             if links:
                 bounds.append(sent * chip.devices / (links * chip.link_bandwidth))

@@ -1,5 +1,6 @@
 """FLOPs of the matrix products of a compiled program, and its memory traffic in bytes."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from t5x_like.planning import cuda_kernels
 from t5x_like.planning.hlo import ENDS, STARTS, Array, Computation, Instruction, Program, Visit
 
 _KERNEL = re.compile(r'"cost_estimate":\{([^}]*)\}')
@@ -21,42 +23,75 @@ _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _FREE = {"parameter", "tuple", "get-tuple-element", "bitcast", "constant", "while", "conditional"}
 _FREE |= {"call", "after-all", "partition-id", "replica-id", "iota", "opt-barrier", "async-update"}
 _FREE |= {"recv"}  # `recv-done` writes what it receives
+_FREE |= {"fusion-done"}  # its fusion counts at the start
 _FREE_CALLS = ('"AllocateBuffer"', '"ConcatBitcast"')  # in the attributes of a custom call
 _SLICES = ("dynamic-slice", "gather", "slice")
 
 
-def flops(program: Program) -> int:
-    """Return the FLOPs of a step on one device: 2 per multiply-add of products and convolutions.
+@dataclasses.dataclass(frozen=True)
+class Products:
+    """The matrix products of a step with operands of the same types.
 
-    The bodies of loops count as often as they run; `compiled.cost_analysis()` counts them once. A
-    kernel counts with its declared FLOPs, splash attention, which declares none, with the products
-    of its blocks. Any other kernel counts as 0.
+    Attributes:
+        count: executions of products, or of kernels that compute several.
+        flops: their FLOPs on one device, 2 per multiply-add.
     """
-    return sum(count for count, _ in _work(program))
+
+    count: int
+    flops: int
 
 
-def int8_flops(program: Program) -> int:
-    """Return the FLOPs with two int8 operands, for which some chips have a higher peak."""
-    return sum(count for count, types in _work(program) if types == {"s8"})
+def by_type(program: Program) -> dict[str, Products]:
+    """Return {types of the operands: products of a step on one device}, the most FLOPs first.
+
+    Types are in HLO's notation: `bf16`, or `bf16 x f32` if they differ. The bodies of loops count
+    as often as they run; `compiled.cost_analysis()` counts them once. A kernel counts with its
+    declared FLOPs, splash attention, which declares none, with the products of its blocks, cuBLAS
+    and cuDNN with the products of their arguments. Any other kernel counts as 0.
+    """
+    sums: dict[str, list[int]] = {}
+    for times, count, types in _work(program):
+        own = sums.setdefault(types, [0, 0])
+        own[0] += times
+        own[1] += times * count
+    ordered = sorted(sums.items(), key=lambda item: -item[1][1])
+    return {types: Products(times, count) for types, (times, count) in ordered}
 
 
-def _work(program: Program) -> Iterator[tuple[int, set[str]]]:
-    """Yield the FLOPs of each instruction, and the operand types of a product."""
+def flops(program: Program) -> int:
+    """Return the FLOPs of the products of a step on one device."""
+    return sum(found.flops for found in by_type(program).values())
+
+
+def _work(program: Program) -> Iterator[tuple[int, int, str]]:
+    """Yield each product's executions, FLOPs of each, and types of the operands."""
     for visit, instruction in program.instructions():
         if instruction.opcode in ("dot", "convolution"):
             left, right = program.operands(visit, instruction)
             count = _dot if instruction.opcode == "dot" else _convolution
-            yield visit.times * count(instruction, left, right), {left.dtype, right.dtype}
+            yield visit.times, count(instruction, left, right), _types(left, right)
         elif instruction.opcode == "custom-call":
             operands = program.operands(visit, instruction)
-            yield visit.times * _of_kernel(instruction, operands), set()
+            if work := _of_kernel(instruction, operands):
+                yield visit.times, work, _types(*_factors(instruction, operands))
+
+
+def _types(*operands: Array) -> str:
+    return " x ".join(sorted({array.dtype for array in operands}))
+
+
+def _factors(instruction: Instruction, operands: list[Array]) -> list[Array]:
+    """Return the first two matrices of a kernel; other operands may be indices and masks."""
+    if not cuda_kernels.is_library_call(instruction):
+        operands = [array for array in operands if array.dtype.startswith(("bf", "f"))]
+    return operands[:2]
 
 
 def _of_kernel(instruction: Instruction, operands: list[Array]) -> int:
     for name, products in SPLASH.items():
         if instruction.name.startswith(name):
             return products * _splash_product(operands)
-    return _declared(instruction, "flops")
+    return cuda_kernels.flops(instruction, operands) or _declared(instruction, "flops")
 
 
 def _declared(instruction: Instruction, name: str) -> int:
@@ -150,7 +185,7 @@ def memory_bytes(program: Program) -> int:
 
 
 def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
-    if instruction.opcode == "fusion":
+    if instruction.opcode in ("fusion", "fusion-start"):  # a GPU's streams run the second beside
         return _of_fusion(program, instruction)
     if any(call in instruction.attributes for call in _FREE_CALLS):
         return 0
@@ -168,7 +203,7 @@ def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
         return _sliced(operands, instruction.arrays[0]) + _main(instruction.arrays)
     if instruction.opcode == "dynamic-update-slice":
         return 2 * _main([operands[1]])
-    own = _main(instruction.arrays) + _main(operands)
+    own = _main(cuda_kernels.written(instruction)) + _main(operands)
     return max(own, _declared(instruction, "bytes_accessed"))
 
 
@@ -245,6 +280,15 @@ def _written(program: Program, body: Computation) -> int:
             total += _main(body[value.operands[1]].arrays)
         elif value.opcode == "fusion":
             total += _written(program, _body(program, value))
-        elif value.opcode != "parameter":
-            total += _main(value.arrays)
+        elif value.opcode != "parameter" and not _is_workspace(body, value):
+            total += _main(cuda_kernels.written(value))
     return total
+
+
+def _is_workspace(body: Computation, value: Instruction) -> bool:
+    """Return whether a value in a fusion is the workspace of a library's call."""
+    return (
+        value.opcode == "get-tuple-element"
+        and cuda_kernels.is_library_call(body[value.operands[0]])
+        and cuda_kernels.is_workspace(value.arrays[0])
+    )

@@ -110,9 +110,9 @@ def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
     except TooLargeError as error:
         return plan | layout | _refused(model, memory, why=_reason(error))
     update = compiled.pop("update")
-    found = _measured(plan, update, topology, devices) | decide(update, memory)
+    found = measured(plan, update, topology, devices) | decide(update, memory)
     for name, other in compiled.items():  # the work before the update
-        of_other = _measured(plan, other, topology, devices)
+        of_other = measured(plan, other, topology, devices)
         del of_other["flops_ratio"]
         for share in _UTILIZATIONS:
             of_other.pop(share, None)
@@ -196,19 +196,27 @@ def _reason(error: TooLargeError) -> str:
     return text[: text.find("Largest program allocations")].strip()[:400]
 
 
-def _measured(
-    plan: Plan, compiled: Compiled, topology: Topology, devices: list[jax.Device]
-) -> Plan:
+def measured(plan: Plan, compiled: Compiled, topology: Topology, devices: list[jax.Device]) -> Plan:
+    """Return the part of a plan that follows from a compiled program.
+
+    Args:
+        plan: has the FLOPs of the model in a step.
+        compiled: the program.
+        topology: what it is compiled for.
+        devices: the topology's devices.
+    """
     found: Plan = {
         "flops_per_step_compiled": compiled.flops * len(devices),
         "flops_ratio": compiled.flops * len(devices) / plan["flops_per_step"],
         "bytes_per_device": compiled.memory,
+        "products": {types: dataclasses.asdict(one) for types, one in compiled.products.items()},
         "collectives": [
             {
                 "kind": one.kind,
                 "axis": "*".join(one.axes),
                 "count": one.count,
                 "bytes": one.bytes,
+                "network_bytes": one.network,
                 "largest": one.largest,
             }
             for one in compiled.collectives
@@ -217,6 +225,8 @@ def _measured(
         "early_loops": compiled.early_loops,
         "compile_seconds": round(compiled.seconds, 1),
     }
+    if compiled.kernels:
+        found["kernels"] = compiled.kernels
     bounds = compiling.step_bounds(compiled, topology, devices[0])
     if bounds:
         least, total = max(bounds.values()), sum(bounds.values())
@@ -259,9 +269,9 @@ def text(plan: Plan) -> str:
     if "prepare" in plan:  # a separate program
         before = plan["prepare"] | {"memory_per_device": plan["memory_per_device"]}
         lines += ["", "before the update: sampling, rewards, a teacher's answers"]
-        lines += [*_measured_lines(before), "", verdict(before), "", "the update"]
+        lines += [*measured_lines(before), "", verdict(before), "", "the update"]
     if "collectives" in plan:
-        lines += [*_measured_lines(plan), *_generating_lines(plan)]
+        lines += [*measured_lines(plan), *_generating_lines(plan)]
     if "fits" in plan:
         lines += ["", verdict(plan)]
     return "\n".join(lines)
@@ -309,8 +319,14 @@ def _layout_lines(plan: Plan) -> list[str]:
     ]
 
 
-def _measured_lines(plan: Plan) -> list[str]:
-    return [*_memory_lines(plan), *_collective_lines(plan), *_time_lines(plan)]
+def measured_lines(plan: Plan) -> list[str]:
+    """Format what follows from a compiled program."""
+    return [
+        *_memory_lines(plan),
+        *_product_lines(plan),
+        *_collective_lines(plan),
+        *_time_lines(plan),
+    ]
 
 
 def _memory_lines(plan: Plan) -> list[str]:
@@ -340,12 +356,27 @@ def _generating_lines(plan: Plan) -> list[str]:
     ]
 
 
+def _product_lines(plan: Plan) -> list[str]:
+    lines = [f"{'products on a device':<24}{'times':>18}{'FLOPs':>12}"]
+    for types, one in plan["products"].items():
+        lines.append(f"  {types:<22}{one['count']:>18,}{one['flops']:>12.4g}")
+    if "kernels" in plan:
+        lines.append(f"{'kernels on a device':<36}{'times':>12}")
+        lines += [f"  {name:<34}{count:>12,}" for name, count in plan["kernels"].items()]
+    return lines
+
+
 def _collective_lines(plan: Plan) -> list[str]:
-    lines = [f"{'a device sends':<24}{'over':<14}{'times':>8}{'bytes':>12}{'largest':>12}"]
-    for one in plan["collectives"]:
+    rows = plan["collectives"]
+    # Between slices there are separate collectives; between hosts of GPUs a share of each.
+    hosts = any(one["network_bytes"] and one["axis"] != "slices" for one in rows)
+    last = f"{'between hosts':>15}" if hosts else ""
+    lines = [f"{'a device sends':<24}{'over':<14}{'times':>8}{'bytes':>12}{'largest':>12}{last}"]
+    for one in rows:
+        last = f"{_size(one['network_bytes']):>15}" if hosts else ""
         lines.append(
             f"  {one['kind']:<22}{one['axis']:<14}{one['count']:>8,}{_size(one['bytes']):>12}"
-            f"{_size(one['largest']):>12}"
+            f"{_size(one['largest']):>12}{last}"
         )
     return lines
 
@@ -365,9 +396,9 @@ def _time_lines(plan: Plan) -> list[str]:
         f"{'a step takes at least':<24}{plan['step_seconds_lower_bound']:.3g} s: {bounds}; "
         f"without overlap {plan['step_seconds_without_overlap']:.3g} s"
     )
-    across = any(one["axis"] == "slices" for one in plan["collectives"])
-    if across and "between_slices" not in plan["step_seconds"]:
-        lines.append("without the transfers between slices: their bandwidth is not published")
+    across = any(one["network_bytes"] for one in plan["collectives"])
+    if across and not any(name.startswith("between_") for name in plan["step_seconds"]):
+        lines.append("without the network's transfers: its bandwidth is not published")
     if "utilization_ceiling" in plan:
         ceiling, total = (f"{plan[name]:.1%}" for name in _UTILIZATIONS)
         shares = f"{ceiling} of the peak in model FLOPs; without overlap {total}"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from t5x_like.planning import chips, compiling
-from t5x_like.planning.chips import CHIPS
+from t5x_like.planning.chips import CHIPS, GPUS
 from t5x_like.planning.collectives import Collective
 
 
@@ -24,6 +24,7 @@ from t5x_like.planning.collectives import Collective
         ("v4:4x4", r"the shape for v4 has 3 sides, as v4:4x4x4"),
         ("v5e:4x4x4", r"the shape for v5e has 2 sides, as v5e:4x4"),
         ("cpu:2x4", r"the shape for cpu has 1 side, as cpu:8"),
+        ("h100:8", r"the shape for h100 has 2 sides, as h100:1x8, hosts and the GPUs of each"),
         ("cpu:9", r"cpu:9: JAX has already started with 8 CPU devices"),
     ],
 )
@@ -37,6 +38,35 @@ def test_without_libtpu_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(chips.NoCompilerError, match=r"pip install -e '\.\[plan\]'"):
         chips.topology("v4:2x2x1").devices()
+
+
+def test_without_the_plugin_for_cuda_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(chips.NoCompilerError, match=r"pip install -e '\.\[plan-gpu\]'"):
+        chips.topology("h100:1x8").devices()
+
+
+def test_a_gpu_has_the_share_of_its_memory_that_jax_takes(monkeypatch):
+    # docs.jax.dev, "GPU memory allocation": 75%, or what these settings say.
+    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+        monkeypatch.delenv(name, raising=False)
+    chip = chips.topology("h100:1x8").chip
+    assert chip.memory == 0.75 * 84_942_979_072
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")
+    assert chip.memory == 0.5 * 84_942_979_072
+    monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "0.95")
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION")
+    assert chip.memory == 0.95 * 84_942_979_072
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_gpus_have_published_peaks_and_a_host_of_them_is_no_slice(name):
+    assert GPUS[name].peak_flops > 1e14
+    topology = chips.topology(f"{name}:4x8")
+    assert (topology.number, topology.links, topology.crosses_network) == (32, (1,), True)
+    assert not chips.topology(f"{name}:1x8").crosses_network
+    with pytest.raises(ValueError, match=f"name their hosts, as --topology={name}:2x8"):
+        chips.topology(f"{name}:1x8", slices=2)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +89,7 @@ def test_ends_are_joined_where_the_slice_is_large_enough(name, links):
 
 
 def exchange(sent, *dimensions):
-    return Collective("all-gather", ("fsdp",), 1, sent, 0, dimensions)
+    return Collective("all-gather", ("fsdp",), 1, sent, 0, 0, dimensions)
 
 
 def seconds(name, *found):

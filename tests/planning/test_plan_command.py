@@ -45,6 +45,7 @@ COMPILED = {
     "flops_per_step_compiled",
     "flops_ratio",
     "bytes_per_device",
+    "products",
     "collectives",
     "unknown_loops",
     "early_loops",
@@ -228,6 +229,7 @@ def test_the_step_planned_is_the_step_trained():
         ({"slices": 2}, "--slices=2 needs --topology"),
         ({"topology": "v5e:2x2", "slices": 0}, "--slices=0 must be 1 or more"),
         ({"topology": "cpu:8", "slices": 2}, "--slices=2: simulated devices have no slices"),
+        ({"topology": "h100:1x8", "slices": 2}, "--slices=2: GPUs have no slices"),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(run, given, message):
@@ -238,13 +240,14 @@ def test_bad_flags_are_one_line_and_status_2(run, given, message):
     assert message in err
 
 
-def test_without_libtpu_what_needs_no_compiler_is_printed(run, monkeypatch):
+@pytest.mark.parametrize(("topology", "extra"), [("v5e:2x2", "plan"), ("h100:1x8", "plan-gpu")])
+def test_without_a_compiler_what_needs_none_is_printed(run, monkeypatch, topology, extra):
     monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: None)
-    status, found, out, err = run(tiny(), topology="v5e:2x2")
+    status, found, out, err = run(tiny(), topology=topology)
     assert status == 2
     assert found is None
     assert "parameters" in out
-    assert "pip install -e '.[plan]'" in err
+    assert f"pip install -e '.[{extra}]'" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -328,6 +331,6 @@ def test_the_docs_have_every_key():
     page = (Path(__file__).resolve().parents[2] / "docs/plans.md").read_text("utf-8")
     first_cells = " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
     documented = set(re.findall(r"`(\w+)`", first_cells))
-    of_some = {"tried", "why", "prepare", "networks_per_device"}
+    of_some = {"tried", "why", "prepare", "networks_per_device", "kernels"}
     of_some |= {"generates", "generating_per_device"}
     assert documented == KEYS | COMPILED | TIMES | of_some

@@ -17,6 +17,7 @@ from t5x_like.config import parse
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.planning import batches, chips, compiling
+from t5x_like.planning.products import Products
 from t5x_like.systems import llama, t5
 from tests.traced_steps import products_of, training_step
 
@@ -113,10 +114,11 @@ def test_it_learns_what_exact_products_learn(kind):
 
 def test_a_bound_of_a_step_has_the_peak_of_int8():
     device = types.SimpleNamespace(device_kind="TPU v5 lite")
-    work = {"flops": 30, "memory_bytes": 0, "collectives": []}
+    work = {"memory_bytes": 0, "collectives": []}
 
     def compute(topology, int8):
-        compiled = types.SimpleNamespace(int8_flops=int8, **work)
+        found = {"bf16": Products(1, 30 - int8), "s8": Products(1, int8)}
+        compiled = types.SimpleNamespace(products=found, **work)
         return compiling.step_bounds(compiled, chips.topology(topology), device)["compute"]
 
     assert compute("v5e:2x2", 20) == pytest.approx(compute("v5e:2x2", 0) * (10 + 20 / 2) / 30)
@@ -133,4 +135,4 @@ def test_libtpu_compiles_a_training_step_with_it():
     model = model_side.build(of_config(settings), devices=chips.topology("v5e:2x2").devices())
     update = compiling.compile_step(model, batches.batch(parse(settings).data))["update"]
     # Two of the three products of a kernel, and the forward pass that remat repeats.
-    assert 0.5 < update.int8_flops / update.flops < 0.75
+    assert 0.5 < update.products["s8"].flops / update.flops < 0.75
