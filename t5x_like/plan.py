@@ -1,16 +1,18 @@
-r"""Plan a run: parameters, FLOPs, and the memory and time of a step on TPUs that need not exist.
+r"""Plan a run: parameters, FLOPs, and memory and time of a step on devices that need not exist.
 
     python -m t5x_like.plan --config=configs/t5.py:v1_0_11b
     python -m t5x_like.plan --config=configs/plans.py:t5_11b_v4 --topology=v4:8x8x8 --json=plan.json
     python -m t5x_like.plan --config=configs/t5.py:base --config.data.batch_size=512 \
         --topology=v5e:4x4 --slices=2 --search
+    python -m t5x_like.plan --config=configs/llama.py:7b --config.mesh.fsdp=8 --topology=h100:4x8
 
-Without --topology it only counts parameters and FLOPs. With one (v4:12x16x16, v5e:4x4, ... or cpu:8
-for simulated devices) it compiles the training step of the config and prints its memory, its
-collectives and a lower bound on its time; with --slices, for several such slices. --search tries
-other meshes, microbatches and remat policies for the same batch. No accelerator, data or vocabulary
-is needed; TPUs need libtpu: pip install -e '.[plan]'. The exit status is 1 if the step does not
-fit. docs/plans.md explains the output and shows plans of the largest models.
+Without --topology it only counts parameters and FLOPs. With one (v4:12x16x16, v5e:4x4, ...; h100:4x8
+for four hosts with eight GPUs; cpu:8 for simulated devices) it compiles the training step of the
+config and prints its memory, products, collectives and a lower bound on its time; with --slices,
+for several slices of TPUs. --search tries other meshes, microbatches and remat policies for the
+same batch. No accelerator, data or vocabulary is needed; TPUs need libtpu: pip install -e
+'.[plan]', and GPUs JAX's plugin for CUDA: pip install -e '.[plan-gpu]'. The exit status is 1 if the
+step does not fit. docs/plans.md explains the output and shows plans of the largest models.
 """
 
 if __name__ == "__main__":
@@ -23,7 +25,7 @@ if __name__ == "__main__":
         SETTINGS = command_line.start(
             __doc__,
             computes=False,
-            topology=(None, "v4:12x16x16, v5e:4x4, ... or cpu:8"),
+            topology=(None, "v4:12x16x16, v5e:4x4, h100:1x8, ... or cpu:8"),
             slices=(1, "slices of the topology, connected by the data center network"),
             json=(None, "JSON file for the plan"),
             search=(False, "try other layouts, and plan the best that fits"),

@@ -89,7 +89,7 @@ def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
 
     Raises:
         ValueError: the mesh does not fit the topology or the model.
-        NoCompilerError: the topology is a TPU's, and libtpu is not installed.
+        NoCompilerError: what compiles for the topology is not installed.
     """
     devices = topology.devices()
     step = batches.largest(run, task=plan["task"])

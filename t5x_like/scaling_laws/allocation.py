@@ -155,7 +155,7 @@ def on_topology(found: Allocation, settings: RunSettings, topology: Topology) ->
 
     Raises:
         ValueError: the config does not fit the topology.
-        NoCompilerError: libtpu is not installed.
+        NoCompilerError: what compiles for the topology is not installed.
     """
     run = Run(settings)
     plan = report.with_compiler(report.arithmetic(run), run, topology)
