@@ -164,7 +164,7 @@ def check_layout(run: Run, topology: Topology) -> None:
 
     These are the checks of `train`: that the mesh fits the devices and divides the batches of all
     phases and tasks, and that the processes can share the rows and the data. The check of the
-    processes needs libtpu's description of the devices, and is skipped without it.
+    processes needs the compiler's description of the devices, and is skipped without it.
 
     Raises:
         ValueError: a check fails.
@@ -361,8 +361,8 @@ def _product_lines(plan: Plan) -> list[str]:
     for types, one in plan["products"].items():
         lines.append(f"  {types:<22}{one['count']:>18,}{one['flops']:>12.4g}")
     if "kernels" in plan:
-        lines.append(f"{'kernels on a device':<36}{'times':>12}")
-        lines += [f"  {name:<34}{count:>12,}" for name, count in plan["kernels"].items()]
+        lines.append(f"{'kernels on a device':<40}{'times':>8}")
+        lines += [f"  {name:<38}{count:>8,}" for name, count in plan["kernels"].items()]
     return lines
 
 

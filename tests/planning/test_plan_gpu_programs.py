@@ -282,6 +282,26 @@ ENTRY %main (q: bf16[2,64,4,32]) -> bf16[2,4,64,32] {{
     assert products.memory_bytes(program) == 4 * 2 * (2 * 64 * 4 * 32) + 4 * 2 * 4 * 64
 
 
+def test_products_of_8_bits_have_types_of_their_own():
+    # As the plugin writes a gradient in FP8: two matrices, their scales, cuBLAS's workspace.
+    numbers = '{"lhs_contracting_dimensions":["0"],"rhs_contracting_dimensions":["0"]}'
+    text = f"""
+ENTRY %main (a: f8e4m3fn[128,256], b: f8e5m2[128,512], s: f32[]) -> bf16[256,512] {{
+  %a = f8e4m3fn[128,256]{{1,0}} parameter(0)
+  %b = f8e5m2[128,512]{{1,0}} parameter(1)
+  %s = f32[] parameter(2)
+  %p = (bf16[256,512]{{1,0}}, s8[1000]{{0}}) custom-call(%a, %b, %s, %s),
+    custom_call_target="__cublas$lt$matmul$f8",
+    backend_config={{"gemm_backend_config":{{"dot_dimension_numbers":{numbers}}}}}
+  ROOT %o = bf16[256,512]{{1,0}} get-tuple-element(%p), index=0
+}}
+"""
+    program = parse(text.replace(",\n    ", ", "))
+    assert products.by_type(program) == {"f8e4m3fn x f8e5m2": Products(1, 2 * 128 * 256 * 512)}
+    assert products.memory_bytes(program) == 128 * 256 + 128 * 512 + 2 * 256 * 512 + 2 * 4
+    assert cuda_kernels.names(program) == {"__cublas$lt$matmul$f8": 1}
+
+
 def test_a_plan_shows_kernels_types_and_what_leaves_a_host(llama):
     found = collectives.collect(llama, gpus(2, 4, hosts=2))
     memory = {"parameters": 1, "optimizer": 2, "arguments": 3, "activations": 4}
