@@ -4,13 +4,14 @@ r"""Plan a run: parameters, FLOPs, and memory and time of a step on devices that
     python -m t5x_like.plan --config=configs/plans.py:t5_11b_v4 --topology=v4:8x8x8 --json=plan.json
     python -m t5x_like.plan --config=configs/t5.py:base --config.data.batch_size=512 \
         --topology=v5e:4x4 --slices=2 --search
-    python -m t5x_like.plan --config=configs/llama.py:7b --config.mesh.fsdp=8 --topology=h100:4x8
+    python -m t5x_like.plan --config=configs/llama.py:7b --config.model.dtype=bfloat16 \
+        --config.data.batch_size=64 --config.mesh.fsdp=8 --topology=h100:4x8
 
-Without --topology it only counts parameters and FLOPs. With one (v4:12x16x16, v5e:4x4, ...; h100:4x8
-for four hosts with eight GPUs; cpu:8 for simulated devices) it compiles the training step of the
-config and prints its memory, products, collectives and a lower bound on its time; with --slices,
-for several slices of TPUs. --search tries other meshes, microbatches and remat policies for the
-same batch. No accelerator, data or vocabulary is needed; TPUs need libtpu: pip install -e
+Without --topology it only counts parameters and FLOPs. With one (v4:12x16x16, v5e:4x4, ...;
+h100:4x8 for four hosts with eight GPUs; cpu:8 for simulated devices) it compiles the training step
+of the config and prints its memory, products, collectives and a lower bound on its time; with
+--slices, for several slices of TPUs. --search tries other meshes, microbatches and remat policies
+for the same batch. No accelerator, data or vocabulary is needed; TPUs need libtpu: pip install -e
 '.[plan]', and GPUs JAX's plugin for CUDA: pip install -e '.[plan-gpu]'. The exit status is 1 if the
 step does not fit. docs/plans.md explains the output and shows plans of the largest models.
 """
