@@ -11,6 +11,7 @@ COMMANDS = {
     "evaluate": "evaluate a checkpoint, or a model in Hugging Face's format",
     "infer": "generate text, or predict labels, for lines of a file or at a prompt",
     "page": "look at a model in the browser",
+    "inspect": "how layers change states, where heads attend, neighbours of a word by sense",
     "convert": "convert weights from and to Hugging Face's, T5X's and other formats",
     "vocabulary": "train a vocabulary",
     "tokenize": "tokenize the documents of a config once, for several trainings",

@@ -47,6 +47,12 @@ def names(text: str | os.PathLike[str]) -> bool:
     return bool(_NAME.fullmatch(os.fspath(text)))
 
 
+def check_source(text: str) -> None:
+    """Raise ValueError if a text is neither a path that exists nor has the form of a name."""
+    if not (pathlib.Path(text).expanduser().exists() or names(text)):
+        raise ValueError(f"there is no folder {text}")
+
+
 @functools.cache
 def folder(name: str, *, weights: bool = True) -> pathlib.Path:
     """Return the folder of a model in the cache, after downloading what it lacks.

@@ -10,7 +10,6 @@ if the output layer can read its states (docs/page.md). The server listens only 
 the page sends requests only to it. Ctrl-C stops it.
 """
 
-import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -29,8 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     with one_line_errors():
         folders = [folder for folder in (given.first, given.second) if folder]
         for folder in folders:
-            if not (pathlib.Path(folder).expanduser().exists() or hub.names(folder)):
-                raise ValueError(f"there is no folder {folder}")
+            hub.check_source(folder)
         # JAX takes seconds to import: after the arguments have been checked, and not for --help.
         from t5x_like.inspection import inspected, server
 

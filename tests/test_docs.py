@@ -77,7 +77,7 @@ def is_setting(key):
 def test_the_commands_of_a_page_have_their_flags_and_files(page):
     for name, words in commands(page):
         assert (ROOT / "t5x_like" / f"{name}.py").is_file(), name
-        action = words[:1] if name == "scaling" else []
+        action = words[:1] if name in ("scaling", "inspect") else []
         for word in (word for word in words if word.startswith("--")):
             flag, _, value = word.partition("=")
             if flag.startswith("--config."):

@@ -89,7 +89,7 @@ MAY_IMPORT["scaling_laws"] = (*MAY_IMPORT["planning"], "planning")
 MAY_IMPORT["studies"] = (*MAY_IMPORT["scaling_laws"], "scaling_laws")
 COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
-    *("tokenize", "__main__"),
+    *("inspect", "tokenize", "__main__"),
 }
 GROUND = {"__init__", "hub", "names", "partitioning", "paths", "processes", "stop_signal"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.

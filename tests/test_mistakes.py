@@ -43,6 +43,9 @@ BEGINNINGS = {
     "ladder": "ladder --output={new}/ladder --flops=1e12 --sizes=2x64 --system=chinchilla",
     "fit": "fit {made}/runs.csv",
     "budget": "plan --flops=1e21",
+    "layers": "layers {made}/prompts.txt --from={made}/bert",
+    "neighbours": "neighbours {made}/prompts.txt --from={made}/bert --word=two --text=two",
+    "inspect": "",
     "study": "",
     "pyglue_baselines": "",
     "quality_filter": "--input={made}/rows.jsonl --output={new}/out --curated={made}/rows.jsonl "
@@ -60,6 +63,7 @@ MODULES = {
     "infer_nothing": "--config=tests/programs/tiny_t5.py:{made}",
     **dict.fromkeys(("infer_from", "infer_nothing"), "t5x_like.infer"),
     **dict.fromkeys(("ladder", "fit", "budget"), "t5x_like.scaling"),
+    **dict.fromkeys(("layers", "neighbours"), "t5x_like.inspect"),
     **{
         name: f"data.{name}"
         for name in (

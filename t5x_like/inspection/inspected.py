@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 from tokenizers.decoders import ByteLevel
 
 from t5x_like.batches.labelled_rows import RowWriter
@@ -16,7 +17,8 @@ from t5x_like.experiment import completion
 from t5x_like.experiment.run import Run
 from t5x_like.inference import text_model
 from t5x_like.inference.text_model import TextModel
-from t5x_like.inspection.network_states import NetworkStates
+from t5x_like.inspection import layer_statistics
+from t5x_like.inspection.network_states import NetworkStates, States
 from t5x_like.nn.networks import Encoder
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.vocabularies import Vocabulary
@@ -94,16 +96,49 @@ class Inspected:
         """Tokenize a text, with the special tokens that the model was trained to see around it.
 
         Raises:
-            ValueError: the text is too long.
+            ValueError: the text has too many characters or tokens, or none.
         """
         if len(text) > MOST_CHARACTERS:
             raise ValueError(f"a text of {len(text)} characters: at most {MOST_CHARACTERS} allowed")
+        tokens = self._tokens(text)
+        self.states.check_size(len(tokens))
+        return tokens
+
+    def read_line(self, where: str, text: str) -> list[int]:
+        """Tokenize a text of a file like `read`; errors begin with where it is, "FILE:LINE"."""
+        try:
+            return self.read(text)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+
+    def _tokens(self, text: str) -> list[int]:
         if self.text is None:
             return RowWriter(self.vocabulary, length=2**20).of_text(text).tokens.tolist()
         if self.text.encodes:
             return self.text.prompt(text)
         start = self.text.prompt_format.start
         return [*([] if start is None else [start]), *self.text.tokens(text, end=False)]
+
+    def of_tokens(self, tokens: Sequence[int]) -> States:
+        """Return the states of a text; the decoder of an encoder-decoder reads what it generates.
+
+        Args:
+            tokens: the tokens of the text; see `read`.
+        """
+        return self.states.of(tokens, self._generated(tokens) if self.kind == "generated" else None)
+
+    def first_hidden(self, tokens: Sequence[int]) -> Float[np.ndarray, "N+1 T D"]:
+        """Return the hidden states of the side that reads a text, see `States.hidden`.
+
+        Raises:
+            ValueError: the layers return no hidden states.
+        """
+        side = self.pretrained.module.sides[0]
+        targets = self._start if self.kind == "generated" else None
+        hidden = self.states.of(tokens, targets).hidden
+        if side not in hidden:
+            raise ValueError(f"the layers of this {self.pretrained.system} return no hidden states")
+        return hidden[side]
 
     def look(self, tokens: Sequence[int], targets: Sequence[int] | None = None) -> dict[str, Any]:
         """Return the model's predictions.
@@ -188,14 +223,30 @@ class Inspected:
         """
         if not self.about()["lens"]:
             raise ValueError(f"the layers of this {self.pretrained.system} have no logit lens")
-        hidden = self._states(tokens, targets).hidden
-        assert hidden is not None
+        hidden = self._states(tokens, targets).hidden[self.pretrained.module.sides[-1]]
         probabilities, ids = self.states.lens(hidden, top=1)
         layers = [
             [{**self._one(token), "probability": float(p)} for token, p in zip(*row, strict=True)]
             for row in zip(ids[..., 0].tolist(), probabilities[..., 0].tolist(), strict=True)
         ]
         return {"tokens": self._shown(tokens if targets is None else targets), "layers": layers}
+
+    def layers(
+        self, tokens: Sequence[int], targets: Sequence[int] | None, *, side: str
+    ) -> dict[str, Any]:
+        """Return what the layers change in the states, and their heads' shares of attention.
+
+        Args:
+            tokens, targets: see `look`.
+            side: `encoder`, `decoder` or `cross`; "" for the first that the model has.
+
+        Raises:
+            ValueError: the model has no such layers.
+        """
+        found = layer_statistics.of_texts([self._states(tokens, targets)]).as_json()
+        side = self._choose_side(side, found["tokens"], "layers on the side")
+        own = {name: found[name].get(side) for name in ("layers", "attention")}
+        return {"sides": list(found["tokens"]), "side": side, **own}
 
     def experts(
         self, tokens: Sequence[int], targets: Sequence[int] | None, *, side: str, layer: int
@@ -257,9 +308,14 @@ class Inspected:
     def _generated(self, tokens: Sequence[int]) -> list[int]:
         """Return the decoder's start token and the greedily generated tokens."""
         assert self.text is not None
-        start = self.text.decode["decoder_start_token_id"]
         room = self.states.most - 1
-        return [start, *self.text.generate_tokens([tokens])[0][:room]]
+        return [*self._start, *self.text.generate_tokens([tokens])[0][:room]]
+
+    @property
+    def _start(self) -> list[int]:
+        """The token that the decoder of an encoder-decoder reads first."""
+        assert self.text is not None
+        return [self.text.decode["decoder_start_token_id"]]
 
     def _filled(self, tokens: Sequence[int], target: Sequence[int]) -> list[dict[str, Any]]:
         """Return the text with its sentinels replaced by the spans of the target (T5)."""

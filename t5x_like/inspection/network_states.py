@@ -29,15 +29,15 @@ class States:
     Attributes:
         logits: the network's `logits`, [T, V] or [T]; None if its head has no logits per token.
         attention: {`encoder`, `decoder` or `cross`: attention weights [N, H, T, S]}.
-        hidden: the input of the first layer and the output of each layer, [N + 1, T, D], on the
-            side that the output layer reads; None if the layers carry something else.
+        hidden: {`encoder` or `decoder`: the input of the first layer and the output of each layer
+            [N + 1, T, D]}; {} if the layers carry something else.
         experts: {side: which of E experts compute each token in each of M sparse layers [M, T, E]};
             {} if no tokens are routed.
     """
 
     logits: Float[np.ndarray, "T ..."] | None
     attention: dict[str, Float[np.ndarray, "N H T S"]]
-    hidden: Float[np.ndarray, "N+1 T D"] | None
+    hidden: dict[str, Float[np.ndarray, "N+1 T D"]]
     experts: dict[str, Bool[np.ndarray, "M T E"]]
 
 
@@ -67,10 +67,12 @@ class NetworkStates:
         if "hidden_states" not in self._collect or not isinstance(self.pretrained.module, kinds):
             return False
         states = self.of(*self._example())
-        if states.hidden is None or states.logits is None or states.logits.ndim != 2:
+        side = self.pretrained.module.sides[-1]
+        if side not in states.hidden or states.logits is None or states.logits.ndim != 2:
             return False
         likeliest = np.max(jax.nn.softmax(states.logits), axis=-1)
-        return bool(np.allclose(self.lens(states.hidden, top=1)[0][-1, :, 0], likeliest, rtol=1e-3))
+        last = self.lens(states.hidden[side], top=1)[0][-1, :, 0]
+        return bool(np.allclose(last, likeliest, rtol=1e-3))
 
     def of(self, tokens: Sequence[int], targets: Sequence[int] | None = None) -> States:
         """Return the states of a text, and of an encoder-decoder's target.
@@ -85,6 +87,11 @@ class NetworkStates:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return self._kept[key]
+
+    def check_size(self, size: int) -> None:
+        """Raise ValueError if a text has no token, or more than `most`."""
+        if not 1 <= size <= self.most:
+            raise ValueError(f"a text of {size} tokens: this model is shown 1 to {self.most}")
 
     def lens(self, hidden: Float[np.ndarray, "N+1 T D"], *, top: int) -> tuple[Any, Any]:
         """Return the most likely tokens when the output layer reads each layer's states.
@@ -107,25 +114,23 @@ class NetworkStates:
         with self.pretrained.layout():
             outputs, collected, assignment = self._run(self.pretrained.params, batch)
         sizes = {"encoder": len(tokens), "decoder": len(tokens if targets is None else targets)}
-        attention = {}
+        attention, hidden = {}, {}
         for tower in (name for name in sizes if name in collected):
             size, one = sizes[tower], collected[tower]
+            if one.hidden_states is not None:
+                hidden[tower] = np.asarray(one.hidden_states, np.float32)[:, 0, :size]
             if one.attention_scores is not None:
                 attention[tower] = _weights(one.attention_scores)[:, :, :size, :size]
             if one.cross_attention_scores is not None:
                 weights = _weights(one.cross_attention_scores)
                 attention["cross"] = weights[:, :, :size, : sizes["encoder"]]
-        side = self.pretrained.module.sides[-1]
-        hidden = collected[side].hidden_states if collected else None
-        size = sizes[side]
+        size = sizes[self.pretrained.module.sides[-1]]
         logits = outputs if not isinstance(outputs, Mapping) else outputs.get("logits")
         width = self._padded(size)
         if logits is not None and logits.shape[1:2] == (width,):
             logits = np.asarray(logits, np.float32)[0, :size]
         else:
             logits = None
-        if hidden is not None:
-            hidden = np.asarray(hidden, np.float32)[:, 0, :size]
         experts = {
             # One row, one group.
             side: np.asarray(moe.collect({side: assignment[side]})["computed_by"])[:, 0]
@@ -145,8 +150,7 @@ class NetworkStates:
         return batch
 
     def _padded(self, size: int) -> int:
-        if not 1 <= size <= self.most:
-            raise ValueError(f"a text of {size} tokens: this model is shown 1 to {self.most}")
+        self.check_size(size)
         if not self.pads:
             return size
         return min(self.most, next(length for length in LENGTHS if size <= length))

@@ -83,8 +83,11 @@ def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> 
         return model.look(tokens, targets)
     if path == "/api/lens":
         return model.lens(tokens, targets)
-    choose("the path", path, dict.fromkeys(["/api/attention", "/api/experts"]))
-    place = {"side": _of(asked, "side", str), "layer": _of(asked, "layer", int)}
+    choose("the path", path, dict.fromkeys(["/api/layers", "/api/attention", "/api/experts"]))
+    side = _of(asked, "side", str)
+    if path == "/api/layers":
+        return model.layers(tokens, targets, side=side)
+    place = {"side": side, "layer": _of(asked, "layer", int)}
     if path == "/api/experts":
         return model.experts(tokens, targets, **place)
     return model.attention(tokens, targets, **place, head=_of(asked, "head", int))

@@ -66,6 +66,20 @@ class Vocabulary(abc.ABC):
     def encode(self, text: str) -> list[int]:
         """Tokenize a text, without an end-of-sequence token."""
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        """Tokenize a text into ids [L], and return the range of characters of each, too.
+
+        The ranges exclude blanks before and after a word; a token of blanks has an empty range.
+
+        Raises:
+            ValueError: vocabularies of this kind do not return the ranges.
+        """
+        ids, ranges = self._encode_with_offsets(text)
+        return ids, [_without_blanks(text, *one) for one in ranges]
+
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        raise ValueError(f"vocabulary={self} does not return the characters of each token")
+
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
         """Detokenize ids [L].
 
@@ -109,6 +123,12 @@ class Vocabulary(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(size={self.vocab_size}, sha256={self.digest[:12]})"
+
+
+def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
+    part = text[start:end]
+    start += len(part) - len(part.lstrip())
+    return start, start + len(part.strip())
 
 
 def to_list(ids: Iterable[int]) -> list[int]:

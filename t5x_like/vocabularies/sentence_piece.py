@@ -59,6 +59,9 @@ class SentencePiece(T5Vocabulary):
         """Tokenize a text; the name of a sentinel at the start of a word becomes the sentinel."""
         return self.tokenizer.EncodeAsIds(text)
 
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        return _with_offsets(text, self.tokenizer)
+
     def _without_special(self, ids: list[int]) -> list[int]:
         return [one for one in ids if UNKNOWN < one < self.vocab_size - self.extra_ids]
 
@@ -75,6 +78,13 @@ def _sentinel(number: int) -> str:
     return f"\u2581<extra_id_{number}>"
 
 
+def _with_offsets(
+    text: str, model: sentencepiece.SentencePieceProcessor
+) -> tuple[list[int], Offsets]:
+    pieces = list(cut(text, model=model))
+    return [one for one, *_ in pieces], [(first, end) for _, first, end in pieces]
+
+
 class Bytes(T5Vocabulary):
     """T5's three special ids, then the 256 bytes of UTF-8 (Xue et al. 2022, ByT5, section 3.1)."""
 
@@ -87,6 +97,10 @@ class Bytes(T5Vocabulary):
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text's bytes."""
         return [self.first + byte for byte in text.encode()]
+
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        ranges = [(n, n + 1) for n, character in enumerate(text) for _ in character.encode()]
+        return self.encode(text), ranges
 
     def _decode(self, ids: Sequence[int]) -> str:
         """Decode the bytes; skip other ids and invalid bytes."""
@@ -121,8 +135,7 @@ class LosslessSentencePiece(SpecialTokenVocabulary):
         return piece.startswith(BLANK)
 
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        pieces = list(cut(text, model=self._model))
-        return [one for one, *_ in pieces], [(first, end) for _, first, end in pieces]
+        return _with_offsets(text, self._model)
 
     def _decode(self, ids: Sequence[int]) -> str:
         """Return the text, with the names of special tokens; ids out of range are unknown."""

@@ -91,25 +91,11 @@ class SpecialTokenVocabulary(Vocabulary):
         """Return the piece in the file."""
         return self.pieces[token]
 
-    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        """Tokenize a text into ids [L], and return the range of characters of each, too.
-
-        The ranges exclude blanks before and after a word; a token of blanks has an empty range.
-        """
-        ids, ranges = self._encode_with_offsets(text)
-        return ids, [_without_blanks(text, *one) for one in ranges]
-
     @abc.abstractmethod
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]: ...
 
     @abc.abstractmethod
     def _begins_word(self, piece: str) -> bool: ...
-
-
-def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
-    part = text[start:end]
-    start += len(part) - len(part.lstrip())
-    return start, start + len(part.strip())
 
 
 def check_special_tokens(vocabulary: Vocabulary) -> SpecialTokenVocabulary:

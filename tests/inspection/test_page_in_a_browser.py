@@ -148,7 +148,7 @@ def test_the_page_says_what_the_models_are_before_a_text_is_typed(models, opened
         "return [...document.querySelectorAll('.example')].map(e => e.textContent)"
     )
     kinds = {example.partition(": ")[0] for example in examples}
-    assert kinds == {"Predictions", "Attention", "Logit lens", "Experts"}
+    assert kinds == {"Predictions", "Attention", "Layers", "Logit lens", "Experts"}
 
 
 def click_example(browser, name):
@@ -171,6 +171,36 @@ def test_an_example_opens_its_view_and_the_address_opens_it_again(models, opened
     assert opened.run("return document.querySelector('#text').value") == text
     click_example(opened, "Experts")
     opened.until("return document.querySelectorAll('.routed').length > 0")
+    done(opened)
+
+
+def test_layers_are_a_table_of_changes_and_shares(models, opened):
+    click_example(opened, "Layers")
+    opened.until("return document.querySelectorAll('table.layers').length === 4")
+    done(opened)
+    rows = (
+        "return [...document.querySelectorAll('section')].map(s => [...s.querySelectorAll("
+        "'table.layers tbody tr')].map(r => [...r.children].map(c => c.textContent)))"
+    )
+    tokens = models[0].read(models[0].about()["examples"][1])
+    found = models[0].layers(tokens, None, side="decoder")
+    layers, attention = found["layers"], found["attention"]
+    assert opened.run(rows)[0] == [
+        [
+            *(f"layer {n}", f"{layers['l2'][n]:.2f}", f"{layers['degrees'][n]:.1f}"),
+            *(f"{100 * share:.2f}%" for share in attention["diagonal"][n]),
+            *(f"{100 * share:.2f}%" for share in attention["vertical"][n]),
+        ]
+        for n in (0, 1)
+    ]
+    table = "document.querySelectorAll('section')[1].querySelector('table.layers')"
+    assert len(opened.run(rows)[1][0]) == 3 + 2 * 2
+    opened.run(
+        f"const pick = {table}.closest('.scroll').parentElement.querySelector('.pick-side');"
+        "pick.value = 'cross'; pick.dispatchEvent(new Event('change'))"
+    )
+    # Cross-attention has shares, but no hidden states of its own.
+    opened.until(f"return {table}.querySelectorAll('thead th').length === {1 + 2 * 2}")
     done(opened)
 
 

@@ -207,17 +207,20 @@ class View {
     }
     if (kind === "masks") this.showMasks(parts);
     this.attentionBox = make("div", {});
+    this.layersBox = make("div", {});
     this.lensBox = make("div", {});
     this.expertsBox = make("div", {});
     parts.push(make("h3", { textContent: "Inside" }), make(
       "div", { class: "controls" },
       make("button", { type: "button", textContent: "Attention", className: "open-attention",
         onclick: () => shown(() => this.attention("", 0, 0)) }),
+      make("button", { type: "button", textContent: "Layers", className: "open-layers",
+        onclick: () => shown(() => this.layers("")) }),
       ...(this.about.lens ? [make("button", { type: "button", textContent: "Logit lens",
         className: "open-lens", onclick: () => shown(() => this.lens()) })] : []),
       ...(this.about.routes ? [make("button", { type: "button", textContent: "Experts",
         className: "open-experts", onclick: () => shown(() => this.experts("", 0)) })] : []),
-    ), this.attentionBox, this.lensBox, this.expertsBox);
+    ), this.attentionBox, this.layersBox, this.lensBox, this.expertsBox);
     this.body.replaceChildren(...parts);
   }
 
@@ -307,6 +310,31 @@ class View {
     );
   }
 
+  // A row for each layer: what it changes in the states, and a shaded cell for each head's share.
+  async layers(side) {
+    const found = await ask("/api/layers", this.question({ side }));
+    const { layers, attention } = found;
+    const patterns = attention ? ["diagonal", "vertical"] : [];
+    const count = layers ? layers.l2.length : attention.diagonal.length;
+    const number = (value, digits) => make("td", { textContent: value.toFixed(digits) });
+    const head = (share, n) => shade(make("td", { title: `head ${n}`, textContent: percent(share) }), share, "--weight");
+    const row = (n) => make("tr", {},
+      make("th", { textContent: `layer ${n}` }),
+      ...(layers ? [number(layers.l2[n], 2), number(layers.degrees[n], 1)] : []),
+      ...patterns.flatMap((name) => attention[name][n].map(head)));
+    const heads = patterns.flatMap((name) => attention[name][0].map((_, n) => `${name}, head ${n}`));
+    const table = make("table", { class: "layers" },
+      make("thead", {}, make("tr", {}, ...["", ...(layers ? ["L2 distance", "degrees"] : []), ...heads].map(
+        (name) => make("th", { textContent: name })))),
+      make("tbody", {}, ...numbers(count).map((n) => row(Number(n)))));
+    const shares = attention ? `; uniform attention has ${attention.uniform.map(percent).join(" (diagonal) and ")} (vertical)` : "";
+    this.layersBox.replaceChildren(
+      make("div", { class: "controls" }, pick("Side", found.sides, found.side, (one) => this.layers(one))),
+      make("p", { class: "note", textContent: `Between input and output of each layer, and the shares of attention on the diagonal and in three vertical stripes${shares}` }),
+      legend("0%", "100%", "--weight"), make("div", { class: "scroll", tabIndex: 0 }, table), copies(found, table),
+    );
+  }
+
   async experts(side, layer) {
     const found = await ask("/api/experts", this.question({ side, layer }));
     const token = (one) => {
@@ -353,6 +381,7 @@ class View {
   // The view that an example or a link opens, if the model has it.
   async open(view) {
     if (view === "attention") await this.attention("", 0, 0);
+    if (view === "layers") await this.layers("");
     if (view === "lens" && this.about.lens) await this.lens();
     if (view === "experts" && this.about.routes) await this.experts("", 0);
   }
@@ -373,7 +402,7 @@ function lookAt(text, view = "") {
 // An example of each view, with the texts of the first model.
 function showExamples() {
   const [first, second] = views[0].about.examples;
-  const examples = [["Predictions", first, ""], ["Predictions", second, ""], ["Attention", second, "attention"]];
+  const examples = [["Predictions", first, ""], ["Predictions", second, ""], ["Attention", second, "attention"], ["Layers", second, "layers"]];
   if (views.some((one) => one.about.lens)) examples.push(["Logit lens", first, "lens"]);
   if (views.some((one) => one.about.routes)) examples.push(["Experts", second, "experts"]);
   document.getElementById("examples").replaceChildren("Try ", ...examples.map(([name, text, view]) => make(

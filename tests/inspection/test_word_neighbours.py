@@ -1,0 +1,126 @@
+"""Neighbours of a word: where texts have it, its tokens, and the order by its states."""
+
+import json
+
+import numpy as np
+import pytest
+
+from t5x_like import inspect, vocabularies
+from t5x_like.inspection import inspected, word_neighbours
+from t5x_like.inspection.word_neighbours import Occurrence
+from t5x_like.vocabularies import trainers
+from tests.programs import tiny_encoder, tiny_writer
+
+WORDS = ["the", "play", "##er", "##s", "cat", "sat", "was", "long", "a", ",", "good"]
+LINES = ["the play was long", "a good Play", "", "player", "a cat, the play, the play sat"]
+
+
+def test_a_word_is_found_in_any_case_but_not_within_others():
+    found = word_neighbours.occurrences("play", [("f:1", "Play, plays; (play) replay play_")])
+    assert [(one.start, one.end) for one in found] == [(0, 4), (14, 18)]
+    assert found[1].marked() == "Play, plays; ([play]) replay play_"
+    assert word_neighbours.occurrences("c++", [("f:1", "in C++, c+ +")])[0].start == 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("neighbours")
+    (made / "texts.txt").write_text("\n".join(LINES) + "\n")
+    tiny_encoder.write(made / "bert", "bert", words=WORDS)
+    for system in ("gpt2", "t5"):
+        tiny_writer.write(made / system, tiny_writer.settings(system))
+    return made
+
+
+def mean_states(model, text, places, *, layer):
+    tokens = np.array([model.read(text)])
+    hidden = np.array(model.pretrained(tokens, output_hidden_states=True).hidden_states)
+    return hidden[layer + 1, 0, places].mean(axis=0)
+
+
+def test_neighbours_are_ordered_by_the_states_of_all_tokens_of_the_word(folder, tmp_path, capsys):
+    output = tmp_path / "found.json"
+    inspect.main(
+        [
+            *("neighbours", str(folder / "texts.txt"), f"--from={folder / 'bert'}"),
+            *("--word=play", "--text=the cat sat, a play", "--layer=0", "--top=2"),
+            f"--json={output}",
+        ]
+    )
+    model = inspected.load(str(folder / "bert"))
+    query = mean_states(model, "the cat sat, a play", [6], layer=0)
+    places = {(1, 4): [2], (2, 7): [3], (5, 11): [5], (5, 21): [8]}  # after [CLS]
+    expected = {}
+    for (line, start), place in places.items():
+        other = mean_states(model, LINES[line - 1], place, layer=0)
+        length = np.linalg.norm(query) * np.linalg.norm(other)
+        expected[f"{folder / 'texts.txt'}:{line}", start] = float(query @ other / length)
+    found = {
+        (one["occurrence"]["where"], one["occurrence"]["start"]): one["cosine"]
+        for one in json.loads(output.read_text())
+    }
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert list(found) == sorted(expected, key=expected.__getitem__, reverse=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split(maxsplit=0) == ["the cat sat, a [play]"]
+    assert len(lines) == 1 + 2 + 1
+    assert lines[-1] == f"{np.mean(list(expected.values())):6.3f}  is the mean of all 4"
+    best = json.loads(output.read_text())[0]
+    assert lines[1].startswith(f"{best['cosine']:6.3f}  ")
+    assert "[play]" in lines[1].lower()
+
+
+def test_a_word_of_several_tokens(folder):
+    model = inspected.load(str(folder / "bert"))
+    tokens, places = word_neighbours._tokenize(model, Occurrence("f:1", "the players sat", 4, 11))
+    assert places == [2, 3, 4]
+    assert [model.vocabulary.piece(tokens[place]) for place in places] == ["play", "##er", "##s"]
+
+
+@pytest.mark.parametrize("system", ["gpt2", "t5"])
+def test_decoders_and_encoder_decoders_of_bytes(folder, system):
+    model = inspected.load(str(folder / system))
+    text = "caf\u00e9 play"
+    _, places = word_neighbours._tokenize(model, Occurrence("f:1", text, 5, 9))
+    tokens = model.read(text)
+    assert model.vocabulary.decode([tokens[place] for place in places]) == "play"
+    query = Occurrence("f:1", text, 5, 9)
+    (found,) = word_neighbours.find(model, query, [query], layer=None)
+    assert found.cosine == pytest.approx(1)
+
+
+def test_the_characters_of_t5s_pieces(tmp_path):
+    texts = ["the cafe\u0301 player sat on the mat", "a long play, a good player"] * 20
+    trainers.train(texts, vocab_size=26, output=str(tmp_path / "small.model"))
+    vocabulary = vocabularies.load(str(tmp_path / "small.model"))
+    text = "  the player sat,  a play"
+    ids, offsets = vocabulary.encode_with_offsets(text)
+    assert ids == vocabulary.encode(text)
+    pieces = [vocabulary.piece(one).replace("\u2581", "") for one in ids]
+    assert [text[start:end] for start, end in offsets] == pieces
+
+
+def test_a_vocabulary_without_ranges_is_an_error():
+    class Without(vocabularies.Vocabulary):
+        encode = decode = _decode = lambda self, *_: []
+
+    with pytest.raises(ValueError, match="does not return the characters of each token"):
+        Without(vocab_size=3, contents=b"").encode_with_offsets("play")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--layer=2"], "--layer=2 does not exist: the layers are 0 to 1"),
+        (
+            ["--text=play " + "cat " * 80],
+            "--text: a text of 83 tokens: this model is shown 1 to 64",
+        ),
+    ],
+)
+def test_what_only_the_model_knows_is_one_line(folder, changes, message, capsys):
+    arguments = [str(folder / "texts.txt"), f"--from={folder / 'bert'}", "--word=play"]
+    with pytest.raises(SystemExit) as ended:
+        inspect.main(["neighbours", *arguments, "--text=play", *changes])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
