@@ -26,6 +26,7 @@ COMMANDS = {
     "plan": "plan --config=configs/run.py:{run}",
     "convert": "convert --from={run} --to={made}/out",
     "page": "page --from={run} --port=0",
+    "inspect": "inspect layers {made}/prompts.txt --from={run}",
     "initialize": "infer --config=configs/pretrained.py --config.initialize={run} --input=-",
     "measures": "evaluate --config=configs/pretrained.py --config.initialize={run}",
     "ensemble": "evaluate --config=tests/programs/tiny_t5.py:{made} --ensemble={run},{run} "
