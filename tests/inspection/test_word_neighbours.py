@@ -8,7 +8,6 @@ import pytest
 from t5x_like import inspect, vocabularies
 from t5x_like.inspection import inspected, word_neighbours
 from t5x_like.inspection.word_neighbours import Occurrence
-from t5x_like.vocabularies import trainers
 from tests.programs import tiny_encoder, tiny_writer
 
 WORDS = ["the", "play", "##er", "##s", "cat", "sat", "was", "long", "a", ",", "good"]
@@ -87,17 +86,6 @@ def test_decoders_and_encoder_decoders_of_bytes(folder, system):
     query = Occurrence("f:1", text, 5, 9)
     (found,) = word_neighbours.find(model, query, [query], layer=None)
     assert found.cosine == pytest.approx(1)
-
-
-def test_the_characters_of_t5s_pieces(tmp_path):
-    texts = ["the cafe\u0301 player sat on the mat", "a long play, a good player"] * 20
-    trainers.train(texts, vocab_size=26, output=str(tmp_path / "small.model"))
-    vocabulary = vocabularies.load(str(tmp_path / "small.model"))
-    text = "  the player sat,  a play"
-    ids, offsets = vocabulary.encode_with_offsets(text)
-    assert ids == vocabulary.encode(text)
-    pieces = [vocabulary.piece(one).replace("\u2581", "") for one in ids]
-    assert [text[start:end] for start, end in offsets] == pieces
 
 
 def test_a_vocabulary_without_ranges_is_an_error():

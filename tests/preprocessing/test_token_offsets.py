@@ -6,7 +6,13 @@ from t5x_like import vocabularies
 from t5x_like.vocabularies.trainers import train
 
 TEXTS = [f"The value of item {n} is {n * n}, and its name is café number {n}." for n in range(99)]
-KINDS = {"wordpiece": "vocab.txt", "byte_bpe": "bytes", "albert": "spiece.model"}
+KINDS = {
+    "wordpiece": "vocab.txt",
+    "byte_bpe": "bytes",
+    "albert": "spiece.model",
+    "unigram": "t5.model",
+    "bytes": "",
+}
 # Accents in one character and in two, quotes that become one character, letters whose lower case
 # is two, marks, runs of blanks, a blank at each end, signs that no vocabulary here has.
 TRICKY = " The  CAFÉ number  cafe\u0301, it's ``of''  item\t[MASK] \u0130tem 7, 北京 value-name. "
@@ -14,6 +20,8 @@ TRICKY = " The  CAFÉ number  cafe\u0301, it's ``of''  item\t[MASK] \u0130tem 7,
 
 @pytest.fixture(scope="module", params=KINDS)
 def vocabulary(request, tmp_path_factory):
+    if request.param == "bytes":
+        return vocabularies.load("bytes")
     path = tmp_path_factory.mktemp(request.param) / KINDS[request.param]
     train(TEXTS, vocab_size=300 if "byte" in request.param else 75, output=path, kind=request.param)
     return vocabularies.load(path)
