@@ -68,19 +68,22 @@ def get_study() -> Study:
             Learned(arm="direct_few", measure="solved", than=10.0, what="a constant"),
             Learned(arm="steps_many", measure="solved", than=10.0, what="a constant"),
         ),
-        claims=(
-            Claim(
-                text="With steps more problems of four operations are solved.",
-                measure="solved",
-                arm="steps_many",
-                than="direct_many",
-            ),
-            Claim(
-                text="Problems of one operation are solved as well without steps.",
-                measure="solved",
-                arm="steps_few",
-                than="direct_few",
-                within=5.0,
-            ),
-        ),
+        claims=CLAIMS,
     )
+
+
+CLAIMS = (
+    Claim(
+        text="With steps more problems of four operations are solved.",
+        measure="solved",
+        arm="steps_many",
+        than="direct_many",
+    ),
+    Claim(
+        text="Problems of one operation are solved as well without steps.",
+        measure="solved",
+        arm="steps_few",
+        than="direct_few",
+        within=5.0,
+    ),
+)

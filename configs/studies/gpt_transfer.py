@@ -59,27 +59,29 @@ def get_study() -> Study:
                 starts_from="pretraining",
             ),
         },
-        arms={
-            "gpt": Arm(paper={"accuracy": 74.7}),
-            "no_auxiliary": Arm(
-                changes={"senses": {"loss.auxiliary": 0.0}}, paper={"accuracy": 75.0}
-            ),
-            "no_pretraining": Arm(leaves_out=("pretraining",), paper={"accuracy": 59.9}),
-        },
+        arms=ARMS,
         measures={
             "accuracy": OutcomeMeasure(
                 run="senses", number="senses/accuracy", scale=100.0, in_paper="average score"
             )
         },
         learned=(Learned(arm="gpt", measure="accuracy", than=50.0, what="the word itself"),),
-        claims=(
-            Claim(text="Pretraining helps.", measure="accuracy", arm="gpt", than="no_pretraining"),
-            Claim(
-                text="With little data the auxiliary loss does not matter.",
-                measure="accuracy",
-                arm="gpt",
-                than="no_auxiliary",
-                within=3.0,
-            ),
-        ),
+        claims=CLAIMS,
     )
+
+
+ARMS = {
+    "gpt": Arm(paper={"accuracy": 74.7}),
+    "no_auxiliary": Arm(changes={"senses": {"loss.auxiliary": 0.0}}, paper={"accuracy": 75.0}),
+    "no_pretraining": Arm(leaves_out=("pretraining",), paper={"accuracy": 59.9}),
+}
+CLAIMS = (
+    Claim(text="Pretraining helps.", measure="accuracy", arm="gpt", than="no_pretraining"),
+    Claim(
+        text="With little data the auxiliary loss does not matter.",
+        measure="accuracy",
+        arm="gpt",
+        than="no_auxiliary",
+        within=3.0,
+    ),
+)

@@ -66,19 +66,22 @@ def get_study() -> Study:
                 what="values without the context",
             ),
         ),
-        claims=(
-            Claim(
-                text="Two layers use the context better than one.",
-                measure="excess",
-                arm="two_layers",
-                than="one_layer",
-            ),
-            Claim(
-                text="Four layers use it better than two.",
-                measure="excess",
-                arm="four_layers",
-                than="two_layers",
-                margin=0.02,
-            ),
-        ),
+        claims=CLAIMS,
     )
+
+
+CLAIMS = (
+    Claim(
+        text="Two layers use the context better than one.",
+        measure="excess",
+        arm="two_layers",
+        than="one_layer",
+    ),
+    Claim(
+        text="Four layers use it better than two.",
+        measure="excess",
+        arm="four_layers",
+        than="two_layers",
+        margin=0.02,
+    ),
+)
