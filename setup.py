@@ -35,6 +35,7 @@ COMMANDS = [
     "etils[epath]>=1.9",
     "grain>=0.2.12",
     "matplotlib>=3.9",
+    "nltk>=3.9",
     "pillow>=10",
     "pyarrow>=18",
     "pyyaml>=6",

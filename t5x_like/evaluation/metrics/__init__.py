@@ -6,11 +6,14 @@
 | matthews, f1_macro, f1_micro, f1_per_class, f1_binary | classes | as scikit-learn |
 | rank_accuracy, roc_auc | scores of classes; the first also of choices | as scikit-learn |
 | mean_reciprocal_rank | scores of choices | |
+| ndcg, err | scores of choices, also graded | as scikit-learn; Chapelle et al. 2009 |
 | pearson, spearman, mean_squared_error, mean_absolute_error | numbers | SciPy |
 | tag_accuracy, entity_f1 | tags of words | conlleval |
 | exact_match, f1, trivia_qa_exact_match, trivia_qa_f1 | texts | SQuAD, TriviaQA |
 | rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
 | bleu | texts | sacreBLEU |
+| meteor, nist | texts | NLTK, without WordNet; as mteval-v13a |
+| distinct_1, distinct_2 | predicted texts alone | Li et al. 2016 |
 | multirc, record, referent | classes and texts in groups | SuperGLUE |
 | sensibleness, specificity, interestingness, safety | labels of responses | LaMDA |
 | groundedness, informativeness, citation_accuracy | labels of responses | LaMDA |
@@ -20,7 +23,14 @@
 import functools
 from collections.abc import Iterable
 
-from t5x_like.evaluation.metrics import classes, dialog_labels, groups, tagged_words, texts
+from t5x_like.evaluation.metrics import (
+    classes,
+    dialog_labels,
+    groups,
+    rankings,
+    tagged_words,
+    texts,
+)
 from t5x_like.evaluation.metrics.metric import (
     CHOICE,
     CLASS,
@@ -41,7 +51,9 @@ METRICS: dict[str, Metric] = {
     "f1_binary": Metric((CLASS,), classes.f1_binary, positive=1, constants=classes.constants),
     "rank_accuracy": ScoreMetric((CLASS, CHOICE), classes.rank_accuracy),
     "roc_auc": ScoreMetric((CLASS,), classes.roc_auc),
-    "mean_reciprocal_rank": ScoreMetric((CHOICE,), classes.mean_reciprocal_rank),
+    "mean_reciprocal_rank": ScoreMetric((CHOICE,), rankings.mean_reciprocal_rank),
+    "ndcg": ScoreMetric((CHOICE,), rankings.ndcg),
+    "err": ScoreMetric((CHOICE,), rankings.err),
     "pearson": Metric((NUMBER,), classes.pearson),
     "spearman": Metric((NUMBER,), classes.spearman),
     "mean_squared_error": Metric((NUMBER,), classes.mean_squared_error, smaller_is_better=True),
@@ -61,6 +73,10 @@ METRICS: dict[str, Metric] = {
     "rouge_l": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_l")),
     "rouge_lsum": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_lsum")),
     "bleu": Metric((TEXT,), texts.bleu),
+    "meteor": Metric((TEXT,), texts.meteor),
+    "nist": Metric((TEXT,), texts.nist),
+    "distinct_1": Metric((TEXT,), functools.partial(texts.distinct, n=1)),
+    "distinct_2": Metric((TEXT,), functools.partial(texts.distinct, n=2)),
     "multirc": Metric(
         (CLASS,),
         groups.multirc,

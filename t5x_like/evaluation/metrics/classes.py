@@ -96,21 +96,6 @@ def rank_accuracy(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> 
     return Statistics(found.rows, means("rank_accuracy"))
 
 
-def mean_reciprocal_rank(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistics:
-    """The mean of 1 / rank of the right choice, or of the best of several right choices.
-
-    Choices with equal scores share the mean of their ranks, so that equal scores gain nothing.
-    """
-
-    def reciprocal(target: Any, own: Sequence[float]) -> float:
-        values = np.asarray(own, float)
-        right = values[list(target) if isinstance(target, list | tuple) else [target]].max()
-        return 1 / ((values > right).sum() + (1 + (values == right).sum()) / 2)
-
-    ranks = [reciprocal(*pair) for pair in zip(targets, scores, strict=True)]
-    return Statistics(np.array(ranks, float)[:, None], means("mean_reciprocal_rank"))
-
-
 def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statistics:
     """The area under the ROC curve of two classes; class 1 is positive.
 

@@ -144,8 +144,9 @@ class Metric:
 class ScoreMetric(Metric):
     """A metric of scores, `metric(targets, scores) -> {name: value}`.
 
-    A target is the index of the right class or choice, or a list of several right indices. The
-    scores of an example are a list with one for each class or choice, larger if more likely.
+    A target is the index of the right class or choice, or a list of several right indices, or for
+    `metrics.rankings` a mapping {index: grade}. The scores of an example are a list with one for
+    each class or choice, larger if more likely.
     """
 
     by_score: ClassVar[bool] = True

@@ -1,10 +1,14 @@
-"""Metrics of texts: exact match and F1 of words, ROUGE, BLEU; the best over several right texts.
+"""Metrics of texts: exact match and F1 of words, ROUGE, BLEU, NIST, METEOR, distinct n-grams.
 
-Texts in any script are split into words.
+If there are several right texts, the best counts, or in BLEU and NIST all of them. Texts in any
+script are split into words.
 """
 
 import collections
 import functools
+import itertools
+import math
+import operator
 import re
 import string
 import unicodedata
@@ -213,6 +217,106 @@ def _mostly_unspaced(targets: Sequence[Texts]) -> bool:
     letters = [one for target in targets for text in references(target) for one in text]
     letters = [one for one in letters if one.isalpha()]
     return 2 * sum(map(is_unspaced, letters)) > len(letters)
+
+
+def tokens(text: str) -> list[str]:
+    """Return the words and punctuation marks of a text in lower case, like NIST's mteval-v13a."""
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+    return _by_character(Tokenizer13a()(text).lower().split())
+
+
+def _ngrams(words: Sequence[str], orders: Sequence[int]) -> collections.Counter[tuple[str, ...]]:
+    return collections.Counter(
+        tuple(words[start : start + n]) for n in orders for start in range(len(words) - n + 1)
+    )
+
+
+class _NoSynonyms:
+    """Stands for WordNet, which would have to be downloaded."""
+
+    def synsets(self, word: str) -> tuple[()]:
+        return ()
+
+
+def meteor(targets: Sequence[Texts], predictions: Sequence[str]) -> Statistics:
+    """The mean METEOR (Banerjee and Lavie 2005) of texts by NLTK, with exact and stemmed matches.
+
+    Words match if they or their Porter stems are equal. The paper's third stage, synonyms of
+    WordNet, is left out, so that values are at most those with synonyms. Of several right texts the
+    best counts. NLTK matches repeated words from the end, not with the fewest crossings.
+    """
+    from nltk.translate import meteor_score
+
+    def measure(predicted: str, right: Sequence[str]) -> float:
+        found = [tokens(one) for one in right]
+        return meteor_score.meteor_score(found, tokens(predicted), wordnet=_NoSynonyms())
+
+    return mean_over_texts(targets, predictions, name="meteor", measure=measure)
+
+
+_NIST_ORDERS = range(1, 6)
+# The brevity penalty is 0.5 if the text has 2/3 of the words of its references.
+_NIST_BETA = math.log(0.5) / math.log(1.5) ** 2
+
+
+def nist(targets: Sequence[Texts], predictions: Sequence[str]) -> Statistics:
+    """Corpus NIST (Doddington 2002) of up to 5-grams, 0 or larger, like mteval-v13a.
+
+    An n-gram that a right text has counts with its information, log2 of the count of its first
+    n - 1 words divided by its own, which are counted in all right texts. In the resamples of a
+    bootstrap the information stays the same. A count is at most the largest in one of the right
+    texts. The length is compared with the mean length of the right texts.
+    """
+    right = [[tokens(text) for text in references(target)] for target in targets]
+    counted = [[_ngrams(words, _NIST_ORDERS) for words in own] for own in right]
+    totals: collections.Counter[tuple[str, ...]] = collections.Counter()
+    for counts in itertools.chain.from_iterable(counted):
+        totals.update(counts)
+    totals[()] = sum(len(words) for own in right for words in own)
+    rows = []
+    for predicted, own, others in zip(predictions, right, counted, strict=True):
+        words, gains = tokens(predicted), np.zeros(len(_NIST_ORDERS))
+        common = _ngrams(words, _NIST_ORDERS) & functools.reduce(operator.or_, others)
+        for ngram, count in common.items():
+            gains[len(ngram) - 1] += count * math.log2(totals[ngram[:-1]] / totals[ngram])
+        sizes = [max(len(words) - n + 1, 0) for n in _NIST_ORDERS]
+        rows.append([*gains, *sizes, np.mean([len(one) for one in own])])
+    return Statistics(np.array(rows, float), _nist)
+
+
+def _nist(rows: np.ndarray) -> dict[str, float]:
+    *sums, length = rows.sum(axis=0)
+    gains, sizes = np.split(np.array(sums), 2)
+    if not sizes[0] or not length:
+        return {"nist": 0.0}
+    brevity = math.exp(_NIST_BETA * math.log(min(sizes[0] / length, 1.0)) ** 2)
+    return {"nist": float((gains / np.maximum(sizes, 1)).sum() * brevity)}
+
+
+def distinct(targets: Sequence[Texts], predictions: Sequence[str], *, n: int) -> Statistics:
+    """The number of different n-grams of all predictions, divided by their number of words.
+
+    It is distinct-n of Li et al. 2016; some later code divides by the number of
+    n-grams. The targets are not read. An n-gram that occurs k times counts 1/k at each, also in the
+    resamples of a bootstrap, whose repeated texts would otherwise have fewer different n-grams.
+    """
+    del targets
+    texts = [tokens(predicted) for predicted in predictions]
+    counted = [_ngrams(words, [n]) for words in texts]
+    totals: collections.Counter[tuple[str, ...]] = collections.Counter()
+    for counts in counted:
+        totals.update(counts)
+    rows = [
+        [sum(count / totals[ngram] for ngram, count in counts.items()), len(words)]
+        for counts, words in zip(counted, texts, strict=True)
+    ]
+
+    def reduce(rows: np.ndarray) -> dict[str, float]:
+        found, words = rows.sum(axis=0)
+        return {f"distinct_{n}": found / words if words else 0.0}
+
+    return Statistics(np.array(rows, float), reduce)
 
 
 def _of_words(
