@@ -67,7 +67,7 @@ REFERENCES = [
 
 
 @pytest.mark.parametrize(("number", "expected"), [(1, 2.5650), (2, 4.0955)])
-def test_nist_is_that_of_mteval(number, expected):
+def test_nist_equals_mteval_s(number, expected):
     """`mteval-v13a.pl -r REFERENCES -s SOURCE -t HYPOTHESES`, of these texts as SGML."""
     targets = [own[:number] for own in REFERENCES]
     assert METRICS["nist"](targets, HYPOTHESES)["nist"] == pytest.approx(expected, abs=5e-5)

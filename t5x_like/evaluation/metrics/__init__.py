@@ -13,7 +13,7 @@
 | rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
 | bleu | texts | sacreBLEU |
 | meteor, nist | texts | NLTK, without WordNet; as mteval-v13a |
-| distinct_1, distinct_2 | predicted texts alone | Li et al. 2016 |
+| distinct_1, distinct_2 | predicted texts | Li et al. 2016 |
 | multirc, record, referent | classes and texts in groups | SuperGLUE |
 | sensibleness, specificity, interestingness, safety | labels of responses | LaMDA |
 | groundedness, informativeness, citation_accuracy | labels of responses | LaMDA |
