@@ -322,7 +322,7 @@ class View {
       make("th", { textContent: `layer ${n}` }),
       ...(layers ? [number(layers.l2[n], 2), number(layers.degrees[n], 1)] : []),
       ...patterns.flatMap((name) => attention[name][n].map(head)));
-    const heads = patterns.flatMap((name) => attention[name][0].map((_, n) => `${name}, head ${n}`));
+    const heads = patterns.flatMap((name) => attention[name][0].map((_, n) => `${name} ${n}`));
     const table = make("table", { class: "layers" },
       make("thead", {}, make("tr", {}, ...["", ...(layers ? ["L2 distance", "degrees"] : []), ...heads].map(
         (name) => make("th", { textContent: name })))),
@@ -330,7 +330,7 @@ class View {
     const shares = attention ? `; uniform attention has ${attention.uniform.map(percent).join(" (diagonal) and ")} (vertical)` : "";
     this.layersBox.replaceChildren(
       make("div", { class: "controls" }, pick("Side", found.sides, found.side, (one) => this.layers(one))),
-      make("p", { class: "note", textContent: `Between input and output of each layer, and the shares of attention on the diagonal and in three vertical stripes${shares}` }),
+      make("p", { class: "note", textContent: `The change from input to output of each layer, and each head's share of attention on the diagonal and in vertical stripes${shares}` }),
       legend("0%", "100%", "--weight"), make("div", { class: "scroll", tabIndex: 0 }, table), copies(found, table),
     );
   }
