@@ -43,8 +43,13 @@ class Row(NamedTuple):
     row: Mapping[str, Any]
 
 
-def find(setting: str, patterns: Sequence[str]) -> list[str]:
+def find(setting: str, patterns: Sequence[str], *, suffixes: Sequence[str] = SUFFIXES) -> list[str]:
     """Return the files that match, sorted and without duplicates.
+
+    Args:
+        setting: the name of the setting, for the messages.
+        patterns: paths or patterns.
+        suffixes: the allowed suffixes.
 
     Raises:
         ValueError: a pattern matches no file, or a file with another suffix.
@@ -54,13 +59,13 @@ def find(setting: str, patterns: Sequence[str]) -> list[str]:
         matches = [path for path in glob.glob(os.path.expanduser(pattern)) if os.path.isfile(path)]
         if not matches:
             folder = Path(os.path.expanduser(pattern)).parent
-            there = [one.name for one in folder.glob("*") if one.name.endswith(SUFFIXES)]
+            there = [one.name for one in folder.glob("*") if one.name.endswith(tuple(suffixes))]
             near = hint(Path(pattern).name, there) if there else ""
             raise ValueError(f"{setting}={pattern!r} matches no file.{near}")
         found.update(matches)
     for path in found:
-        if not path.endswith(SUFFIXES):
-            raise ValueError(f"{setting}: {path} has none of the suffixes {', '.join(SUFFIXES)}")
+        if not path.endswith(tuple(suffixes)):
+            raise ValueError(f"{setting}: {path} has none of the suffixes {', '.join(suffixes)}")
     return sorted(found)
 
 

@@ -3,20 +3,17 @@
 It is written part by part, in several processes.
 """
 
-import concurrent.futures
 import dataclasses
 import functools
 import json
-import multiprocessing
 import os
 import pathlib
 import pickle
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from t5x_like import paths
+from t5x_like.batches import worker_processes
 
 RECORD, UNFINISHED = "tokenized.json", "unfinished.json"
 
@@ -254,27 +251,12 @@ def _in_processes(
     text: TextSource, parts: Sequence[FilePart], place: pathlib.Path, processes: int
 ) -> Iterator[None]:
     """Write the files in other processes, yielding after each."""
-    # Not fork: it would copy locks that threads of this process may hold.
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_end_with_parent
-    ) as pool:
-        packed = pickle.dumps(text)
-        futures = [pool.submit(_write, packed, part, place) for part in parts]
-        try:
-            for future in concurrent.futures.as_completed(futures):
-                future.result()
-                yield
-        except BrokenProcessPool as error:
-            raise OSError(
-                "a process was killed, perhaps for its memory: set fewer --processes; the same "
-                "command continues with the files that are missing"
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+    write_part = functools.partial(_write, pickle.dumps(text), place)
+    with worker_processes.pool(processes) as results:
+        yield from results(write_part, parts)
 
 
-def _write(text: bytes, part: FilePart, place: pathlib.Path) -> None:
+def _write(text: bytes, place: pathlib.Path, part: FilePart) -> None:
     _write_whole(_opened(text), part, place)
 
 
@@ -289,15 +271,3 @@ def _write_whole(opened: Opened, part: FilePart, place: pathlib.Path) -> None:
     unfinished = file.with_name(f"{file.name}.{os.getpid()}{UNFINISHED_ENDING}")
     opened.write(part, unfinished)
     unfinished.replace(file)
-
-
-def _end_with_parent() -> None:
-    """Exit this process when its parent process ends, even if the parent was killed."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None  # for the type checker
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
