@@ -70,6 +70,9 @@ GIN = ["gin-config>=0.5"]
 # Workdirs, vocabularies and documents at gs:// paths. Orbax needs Google's own libraries there.
 GCS = ["gcsfs>=2026.10", "google-cloud-storage>=3.17", "google-cloud-storage-control>=1.17"]
 
+# C4's rules for raw web pages (data/clean_pages.py): its sentences and its language detection.
+C4 = ["langdetect>=1.0.9", "nltk>=3.9.1"]
+
 # Models of the hub by their names, `google/t5-v1_1-small`; chat templates of folders.
 HUB = ["huggingface_hub>=0.34", "jinja2>=3.1"]
 
@@ -87,12 +90,14 @@ EXTRAS = {
     "wandb": ["wandb>=0.31"],
     "mlflow": ["mlflow>=3.17"],
     "gcs": GCS,
+    "c4": C4,
     "hub": HUB,
     "dev": [
         *GIN,
         *PLAN,
         *SEQIO,
         *GCS,
+        *C4,
         *HUB,
         "gcp-storage-emulator>=2026.7",
         "ipykernel>=6.29",

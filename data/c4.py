@@ -4,7 +4,7 @@ r"""C4 and mC4, as TensorFlow Datasets prepares them: the corpora of T5 and mT5.
     --config.data.settings.config=multilingual --config.data.settings.languages="('de','fr')"
         --config.data.task=mc4             the languages mixed; each is also a task: mc4_de
 
-Nothing is read when the tasks are registered. C4 has to be prepared first, in one of three ways:
+Nothing is read when the tasks are registered. C4 has to be prepared first, in one of four ways:
 
 1. By Apache Beam, from Common Crawl (7 TB of traffic: on Google's Dataflow, hundreds of workers
    take a day; https://www.tensorflow.org/datasets/beam_datasets):
@@ -24,8 +24,12 @@ Nothing is read when the tasks are registered. C4 has to be prepared first, in o
        --config.data.settings.files="c4/en/c4-train.*.json.gz"
        --config.data.settings.validation_files="c4/en/c4-validation.*.json.gz"
 
+4. From WET files of a crawl, on one machine: data/clean_pages.py. data/text_files.py reads its
+   files, as in 3, and holds pages out by their text.
+
 The validation split is C4's: the pages whose URL falls into one of a thousand hash buckets. In `en`
-no span of three sentences occurs twice, so hardly any of its text is in both splits.
+no line occurs twice, so hardly any of its text is in both splits. (The paper describes spans of
+three sentences; c4_utils.remove_duplicate_text, which made C4, compares lines.)
 """
 
 from collections.abc import Mapping, Sequence

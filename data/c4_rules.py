@@ -154,7 +154,7 @@ def _langdetect() -> Any:
         import langdetect
     except ImportError:
         raise ValueError(
-            f"the language of pages needs langdetect: pip install 't5x_like[c4]', or set "
+            "the language of pages needs langdetect: pip install -e '.[c4]', or set "
             f"--language={ANY_LANGUAGE}"
         ) from None
     langdetect.DetectorFactory.seed = 0  # it samples, and would otherwise differ from run to run

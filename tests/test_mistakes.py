@@ -52,6 +52,7 @@ BEGINNINGS = {
     "--text=text_a",
     "deduplicate": "--input={made}/rows.jsonl --output={new}/out --text=text_a",
     "decontaminate": "--input={made}/rows.jsonl --tests={made}/rows.jsonl --text=text_a",
+    "clean_pages": "--input={made}/rows.jsonl --output={new}/out",
     "augment": "--input={made}/rows.jsonl --output={new}/out --model={made}/bert --text=text_a",
     "reward": "--config=configs/instructgpt.py:reward:{made}/run --config.workdir={new}/run",
     "dpo": "--config=configs/dpo.py:{made}/run --config.workdir={new}/run",
@@ -68,7 +69,7 @@ MODULES = {
         name: f"data.{name}"
         for name in (
             *("quality_filter", "deduplicate", "decontaminate"),
-            *("augment", "pyglue_baselines"),
+            *("augment", "clean_pages", "pyglue_baselines"),
         )
     },
     **{

@@ -233,7 +233,7 @@ def test_the_rules_are_a_preprocessor_of_seqio():
 def test_what_is_not_installed_is_one_error(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "langdetect", None)
     c4_rules._langdetect.cache_clear()
-    with pytest.raises(ValueError, match=re.escape("pip install 't5x_like[c4]'")):
+    with pytest.raises(ValueError, match=re.escape("pip install -e '.[c4]'")):
         c4_rules.check_models("en")
     c4_rules.check_models("any")
     monkeypatch.undo()
