@@ -102,7 +102,8 @@ class Plan(NamedTuple):
 
 def output_name(path: str) -> str:
     """Return the name of the output of an input file: x.warc.wet.gz becomes x.jsonl.gz."""
-    return _ENDINGS.sub(".jsonl", Path(path).name)
+    name = Path(path).name
+    return _ENDINGS.sub(".jsonl", name) if name.endswith(web_archives.WET_SUFFIXES) else name
 
 
 def find_addresses(plan: Plan, number: int) -> c4_rules.Counts:
@@ -266,9 +267,12 @@ def _fingerprints(plan: Plan) -> list[list[Any]]:
 
 
 def _begin(plan: Plan) -> None:
+    identity = json.dumps(_identity(plan))
+    if not (plan.folder / _PLAN).exists():  # left by a run that was killed while it removed them
+        shutil.rmtree(plan.folder, ignore_errors=True)
     for number in range(len(plan.files)):
         plan.of(number).mkdir(parents=True, exist_ok=True)
-    paths.write_whole(plan.folder / _PLAN, json.dumps(_identity(plan)))
+    paths.write_whole(plan.folder / _PLAN, identity)
 
 
 def _do_all(plan: Plan, stage: str, results: Results, report: Callable[[str], Any]) -> None:

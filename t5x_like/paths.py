@@ -222,16 +222,22 @@ def fingerprint(name: str | os.PathLike[str]) -> list[Any] | None:
         file cannot be read.
     """
     try:
-        stat = epath.Path(name).stat()
-        if stat.is_directory:
+        if in_bucket(name):
+            stat = epath.Path(name).stat()
+            length, seconds, is_folder = stat.length, stat.mtime, stat.is_directory
+        else:  # epath's fails if the user that owns the file is not known here, as in containers
+            file_here = pathlib.Path(name).expanduser()
+            status, is_folder = file_here.stat(), file_here.is_dir()
+            length, seconds = status.st_size, int(status.st_mtime)
+        if is_folder:
             return None
         with epath.Path(name).open("rb") as file:
             ends = hashlib.sha256(file.read(_ENDS))
-            file.seek(max(0, stat.length - _ENDS))
+            file.seek(max(0, length - _ENDS))
             ends.update(file.read(_ENDS))
     except OSError:
         return None
-    return [stat.length, stat.mtime, ends.hexdigest()[:16]]
+    return [length, seconds, ends.hexdigest()[:16]]
 
 
 class Growing(io.RawIOBase):

@@ -1,6 +1,7 @@
 """Paths of a bucket, against an emulator, do what those of a folder do; errors are one line."""
 
 import importlib.util
+import pwd
 
 import pytest
 
@@ -141,3 +142,15 @@ def test_without_its_library_a_bucket_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs gcsfs: pip install 't5x_like\[gcs\]'"):
         paths.path("gs://bucket/run")
+
+
+def test_a_file_of_an_unknown_user_has_a_fingerprint(tmp_path, monkeypatch):
+    def unknown(number):
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    file = tmp_path / "text"
+    file.write_text("abc")
+    assert paths.fingerprint(file)[:2] == [3, int(file.stat().st_mtime)]
+    assert paths.fingerprint(tmp_path) is None
+    assert paths.fingerprint(tmp_path / "not there") is None

@@ -217,7 +217,7 @@ class Interrupt(KeyboardInterrupt):
         (sorted_copies, "copies_of", 7),
         (c4_rules, "page_rule", 100),
         (Path, "replace", 15),
-        (clean_pages.shutil, "rmtree", 1),
+        (clean_pages.shutil, "rmtree", 2),
     ],
 )
 def test_an_interrupted_run_continues_to_equal_files(
@@ -342,6 +342,27 @@ def test_files_that_change_meanwhile_are_an_error(crawl, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="the files of --input were changed meanwhile"):
         clean_pages.clean_pages(plan(crawl, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_files_left_by_another_run_are_not_used(crawl, tmp_path):
+    left = tmp_path / "out" / "unfinished" / "00000"
+    left.mkdir(parents=True)
+    (left / "addresses.json").write_text('{"pages read": 77}')
+    assert clean_pages.clean_pages(plan(crawl[1:2], tmp_path / "out"))[clean_pages.READ] == 100
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("a/x.warc.wet.gz", "x.jsonl.gz"),
+        ("x.wet", "x.jsonl"),
+        ("x.warc.zst", "x.jsonl.zst"),
+        ("x.warc.y.wet", "x.warc.y.jsonl"),
+        ("x.warc.jsonl.gz", "x.warc.jsonl.gz"),
+    ],
+)
+def test_outputs_have_the_names_of_inputs(path, name):
+    assert clean_pages.output_name(path) == name
 
 
 def test_outputs_are_never_overwritten(crawl, tmp_path):
