@@ -34,6 +34,12 @@ follow the paper (Dong et al. 2019, section 2.4), on C4 instead of Wikipedia and
 | 30 epochs of 3.8M pairs, 3e-5 | train.steps, optimizer |
 | label smoothing 0.1 | loss.label_smoothing |
 | 5 beams, no trigram twice | decode |
+| ROUGE F1 | evaluate.measures |
+
+Then generate, and measure:
+
+    python -m t5x_like.infer --config=configs/run.py:runs/unilm_generation --input=in.txt
+    python -m t5x_like.evaluate --config=configs/run.py:runs/unilm_generation
 
 The demo learns on documentation strings in minutes on 2 CPU cores. Expect a held-out loss of masked
 tokens of 4.93 nats (unigram entropy of the targets: 5.49), and an accuracy of 61% in next-sentence
@@ -79,7 +85,7 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
 def _generation() -> ml_collections.ConfigDict:
     config = get_config("large")
     config.workdir = "runs/unilm_generation"
-    config.model.head = "masked_lm"  # a pair has no next-sentence label
+    config.model.head = "generation"
     config.loss.label_smoothing = 0.1
     recipes.text_pairs(config)
     config.data.objective = "masked_targets"
@@ -88,6 +94,10 @@ def _generation() -> ml_collections.ConfigDict:
     config.data.batch_size = 64
     config.train.steps = 30 * 3_800_000 // 64
     config.optimizer.warmup_steps = recipes.steps(config) // 10
+    config.evaluate.measures = {
+        "loss": {},
+        "generation": {"metrics": ("rouge_1", "rouge_2", "rouge_l")},
+    }
     config.decode = {"max_new_tokens": 64, "num_beams": 5, "no_repeat_ngram_size": 3}
     return config
 

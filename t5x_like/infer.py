@@ -254,7 +254,7 @@ def _counted(model: TextModel, texts: Iterable[str]) -> Iterator[str]:
         lost.append(model.cut(model.prompt(text)))
         yield text
     if cut := [size for size in lost if size]:
-        end = "end" if model.encodes else "beginning"
+        end = "end" if model.answers else "beginning"
         setting = "data.lengths.inputs" if model.encodes else "data.lengths, decode.max_new_tokens"
         sys.stderr.write(
             f"{len(cut):,} of {len(lost):,} prompts were cut to {model.room:,} tokens ({setting}), "
@@ -273,8 +273,7 @@ def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
 
 def show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> None:
     """Show examples; for spans also the share filled exactly, over at least `_COUNTED` examples."""
-    rows = data_side.rows(data.eval_batches(data.eval_tasks[0]))
-    pairs = [_prompt_of(row, model) for row in itertools.islice(rows, max(count, _COUNTED))]
+    pairs = list(itertools.islice(_examples(model, data), max(count, _COUNTED)))
     texts = [model.vocabulary.decode(model.until_end(prompt)) for prompt, _ in pairs]
     if not any(map(example_display.SENTINEL.search, texts)):
         pairs, texts = pairs[:count], texts[:count]
@@ -296,6 +295,19 @@ def show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> No
                 print(example_display.describe_fields(shown, width=width))
     if spans:
         print(f"\n{example_display.describe_share(spans, examples=len(pairs))}")
+
+
+def _examples(model: TextModel, data: data_side.Inputs) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the prompt tokens of held-out examples, and the original tokens that follow them."""
+    task = data.eval_tasks[0]
+    if "decoder" in model.pretrained.module.sides:
+        for example in data_side.rows(data.eval_batches(task)):
+            yield _prompt_of(example, model)
+        return
+    for row in data.held_out_rows(task):  # in the batches of an encoder tokens are masked
+        texts = {name: data_side.plain(value) for name, value in row.items()}
+        pair = model.pair(*(reading.field_text(texts, name) for name in ("inputs", "targets")))
+        yield list(pair.prompt), model.until_end(pair.continuation)
 
 
 def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[list[int], list[int]]:

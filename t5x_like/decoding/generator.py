@@ -206,7 +206,10 @@ class Generator:
         *,
         padding_counts: bool,
     ) -> _Prefilled:
-        padding = self._padding(tokens.shape[1])
+        least, most = settings.new_tokens(
+            prompt=1 if self._encodes else tokens.shape[1], read=tokens.shape[1]
+        )
+        padding = self._padding(tokens.shape[1], new=most)
         if self._encodes:
             prompt = np.full((len(tokens), 1), settings.decoder_start_token_id, np.int32)
             sides = [(0, 0), (0, padding)]
@@ -225,20 +228,24 @@ class Generator:
             counted = tokens if padding_counts else np.where(mask, tokens, -1)
             counted = np.pad(counted, sides, constant_values=-1)
             read = int(mask.sum(axis=1).max())
-        least, most = settings.new_tokens(prompt=prompt.shape[1], read=tokens.shape[1])
         self.check_room(prompt=read, new=most)
         slots = arguments["decoder_input_tokens"].shape[1] + most
         self._check_memory(arguments, settings, length=slots)
         logits, cache = self.prefill(arguments, cache_length=slots)
         return _Prefilled(prompt, jnp.asarray(counted, jnp.int32), logits, cache, least, most)
 
-    def _padding(self, length: int) -> int:
-        """Return the number of tokens by which prompts of a length are padded."""
+    def _padding(self, length: int, *, new: int = 0) -> int:
+        """Return the number of tokens by which prompts of a length are padded.
+
+        Args:
+            length: tokens of the longest prompt.
+            new: tokens to generate, which share the positions of a prompt without an encoder.
+        """
         if not self._pads:
             return 0
         padded = padded_length(length)
         if self._longest_prompt is not None:
-            padded = min(padded, self._longest_prompt)
+            padded = min(padded, self._longest_prompt - (0 if self._encodes else new))
         return max(0, padded - length)
 
     def _check_memory(

@@ -52,7 +52,7 @@ class Documents(RowMeasure):
             ValueError: the stride is out of range, all texts are empty, or the model has an
                 encoder.
         """
-        if model.encodes:
+        if model.answers:
             raise ValueError(
                 "the measure documents needs a decoder-only language model, without an encoder"
             )

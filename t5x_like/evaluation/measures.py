@@ -56,6 +56,7 @@ OF_OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "translation": {"translation": {}},
     "text_to_text": {"generation": {}},
     "marked_text_to_text": {"generation": {}},
+    "masked_targets": {"generation": {}},
 }
 
 

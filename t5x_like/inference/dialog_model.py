@@ -126,7 +126,7 @@ class CandidateSampler:
     """
 
     def __init__(self, model: TextModel, settings: DialogSettings):
-        if model.encodes:
+        if model.answers:
             raise ValueError("dialog needs a decoder-only model: this one has an encoder")
         if model.prompt_format.sees_prompt:
             raise ValueError(
@@ -275,7 +275,7 @@ class Rater:
     """
 
     def __init__(self, model: TextModel):
-        if model.encodes:
+        if model.answers:
             raise ValueError("ratings need a decoder-only model: this one has an encoder")
         self._model = model
         self._ratings = dialog_rows.rating_ids(model.vocabulary)

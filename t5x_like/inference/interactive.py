@@ -20,7 +20,7 @@ _GREETING = (
 
 def type_out(model: TextModel, text: str, *, out: TextIO) -> None:
     """Print an answer token by token; a language model's answer follows its prompt."""
-    if not model.encodes:
+    if not model.answers:
         out.write(text)
     writing = _Writing(model, model.prompt(text), out=out, held_back=0)
     model.stream(writing.prompt, writing.step)
@@ -31,7 +31,7 @@ def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
     """Answer each line, and show the most likely next tokens under each answer.
 
     At most `decode.max_new_tokens` - 1 tokens are printed, since the last token is only predicted.
-    An empty line continues the text; an encoder-decoder answers again, differently if it samples.
+    An empty line continues the text; a model that answers does so again, differently if it samples.
     Ctrl-C ends an answer, or between answers the conversation, as does the end of the lines.
     """
     out.write(f"{_INTRODUCTION}\n{_PROMPT}")
@@ -44,7 +44,7 @@ def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
                 prompt = model.prompt(line)
             writing = _Writing(model, prompt, out=out, held_back=1)
             try:
-                if line and not model.encodes:
+                if line and not model.answers:
                     out.write(line)
                 model.stream(prompt, writing.step, seed=turn)
             except KeyboardInterrupt:
@@ -53,7 +53,7 @@ def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
             _show(model, writing.last, out=out)
             out.write(_PROMPT)
             out.flush()
-            if not model.encodes:
+            if not model.answers:
                 prompt = [*prompt, *writing.tokens]
     except KeyboardInterrupt:
         pass

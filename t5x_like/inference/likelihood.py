@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import stop_signal
 from t5x_like.batches.conversion import NumpyBatch
@@ -66,7 +66,8 @@ class PromptFormat:
         ends: (for the prompt, for the continuation) whether an end token follows, as in training.
         begin: tokens that both start with, for an encoder-decoder trained so.
         input_begin, input_end: special tokens before and after an encoder's input, if they are not
-            `begin` and the end token: mBART's language codes.
+            `begin` and the end token: mBART's language codes; [SEP] after a prompt in an encoder's
+            row, which loses its end if it is too long.
     """
 
     length: int
@@ -159,14 +160,8 @@ class Scorer:
         put: Callable[[NumpyBatch], Any] = lambda batch: batch,
     ):
         self._prompt_format, self._put, self._rows = prompt_format, put, batch_size
-        module = undropped(module)
-
-        def score(params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, Array]:
-            return score_targets(
-                module.apply({"params": params}, batch), batch["decoder_target_tokens"]
-            )
-
-        self._score = jax.jit(score)
+        self._module = undropped(module)
+        self._score = jax.jit(self._scores)
 
     def __call__(self, params: PyTree, pairs: Sequence[TokenPair]) -> list[Score]:
         """Return the score of each pair. Call it on all processes with the same pairs.
@@ -190,6 +185,10 @@ class Scorer:
             stop_signal.between_batches()
         return [scores[n] for n in range(len(pairs))]
 
+    def _scores(self, params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, Array]:
+        logits = self._module.apply({"params": params}, batch)
+        return score_targets(logits, batch["decoder_target_tokens"])
+
     def _of_batch(self, params: PyTree, pairs: Sequence[TokenPair]) -> list[Score]:
         batch = self._put(self._prompt_format.lay_out(pairs, rows=self._rows))
         log_probs, likeliest = fetch(self._score(params, batch))
@@ -201,9 +200,61 @@ class Scorer:
         return scores
 
 
+class StepwiseScorer(Scorer):
+    """Scores like `Scorer`, with a network whose forward pass does not predict each next token.
+
+    It reads the prompts by `prefill` and the continuations by `extend`, token by token. Rows are
+    prompts padded on the left, and continuations padded on the right.
+    """
+
+    def _scores(self, params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, Array]:
+        def run(*arguments: Any, **named: Any) -> Any:
+            return self._module.apply({"params": params}, *arguments, **named)
+
+        def step(read: tuple[Array, Any], token: Array) -> tuple[Any, tuple[Array, Array]]:
+            logits, cache = read
+            after, cache = run(token[:, None], cache, method="extend")
+            return (after[:, 0], cache), score_targets(logits, token)
+
+        prompts, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
+        read = run(
+            prompts,
+            decoder_mask=batch["decoder_mask"],
+            cache_length=prompts.shape[1] + targets.shape[1],
+            method="prefill",
+        )
+        _, (log_probs, likeliest) = jax.lax.scan(step, read, targets.T)
+        return log_probs.T, likeliest.T
+
+    def _of_batch(self, params: PyTree, pairs: Sequence[TokenPair]) -> list[Score]:
+        room, start = self._prompt_format.length + 1, self._prompt_format.start
+        lead = [] if start is None else [start]
+        prompts = [[*lead, *pair.prompt] for pair in pairs]
+        own, after = max(map(len, prompts)), max(len(pair.continuation) for pair in pairs)
+        if own + after > room:  # of two pairs: each pair fits
+            half = len(pairs) // 2
+            return self._of_batch(params, pairs[:half]) + self._of_batch(params, pairs[half:])
+        after = min(power_of_two(after), room - own)
+        own = min(power_of_two(own), room - after)
+        tokens, mask = np.zeros([2, self._rows, own], np.int32)
+        mask[len(pairs) :] = 1
+        targets = np.zeros([self._rows, after], np.int32)
+        for row, (prompt, pair) in enumerate(zip(prompts, pairs, strict=True)):
+            tokens[row, own - len(prompt) :], mask[row, own - len(prompt) :] = prompt, 1
+            targets[row, : len(pair.continuation)] = pair.continuation
+        names = ("decoder_input_tokens", "decoder_mask", "decoder_target_tokens")
+        batch = self._put(dict(zip(names, (tokens, mask > 0, targets), strict=True)))
+        log_probs, likeliest = fetch(self._score(params, batch))
+        sizes = [len(pair.continuation) for pair in pairs]
+        return [
+            Score(log_probs[row, :size], bool(np.all(likeliest[row, :size])))
+            for row, size in enumerate(sizes)
+        ]
+
+
 def score_targets(
-    logits: Float[Array, "B L V"], targets: Array
-) -> tuple[Float[Array, "B L"], Bool[Array, "B L"]]:
+    logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
+) -> tuple[Float[Array, "*B"], Bool[Array, "*B"]]:
     """Return each target's natural log probability (float32), and whether it is the most likely."""
     logits = logits.astype(jnp.float32)
     own = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]

@@ -3,7 +3,8 @@
 A language model reads a start token and the prompt, and generates the continuation. An
 encoder-decoder, or a language model trained on pairs (converter prefix_lm), reads the prompt and an
 end token (no end token with `end_inputs` False of text_to_text), and generates a text with an end
-token.
+token. An encoder that generates (UniLM) reads [CLS], the prompt and [SEP], and generates, in the
+same row, a text that ends with [SEP].
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ import numpy as np
 
 from t5x_like import stop_signal
 from t5x_like.batches.conversion import Converter, GenerativeConverter
-from t5x_like.batches.converters import EncoderDecoderConverter, PrefixLM
+from t5x_like.batches.converters import EncoderConverter, EncoderDecoderConverter, PrefixLM
 from t5x_like.batches.prompt_rows import (
     DecoderComparisons,
     DecoderPrompts,
@@ -29,9 +30,9 @@ from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.generator import power_of_two
 from t5x_like.experiment.run import Part
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.likelihood import PromptFormat, Score, Scorer, TokenPair
+from t5x_like.inference.likelihood import PromptFormat, Score, Scorer, StepwiseScorer, TokenPair
 from t5x_like.pretrained import Pretrained
-from t5x_like.vocabularies import Vocabulary
+from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
 
 class TextModel:
@@ -67,7 +68,8 @@ class TextModel:
                 prompt_format, length=max(prompt_format.length, self.new_tokens)
             )
         self.prompt_format = prompt_format
-        self._scorer = Scorer(
+        score = Scorer if "decoder" in pretrained.module.sides else StepwiseScorer
+        self._scorer = score(
             pretrained.module,
             prompt_format,
             batch_size=batch_size,
@@ -105,6 +107,14 @@ class TextModel:
     def encodes(self) -> bool:
         """Whether an encoder reads the prompt."""
         return bool(self.prompt_format.inputs)
+
+    @property
+    def answers(self) -> bool:
+        """Whether a prompt is a text of its own, which an encoder reads, and not a beginning.
+
+        If it is too long it loses its end, as in training.
+        """
+        return self.encodes or bool(self.prompt_format.input_end)
 
     @property
     def new_tokens(self) -> int:
@@ -250,15 +260,15 @@ class TextModel:
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Truncate the prompts that are too long."""
-        if self.encodes:
-            most, end = self.length, self._end
-            return [[*row[: most - len(end)], *end] if len(row) > most else row for row in prompts]
-        room = self.room
-        if room < 1:
+        room, least = self.room, 1 + len(self.prompt_format.input_end)
+        if not self.encodes and room < least:
             raise ValueError(
                 f"decode.max_new_tokens={self.new_tokens} leaves no room for a prompt: a row of "
-                f"this model has {self.length} tokens, so at most {self.length - 1} allowed"
+                f"this model has {self.length} tokens, so at most {self.length - least} allowed"
             )
+        if self.answers:
+            end = self._end
+            return [[*row[: room - len(end)], *end] if len(row) > room else row for row in prompts]
         return [row[max(0, len(row) - room) :] for row in prompts]
 
     def until_end(self, tokens: Iterable[int]) -> list[int]:
@@ -347,7 +357,7 @@ def _check_positions(model: TextModel) -> None:
         ValueError: a row has more tokens than the network has positions.
     """
     longest, sizes = longest_rows(model.pretrained.module), model.prompt_format
-    rows = {"decoder": sizes.length, "encoder": sizes.inputs or sizes.length}
+    rows = {"decoder": sizes.length, "encoder": sizes.inputs or sizes.length + 1}  # with [CLS]
     for side, most in longest.items():
         if rows[side] > most:
             raise ValueError(
@@ -366,22 +376,40 @@ def _of_texts(converter: Converter) -> Converter:
     )
 
 
+# {sides of a network that generates: (its name in messages, the converters of its rows)}
+_ARCHITECTURES: dict[tuple[str, ...], tuple[str, type[Converter]]] = {
+    ("decoder",): ("decoder-only", GenerativeConverter),
+    ("encoder", "decoder"): ("an encoder-decoder", GenerativeConverter),
+    ("encoder",): ("an encoder that generates", EncoderConverter),
+}
+
+
 def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
     data, converter = text.data, _of_texts(text.converter)
-    sizes = {name: size or 0 for name, size in data.lengths.items()}
+    sizes = converter.feature_lengths({name: size or 0 for name, size in data.lengths.items()})
     for name in converter.features:
         if not sizes.get(name):
             raise ValueError(
                 f"data.lengths.{name} is not set: it is the number of tokens of the model's rows"
             )
-    rows = converter.row_lengths(converter.feature_lengths(sizes))
-    encodes = module.sides == ("encoder", "decoder")
-    suits = encodes == ("encoder" in rows)
-    if not suits or not isinstance(converter, GenerativeConverter):
+    rows = converter.row_lengths(sizes)
+    kind, suiting = _ARCHITECTURES[module.sides]
+    suits = ("encoder" in rows) == ("encoder" in module.sides)
+    if not suits or not isinstance(converter, suiting):
         raise ValueError(
             f"data.converter={data.converter!r} makes batches of {', '.join(rows)}, but the model "
-            f"is {'an encoder-decoder' if encodes else 'decoder-only'}"
+            f"is {kind}"
         )
+    if module.sides == ("encoder",):
+        special = check_special_tokens(text.vocabulary)
+        return PromptFormat(
+            length=rows["encoder"] - 1,  # without [CLS]
+            start=special.required_id("cls_id"),
+            ends=(True, True),
+            input_end=(special.required_id("sep_id"),),
+        )
+    assert isinstance(converter, GenerativeConverter)  # for the type checker
+    encodes = "encoder" in module.sides
     pairs = encodes or isinstance(converter, PrefixLM | DecoderPrompts)
     return PromptFormat(
         length=rows["decoder"] + rows.get("response", 0),

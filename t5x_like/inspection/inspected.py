@@ -398,16 +398,16 @@ def load(folder: str) -> Inspected:
         raise ValueError(f"{folder} holds a {pretrained.system}, which reads characters, no tokens")
     if isinstance(pretrained.config.get("head"), Mapping):
         raise ValueError(f"{folder} holds a run with several heads: the page shows models with one")
-    text = text_model.build(pretrained, part) if pretrained.module.generates else None
     states = NetworkStates(pretrained)
     kind = _kind(pretrained, states)
+    text = text_model.build(pretrained, part) if kind in ("next_tokens", "generated") else None
     return Inspected(path.name, kind, pretrained, vocabulary, states, text)
 
 
 def _kind(pretrained: Pretrained, states: NetworkStates) -> str:
     """Return the kind of view, from the network's sides and the shape of its outputs."""
     module = pretrained.module
-    if module.generates:
+    if module.generates and "decoder" in module.sides:
         return "next_tokens" if module.sides == ("decoder",) else "generated"
     logits = states.of([1, 1, 1]).logits
     if logits is None or not isinstance(module, Encoder):

@@ -152,7 +152,12 @@ _SEGMENTS = 1 + max(map(max, SEGMENTS.values()))
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class UnilmConfig(bert.BertConfig):
-    """The settings of a UniLM; the ids of the special tokens are the same as BERT's."""
+    """The settings of a UniLM; the ids of the special tokens are the same as BERT's.
+
+    Attributes:
+        head: one of BERT's, or `generation`: `masked_lm` of a model that is trained to generate, so
+            that commands generate texts with it instead of filling in masks.
+    """
 
     sep_id: int = 102
     mask_id: int = 103
@@ -178,6 +183,8 @@ def build(config: UnilmConfig) -> nn.Module:
             f"model.token_types={config.token_types} must be {_SEGMENTS}: UniLM's language "
             "models have segments of their own"
         )
+    if config.head == "generation":
+        config = dataclasses.replace(config, head="masked_lm")
     encoder = bert.build(config)
     if config.head not in ("pretraining", "masked_lm"):
         return encoder
@@ -262,6 +269,7 @@ SYSTEM = System(
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        "generation": Task(loss=loss, prediction="text"),
         **ENCODER_TASKS,
     },
     generation={"eos_token_id": "sep_id"},
@@ -284,6 +292,7 @@ HUGGING_FACE = dataclasses.replace(
     bert.HUGGING_FACE,
     system="unilm",
     on_request=True,
+    exported_as={"generation": "masked_lm"},
     defaults=SIZES["base"],
     settings={
         **bert.HUGGING_FACE.settings,
