@@ -192,10 +192,20 @@ def test_data_that_are_damaged_inside_end_a_run_with_one_line(run, capsys):
     assert line.startswith(f"error: {text}:201: it is not UTF-8")
 
 
-def test_a_refused_restart_leaves_the_config_as_it_was(run, capsys):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data__seed": 7}, r"data\.seed=7: the run in workdir='.*' has data\.seed=0: set it, or"),
+        ({"model__d_ff": 64}, r"params has .*/kernel as float32\[.*\], the model as float32\[.*\]"),
+    ],
+)
+def test_a_restart_is_refused_before_the_data_are_opened(
+    run, capsys, monkeypatch, changes, message
+):
+    monkeypatch.setattr(data_side, "build", lambda *_, **__: pytest.fail("the data are opened"))
     before = contents(run / "run")
-    line = refused(capsys, settings(run, data__seed=7, train__steps=4))
-    assert "saved with seed=0 and cannot be restored with seed=7" in line
+    line = refused(capsys, settings(run, train__steps=4, **changes))
+    assert re.search(message, line)
     assert contents(run / "run") == before
 
 

@@ -175,6 +175,26 @@ def parameter_shapes(path: epath.PathLike) -> dict[str, tuple[int, ...]]:
     }
 
 
+def check_params(path: epath.PathLike, abstract: PyTree) -> None:
+    """Check the shapes of a checkpoint's parameters, without reading their values.
+
+    A checkpoint whose shapes cannot be read passes: whoever reads it finds the damage.
+
+    Args:
+        path: see `restore_params`.
+        abstract: the parameters as ShapeDtypeStructs.
+
+    Raises:
+        CheckpointError: a parameter is missing or left over, or has another shape or dtype.
+    """
+    folder = newest_intact(path, item=METADATA) / PARAMS
+    try:
+        saved = ocp.PyTreeCheckpointHandler().metadata(folder).tree
+    except (OSError, ValueError):
+        return
+    _check_match(folder, saved, abstract, cast=False, whole=True)
+
+
 def restore_state(folder: epath.Path, abstract: Any) -> tuple[Any, DataState]:
     """Read the train state in a checkpoint's folder, and the positions in all data shards."""
     params = _restore_arrays(folder / PARAMS, abstract.params, cast=False)

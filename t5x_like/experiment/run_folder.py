@@ -5,6 +5,7 @@ Only one run at a time writes there, on any machine.
 
 import dataclasses
 import json
+import operator
 import os
 import pathlib
 import socket
@@ -260,7 +261,7 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
             f"workdir={settings.workdir!r} has a run of system {system!r}, and this config has "
             f"system={settings.system!r}: set another workdir"
         )
-    _check_lora(settings, config.of_stored(found["config"]))
+    _check_unchanged(settings, config.of_stored(found["config"]))
     return Stored(
         step=found["step"],
         config=found["config"],
@@ -269,15 +270,15 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
     )
 
 
-def _check_lora(settings: RunSettings, before: RunSettings) -> None:
-    """Check that a run resumes with the LoRA settings of its checkpoint."""
-    for one in dataclasses.fields(settings.lora):
-        old, new = getattr(before.lora, one.name), getattr(settings.lora, one.name)
+def _check_unchanged(settings: RunSettings, before: RunSettings) -> None:
+    """Check the settings that a run keeps: LoRA's, and the seed of the order of its data."""
+    of_lora = [f"lora.{field.name}" for field in dataclasses.fields(settings.lora)]
+    for name in (*of_lora, "data.seed"):
+        old, new = map(operator.attrgetter(name), (before, settings))
         if old != new:
             raise ValueError(
-                f"lora.{one.name}={new!r}: the run in workdir={settings.workdir!r} has "
-                f"lora.{one.name}={old!r}: set it, or set initialize to that folder, and workdir "
-                "to another"
+                f"{name}={new!r}: the run in workdir={settings.workdir!r} has {name}={old!r}: set "
+                "it, or set initialize to that folder, and workdir to another"
             )
 
 
