@@ -26,7 +26,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from t5x_like import checkpoints, config, partitioning, paths, processes
+from t5x_like import config, partitioning, paths, processes
 from t5x_like.batches.sharded_batches import NoExampleError
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import RunSettings, one_line_errors
@@ -86,9 +86,8 @@ def train(run: Run) -> None:
         stored = run_folder.stored(workdir, run)
         models = model_side.build_tasks(run)
         first = next(iter(models.values()))
-        first.check_start(resumes=stored is not None)
-        if stored is not None:  # before the data are opened, which can take minutes
-            checkpoints.check_params(workdir / "checkpoints", first.abstract_state.params)
+        # Before the data are opened, which can take minutes.
+        first.check_start(None if stored is None else workdir / "checkpoints")
         data = [_data(phase, first.mesh, stored) for phase in run.phases]
         schedule = Schedule(run)
         best = schedule.best(workdir / "checkpoints")

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from t5x_like import names, partitioning, paths, stop_signal, systems, vocabularies
+from t5x_like import checkpoints, names, partitioning, paths, stop_signal, systems, vocabularies
 from t5x_like.config.run_settings import LoraSettings, RunSettings
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import optimizer_state
@@ -238,13 +239,18 @@ class Experiment:
             return self.start(self.network, settings, read)
         return read.others()
 
-    def check_start(self, *, resumes: bool) -> None:
-        """Check that the folder in `initialize` fits LoRA's settings, unless the run resumes.
+    def check_start(self, resumed: pathlib.Path | None) -> None:
+        """Check that the network fits the checkpoints that a run resumes, or its initial folder.
+
+        Args:
+            resumed: the folder of the checkpoints; None if the run starts.
 
         Raises:
-            ValueError: see `_known_matrices`.
+            ValueError: see `checkpoints.check_params`, or `_known_matrices`.
         """
-        if not resumes:
+        if resumed is not None:
+            checkpoints.check_params(resumed, self.abstract_state.params)
+        else:
             self._known_matrices()
 
     def _known_matrices(self) -> Leaves:

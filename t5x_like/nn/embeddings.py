@@ -54,7 +54,8 @@ class LearnedPositions(nn.Module):
         if length > self.length - self.offset:
             raise ValueError(
                 f"{length} tokens are more than the {self.length - self.offset} positions that "
-                "the model has (model.positions): shorten the text, or train with more positions"
+                "the model has (model.positions): shorten the text (data.lengths of a run), or "
+                "train with more positions"
             )
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
         table = self.param("embedding", init, (self.length, self.features))

@@ -56,9 +56,10 @@ def _rows_as_of(
         if not rows:
             fields = {field: name for field, name in names if name}
             fields |= {"text_b": "text_b"} if ("text_b", "") in names and "text_b" in raw else {}
-        for name in fields.values():
+        for field, name in fields.items():
             if name not in raw:
-                fail(where, f"there is no field {name!r}.{hint(name, raw)}")
+                advice = f"; set data.settings.{field} to the field's name"
+                fail(where, f"there is no field {name!r}.{hint(name, raw)}{advice}")
         group = {_GROUP: str(raw[fields[_GROUP]])} if _GROUP in fields else {}
         try:
             rows.append(parse(raw, fields) | group | {"where": where})
