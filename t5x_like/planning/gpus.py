@@ -12,8 +12,13 @@ from t5x_like.training import flops
 
 EXTRA = "plan-gpu"  # the extra of setup.py that installs the compiler
 # Autotuning runs kernels, so it needs a GPU. Without it XLA's Triton kernels for matrix products
-# have no tiles for some shapes, and cuBLAS computes the products.
-OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+# have no tiles for some shapes, and cuBLAS computes the products. Fusions of products with slices
+# would then compute some products twice, which a traced H100 did not (docs/plans.md).
+OPTIONS = {
+    "xla_gpu_autotune_level": 0,
+    "xla_gpu_enable_triton_gemm": False,
+    "xla_gpu_enable_dynamic_slice_fusion": False,
+}
 _SHARE = 0.75  # of a GPU's memory, which JAX takes by default
 _SHARE_SETTINGS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
