@@ -117,6 +117,6 @@ def test_what_is_no_document_is_refused(characters):
         Documents().measure(model, [{"texts": "a"}])
     with pytest.raises(ValueError, match="no document with a text"):
         Documents().measure(model, [{"text": " "}])
-    model.encodes = True
+    model.answers = True
     with pytest.raises(ValueError, match="without an encoder"):
         Documents().measure(model, [{"text": "a"}])

@@ -65,7 +65,7 @@ def test_ratings_are_those_of_a_fresh_forward_pass_over_the_same_tokens(model, s
 
 def test_a_prefix_lm_is_refused_since_it_would_rate_otherwise_than_it_was_trained():
     form = PromptFormat(length=8, sees_prompt=True)
-    prefix_lm = types.SimpleNamespace(encodes=False, prompt_format=form)
+    prefix_lm = types.SimpleNamespace(answers=False, prompt_format=form)
     with pytest.raises(ValueError, match="dialog needs a causal language model"):
         CandidateSampler(prefix_lm, DialogSettings())
 
