@@ -16,15 +16,21 @@ the vocabulary and the lengths come from there. Kinds, with the papers' figures:
 | `in_context` | inputs, targets, choices | Brown et al. 2020, section 2 | by task |
 | `summary` | inputs, targets | Radford et al. 2019, section 3.6 | ROUGE-1 29.34 (1.5B) |
 | `translation` | inputs, targets | the same, section 3.7 | BLEU 5 (1.5B, English to French) |
+| `arithmetic` | (generated) | Brown et al. 2020, table 3.9 | 2D+ 100.0, 3D+ 80.4, 4D+ 25.5 (175B) |
+| `scrambles` | (of your list of words) | the same, table 3.10 | CL 37.9, A1 15.1, RI 67.2 (175B) |
 
-data/text_files.py reads texts, data/prompted_files.py rows with several fields. Evaluation uses the
-first `evaluate.batches` batches of the validation split, or the whole split with 0.
+data/text_files.py reads texts, data/prompted_files.py rows with several fields. `arithmetic` and
+`scrambles` evaluate all tasks of data/gpt3_arithmetic.py and of data/word_scrambles.py, with the
+paper's numbers of examples, for which a model needs 2,048 tokens: fewer are `shots`, or
+`too_long=fewer_shots`. Evaluation uses the first `evaluate.batches` batches of the validation
+split, or the whole split with 0.
 """
 
 from typing import Any
 
 import ml_collections
 
+from data import gpt3_arithmetic, word_scrambles
 from t5x_like.config import defaults
 
 _IN_CONTEXT: dict[str, Any] = {
@@ -63,8 +69,27 @@ KINDS: dict[str, dict[str, Any]] = {
         "separator": "\n",
         "metrics": ("bleu",),
     },
+    "arithmetic": {
+        **_FREE,
+        "shots": 50,
+        "template": "Q: {inputs}\n\nA: {targets}",
+        "metrics": ("accuracy",),
+    },
+    "scrambles": {
+        **_FREE,
+        "shots": 100,
+        "template": "{inputs} = {targets}",
+        "separator": "\n",
+        "description": "Please unscramble the letters into a word, and write that word:",
+        "metrics": ("accuracy",),
+    },
 }
 _OF_TEXTS = ("documents", "last_word")
+# {kind: (module of its rows, its tasks, its settings)}
+_GENERATED: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+    "arithmetic": ("data/gpt3_arithmetic.py", tuple(gpt3_arithmetic.TASKS), {"seed": 0}),
+    "scrambles": ("data/word_scrambles.py", tuple(word_scrambles.TASKS), {"words": "", "seed": 0}),
+}
 
 
 def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
@@ -83,6 +108,10 @@ def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
         config.data.module = "data/text_files.py"
         config.data.objective = "language_modeling"
         config.data.settings = {"files": "", "text": "text", "held_out": 1.0}
+    elif kind in _GENERATED:
+        config.data.module, tasks, config.data.settings = _GENERATED[kind]
+        config.data.task, config.evaluate.tasks = tasks[0], tasks
+        config.data.objective = "text_to_text"
     else:
         config.data.module = "data/prompted_files.py"
         config.data.task = "prompted_files"
