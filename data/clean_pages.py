@@ -46,7 +46,7 @@ from data import c4_rules, json_lines, sorted_copies, web_archives
 from data.sorted_copies import Item
 from t5x_like import paths, reading
 from t5x_like.batches import worker_processes
-from t5x_like.batches.worker_processes import Results
+from t5x_like.batches.worker_processes import ProcessMap
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import writing
 from t5x_like.names import choose
@@ -276,7 +276,7 @@ def _begin(plan: Plan) -> None:
     paths.write_whole(plan.folder / _PLAN, identity)
 
 
-def _do_all(plan: Plan, stage: str, results: Results, report: Callable[[str], Any]) -> None:
+def _do_all(plan: Plan, stage: str, results: ProcessMap, report: Callable[[str], Any]) -> None:
     """Do a stage of all input files, and find the copies among its items."""
     files = range(len(plan.files))
     missing = [number for number in files if not (plan.of(number) / f"{stage}.json").exists()]

@@ -17,8 +17,8 @@ import re
 _WITH_OWNER = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 # No model was named like this since 2020, so that the list is closed: any other word is a path.
 _WITHOUT_OWNER = (
-    r"(albert|bert|distilbert|distilgpt2|distilroberta|gpt2|openai-gpt|roberta|t5|xlm-roberta|xlnet)"
-    r"(-[a-z0-9]+)*"
+    r"(albert|bert|distilbert|distilroberta|gpt2|roberta|t5|xlm-roberta|xlnet)(-[a-z0-9]+)+"
+    r"|gpt2|distilgpt2|openai-gpt"
 )
 _NAME = re.compile(rf"(?P<model>{_WITH_OWNER}|{_WITHOUT_OWNER})(@(?P<revision>.+))?")
 _SETTINGS = ("config.json", "generation_config.json", "adapter_config.json")

@@ -27,6 +27,7 @@ SMALLER = [
     ("evaluate", "runs/small", ["--config.evaluate.batches=1"]),
     ("infer", "--interactive", ["--config.decode.max_new_tokens=2"]),
     ("infer", "in.txt", ["--config.decode.max_new_tokens=2"]),
+    ("inspect", "layers.png", []),
     ("convert", "t5x_like", []),
     ("convert", "stablehlo", []),
     ("scaling", "plan", []),
@@ -53,6 +54,7 @@ def folder(tmp_path_factory):
         file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
     rows = [{"text_a": f"the cat sat {n}", "label": ("good", "bad")[n % 2]} for n in range(60)]
     (folder / "reviews.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "texts.txt").write_text("the cat sat\n")
     (folder / "in.txt").write_text("the <extra_id_0> sat\n")
     for name, system in MODELS.items():
         made = written_models.write(system, tmp_path_factory.mktemp(system))

@@ -11,11 +11,11 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 # (function, items) -> the function's result of each item, in the order in which they are finished.
-Results = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+ProcessMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 @contextlib.contextmanager
-def pool(processes: int) -> Iterator[Results]:
+def pool(processes: int) -> Iterator[ProcessMap]:
     """Start worker processes; with one process, items are done in this process.
 
     Args:

@@ -151,26 +151,36 @@ def build(config: BertConfig) -> nn.Module:
     Raises:
         ValueError: the head or the features are unknown.
     """
-    make_masked_lm = masked_lm(config)
-    make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
+    return network(config, pretraining_heads(config))
+
+
+def network(config: BertConfig, own: Mapping[str, Callable[..., nn.Module]]) -> Encoder:
+    """Build the network with other heads of pretraining, {name: factory}; see `build`."""
+    return Encoder(
+        make_embeddings=embeddings(config),
+        make_encoder=tower(config),
+        make_features=layer_features(config, pretraining=own),
+        make_head=select_head(config, own, make_pooler=_pooler(config), kernel_init=INIT),
     )
-    own = {
+
+
+def pretraining_heads(config: BertConfig) -> dict[str, Callable[..., nn.Module]]:
+    """Return {name: factory} of the heads of pretraining (section 3.1)."""
+    make_masked_lm = masked_lm(config)
+    return {
         "pretraining": functools.partial(
             Pretraining,
             make_masked_lm=make_masked_lm,
-            make_pooler=make_pooler,
+            make_pooler=_pooler(config),
             classes=2,
             kernel_init=INIT,
         ),
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
     }
-    return Encoder(
-        make_embeddings=embeddings(config),
-        make_encoder=tower(config),
-        make_features=layer_features(config, pretraining=own),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=INIT),
-    )
+
+
+def _pooler(config: BertConfig) -> Callable[..., nn.Module]:
+    return functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute)
 
 
 def layer_features(

@@ -183,10 +183,10 @@ def build(config: UnilmConfig) -> nn.Module:
             f"model.token_types={config.token_types} must be {_SEGMENTS}: UniLM's language "
             "models have segments of their own"
         )
-    if config.head == "generation":
-        config = dataclasses.replace(config, head="masked_lm")
-    encoder = bert.build(config)
-    if config.head not in ("pretraining", "masked_lm"):
+    own = bert.pretraining_heads(config)
+    own["generation"] = own["masked_lm"]
+    encoder = bert.network(config, own)
+    if config.head not in list(own):  # several tasks have a mapping of heads
         return encoder
     return UnifiedEncoder(
         make_embeddings=encoder.make_embeddings,

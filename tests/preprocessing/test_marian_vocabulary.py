@@ -77,10 +77,16 @@ def test_pairs_for_training_are_of_two_languages(folder):
     assert batch["decoder_input_tokens"][0, 0] == vocabulary.pad_id
 
 
+class _SidesOnly(nn.Module):
+    """Stands for an encoder-decoder that is not called."""
+
+    sides = ("encoder", "decoder")
+
+
 def test_what_is_scored_after_a_prompt_is_of_the_target_language(folder):
     vocabulary = vocabularies.load(folder)
     prompt_format = PromptFormat(length=40, inputs=40, start=vocabulary.pad_id, ends=(True, True))
-    network = {"module": nn.Dense(1), "put": None}
+    network = {"module": _SidesOnly(), "put": None}
     pretrained = types.SimpleNamespace(generation=GenerationSettings(), **network)
     model = TextModel(pretrained, vocabulary, prompt_format, batch_size=1, decode={})
     pair = model.pair(TEXT, TEXT)
