@@ -22,9 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from t5x_like import hub, paths, reading
-from t5x_like.config import one_line_errors
 from t5x_like.experiment import command_line
-from t5x_like.names import choose
 
 if TYPE_CHECKING:
     from t5x_like.inspection.layer_statistics import LayerStatistics
@@ -140,11 +138,7 @@ _ACTIONS = {"layers": layers, "neighbours": neighbours}
 
 def main(arguments: Sequence[str]) -> None:
     """Run one of the actions; a bad argument prints one line and exits with status 2."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(__doc__ or "")
-        return
-    with one_line_errors():
-        choose("action", arguments[0], _ACTIONS)(arguments[1:])
+    command_line.run_action(arguments, _ACTIONS, help_text=__doc__ or "")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from t5x_like.config import RunSettings, one_line_errors, parse
+from t5x_like.config import RunSettings, parse
 from t5x_like.experiment import command_line
 from t5x_like.names import choose
 
@@ -198,11 +198,7 @@ _ACTIONS = {"ladder": write_ladder, "fit": fit, "plan": plan}
 
 def main(arguments: Sequence[str]) -> None:
     """Run one of the actions; a bad argument prints one line and exits with status 2."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(__doc__ or "")
-        return
-    with one_line_errors():
-        choose("action", arguments[0], _ACTIONS)(arguments[1:])
+    command_line.run_action(arguments, _ACTIONS, help_text=__doc__ or "")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pathlib
 import platform
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -27,7 +27,7 @@ from t5x_like import paths, processes
 from t5x_like.config import SETTINGS, RunSettings, check_renamed, editable, one_line_errors
 from t5x_like.config import parse as typed
 from t5x_like.experiment import gin_files, startup
-from t5x_like.names import hint, import_file, trust_all_code, trust_clone, trust_code
+from t5x_like.names import choose, hint, import_file, trust_all_code, trust_clone, trust_code
 
 _CONFIG = "config"
 _MOST_COMPILED = 10 << 30  # bytes; JAX deletes the least recently used programs
@@ -444,3 +444,21 @@ def _help(options: dict[str, tuple[Any, str]]) -> str:
     lines.append("Settings and their defaults (a config file has its own):")
     lines += [f"  {key}={default!r}\n      {text}" for key, (default, text) in settings.items()]
     return "Flags:\n" + "\n".join(lines) + "\n"
+
+
+def run_action(
+    arguments: Sequence[str],
+    actions: Mapping[str, Callable[[Sequence[str]], None]],
+    *,
+    help_text: str,
+) -> None:
+    """Run the action that the first argument names with the other arguments.
+
+    Without arguments, or for --help, print `help_text`; a bad argument prints one line and exits
+    with status 2.
+    """
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(help_text)
+        return
+    with one_line_errors():
+        choose("action", arguments[0], actions)(arguments[1:])
