@@ -105,9 +105,9 @@ def write_copies(file: Path, files: Sequence[Sequence[Path]], within: tuple[int,
             found.append(np.insert(items, 2, number, axis=1))
     items = np.concatenate(found) if found else np.zeros((0, 5), np.uint64)
     items = items[np.lexsort(items.T[::-1])]  # by key, rank, file, page, part
-    places = items[1:][items[1:, 0] == items[:-1, 0], 2:].astype(np.uint32)
+    copies = items[1:][items[1:, 0] == items[:-1, 0], 2:].astype(np.uint32)
     content = io.BytesIO()
-    np.save(content, places[np.lexsort(places.T[::-1])])
+    np.save(content, copies[np.lexsort(copies.T[::-1])])
     paths.write_whole(file, content.getvalue())
 
 

@@ -60,7 +60,7 @@ def folder(name: str, *, weights: bool = True) -> pathlib.Path:
     The folder's name is the commit.
 
     Args:
-        name: a text of which `names` is true.
+        name: a name that `names` accepts.
         weights: whether the network's tensors are needed, rather than only the tokenizer.
 
     Raises:

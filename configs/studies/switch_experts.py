@@ -3,9 +3,9 @@
     python -m t5x_like.study switch_experts
 
 Fedus, Zoph and Shazeer 2022, figures 1 and 4: at equal FLOPs per token more experts give a lower
-loss after the same number of steps. The text is the language `dialects` (docs/languages.md): 32
-tables of which word follows which, of which each word uses one, so that capacity is worth having
-and there is something to divide among experts.
+loss after the same number of steps. The text is the language `dialects` (docs/languages.md): each
+of 32 dialects has its own table of the words that may follow a word, and a document uses one table,
+so experts can divide the dialects among them.
 
 | the paper | here |
 |---|---|
