@@ -18,12 +18,12 @@ from t5x_like import partitioning
 from t5x_like.names import choose
 from t5x_like.nn.attention.cores import KEPT
 from t5x_like.nn.blocks import PostNormBlock, PreNormBlock, Shared
-from t5x_like.nn.compute import Compute, Loop
+from t5x_like.nn.compute import Compute
 
 LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
 
-# Up to this many layers are unrolled on a CPU: they take a tenth to a fifth less time than a loop,
-# and compiling each layer still takes only seconds (docs/performance.md).
+# Up to this many layers are unrolled on a CPU and a GPU: they take a tenth to a quarter less time
+# than a loop (docs/performance.md, docs/accelerators.md), and still compile within about a minute.
 _FEW = 24
 
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
@@ -71,7 +71,7 @@ class Stack(nn.Module):
         Raises:
             ValueError: `loop` or `remat` is unknown, or `per_layer` does not have N trees.
         """
-        in_a_row = unrolls(self.compute.loop, self.layers)
+        in_a_row = unrolls(self.compute, self.layers)
 
         def apply(block: nn.Module, carry: Any, shared: Any, per_layer: Any) -> Any:
             return block(carry, shared, per_layer)
@@ -88,7 +88,9 @@ class Stack(nn.Module):
                 split_rngs={"params": True, "dropout": True},
                 in_axes=(nn.broadcast, 0),
                 length=self.layers,
-                unroll=self.layers if in_a_row else 1,
+                # Initialization has nothing to gain, and compiling each layer's draws takes longer
+                # than compiling the training step.
+                unroll=self.layers if in_a_row and not self.is_initializing() else 1,
                 metadata_params={nn.PARTITION_NAME: "layers"},
             )
             return scanned(self.make_block(name="block"), carry, shared, per_layer)
@@ -118,19 +120,22 @@ class Stack(nn.Module):
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.layers, *x.shape)), layer)
 
 
-def unrolls(loop: Loop, layers: int) -> bool:
+def unrolls(compute: Compute, layers: int) -> bool:
     """Return whether a stack compiles each of its layers rather than one layer in a loop.
 
-    `auto` does so on a CPU for up to 24 layers. It is decided when a function is traced, from the
-    devices of the mesh.
+    With `loop="auto"` it does so for up to 24 layers on a CPU and, without remat, on a GPU. It is
+    decided when a function is traced, from the devices of the mesh.
 
     Raises:
         ValueError: `loop` is unknown.
     """
-    choose("model.loop", loop, LOOPS)
-    if loop == "auto":
-        return layers <= _FEW and partitioning.platform() == "cpu"
-    return loop == "unroll"
+    choose("model.loop", compute.loop, LOOPS)
+    if compute.loop != "auto" or layers > _FEW:
+        return compute.loop == "unroll"
+    platform = partitioning.platform()
+    # On a GPU it saves the copies of stacked activations. With remat there are few, and a loop
+    # needs less memory (docs/accelerators.md).
+    return platform == "cpu" or (platform != "tpu" and compute.remat == "none")
 
 
 def logical_axes(boxed: PyTree) -> PyTree:

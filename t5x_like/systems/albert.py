@@ -145,7 +145,7 @@ class SharedStack(nn.Module):
 
     def _run(self, apply: Callable[..., Any], carry: PyTree, params: PyTree, xs: PyTree) -> Any:
         """Run the blocks in nested loops over groups, layers, and the blocks of a layer."""
-        in_a_row = unrolls(self.compute.loop, self.layers * self.inner)
+        in_a_row = unrolls(self.compute, self.layers * self.inner)
         if self.compute.remat != "none":
             policy = choose("model.remat", self.compute.remat, {"none": None, **REMAT_POLICIES})
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)

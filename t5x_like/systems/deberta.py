@@ -338,7 +338,7 @@ class MaskDecoderStack(nn.Module):
 
         Linen's scan runs all layers of a stack, so the block is applied as a function.
         """
-        in_a_row = unrolls(self.stack.compute.loop, self.stack.layers)
+        in_a_row = unrolls(self.stack.compute, self.stack.layers)
         block = self.stack.make_block(parent=None)
         params = nn.unbox(self.stack.variables["params"])
         keys = None

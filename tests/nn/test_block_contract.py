@@ -148,6 +148,35 @@ def test_auto_on_a_cpu_has_the_scanned_parameters_and_compiles_each_of_a_few_lay
     assert "stablehlo.while" in program("auto").as_text()
 
 
+@pytest.mark.parametrize(
+    ("platform", "remat", "layers", "expected"),
+    [
+        ("cpu", "full", 24, True),
+        ("cpu", "none", 25, False),
+        ("cuda", "none", 24, True),
+        ("cuda", "full", 24, False),
+        ("tpu", "none", 2, False),
+    ],
+)
+def test_auto_unrolls_a_few_layers_on_cpus_and_without_remat_on_gpus(
+    monkeypatch, platform, remat, layers, expected
+):
+    monkeypatch.setattr(stack.partitioning, "platform", lambda: platform)
+    assert stack.unrolls(Compute(remat=remat, loop="auto"), layers) is expected
+    assert stack.unrolls(Compute(remat=remat, loop="unroll"), layers)
+    assert not stack.unrolls(Compute(remat=remat, loop="scan"), layers)
+
+
+def test_auto_initializes_in_a_loop_with_the_parameters_of_a_scan():
+    """Compiling the draws of each layer separately would take longer than compiling a step."""
+    auto, scanned = (
+        jax.jit(lambda loop=loop: two_streams(loop).init(jax.random.key(0), X, CAUSAL)).lower()
+        for loop in ("auto", "scan")
+    )
+    assert auto.as_text().count("stablehlo.while") == scanned.as_text().count("stablehlo.while")
+    jax.tree.map(np.testing.assert_array_equal, auto.compile()(), scanned.compile()())
+
+
 class Adds(nn.Module):
     """Adds the layer's own numbers to the carry, and returns their sum."""
 
