@@ -151,24 +151,26 @@ def test_auto_on_a_cpu_has_the_scanned_parameters_and_compiles_each_of_a_few_lay
 @pytest.mark.parametrize(
     ("platform", "remat", "layers", "expected"),
     [
-        ("cpu", "full", 24, True),
-        ("cpu", "none", 25, False),
-        ("cuda", "none", 24, True),
-        ("cuda", "full", 24, False),
+        ("cpu", "full", 4, True),
+        ("cpu", "none", 5, False),
+        ("cuda", "none", 4, True),
+        ("cuda", "full", 4, False),
         ("tpu", "none", 2, False),
     ],
 )
 def test_auto_unrolls_a_few_layers_on_cpus_and_without_remat_on_gpus(
     monkeypatch, platform, remat, layers, expected
 ):
+    monkeypatch.setattr(stack, "_FEW", 4)
     monkeypatch.setattr(stack.partitioning, "platform", lambda: platform)
     assert stack.unrolls(Compute(remat=remat, loop="auto"), layers) is expected
     assert stack.unrolls(Compute(remat=remat, loop="unroll"), layers)
     assert not stack.unrolls(Compute(remat=remat, loop="scan"), layers)
 
 
-def test_auto_initializes_in_a_loop_with_the_parameters_of_a_scan():
+def test_auto_initializes_in_a_loop_with_the_parameters_of_a_scan(monkeypatch):
     """Compiling the draws of each layer separately would take longer than compiling a step."""
+    monkeypatch.setattr(stack, "_FEW", 4)
     auto, scanned = (
         jax.jit(lambda loop=loop: two_streams(loop).init(jax.random.key(0), X, CAUSAL)).lower()
         for loop in ("auto", "scan")
