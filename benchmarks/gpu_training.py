@@ -160,7 +160,12 @@ def main(arguments: Sequence[str] | None = None) -> list[Figures]:
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--rows", type=count, nargs="+", default=list(ROWS))
     parser.add_argument("--steps", type=count, default=20)
-    parser.add_argument("--loop", default="auto", choices=list(LOOPS), help="model.loop, our side")
+    parser.add_argument(
+        "--loop",
+        default="auto",
+        choices=list(LOOPS),
+        help="model.loop, our side; `auto` compiles up to 24 layers separately",
+    )
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--plan", action="store_true", help="print bounds, measure nothing")
     parser.add_argument("--json", help="JSON Lines file for the figures")
