@@ -46,7 +46,7 @@ def get_study() -> Study:
         "model.d_ff": 176,
         "train.steps": _STEPS,
         "evaluate.every": _STEPS,
-        "evaluate.measures": {"loss": {}, "documents": {"stride": 64}},
+        "evaluate.measures": {"loss": {}, "documents": {"stride": 64, "every": _STEPS}},
     }
     excess = OutcomeMeasure(
         run="pretraining", number="in_context/documents/excess_nats", smaller_is_better=True
