@@ -280,7 +280,11 @@ def _restricted(study: "Study", given: argparse.Namespace) -> "Study":
 
 
 def _train(runs: "Sequence[CellRun]", *, processes: int) -> None:
-    """Train the runs that are not finished; exit with status 1 after a signal."""
+    """Train the runs that are not finished; exit with status 1 after a signal.
+
+    Raises:
+        ValueError: a run failed, or was trained to its end and has not measured its numbers.
+    """
     from t5x_like.experiment import training_processes
     from t5x_like.experiment.training_processes import Job
 
@@ -295,6 +299,13 @@ def _train(runs: "Sequence[CellRun]", *, processes: int) -> None:
         for run in runs
     ]
     if not training_processes.train(jobs, report=report, processes=processes):
+        for run in runs:
+            if missing := run.missing():
+                raise ValueError(
+                    f"{run.folder} was trained, but at its last step its log has no "
+                    f"{', '.join(missing)}: if it was stopped while it evaluated, the same command "
+                    "evaluates it again; otherwise correct `number` of this measure"
+                )
         print("stopped and saved: the same command goes on from there")
         sys.exit(1)
 

@@ -130,6 +130,32 @@ class Schedule:
         if not name.startswith((*measured, *averaged)):
             choose("checkpoint.best", name, dict.fromkeys(known))
 
+    def check_is_measured(self, name: str) -> None:
+        """Check that a number is in the log of the last step, as far as the config decides it.
+
+        Args:
+            name: TASK/NUMBER, or AVERAGE/average.
+
+        Raises:
+            ValueError: the run evaluates no such task, has no such average, or does not take the
+                measure of this number.
+        """
+        averages = [f"{average}/{evaluated_numbers.AVERAGE}" for average in self.averages]
+        if name in averages:
+            return
+        known = {*measures.MEASURES, *self._settings.evaluate.measures}
+        for place, own in self.measures.items():
+            if name.startswith(f"{place}/"):
+                key = name.removeprefix(f"{place}/").partition("/")[0]
+                if key in known and key not in own:
+                    raise ValueError(
+                        f"{name!r} is not measured: evaluate.measures.{key}.every must be above 0, "
+                        "for example train.steps, to measure at the end"
+                    )
+                return
+        places = ", ".join([f"{place}/..." for place in self.measures] + averages)
+        raise ValueError(f"{name!r} is not a number of this run, which measures {places}")
+
     def ends_at(self, step: int) -> bool:
         """Return whether the run ends at a step."""
         return step == self._settings.train.steps

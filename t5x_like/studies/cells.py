@@ -53,13 +53,20 @@ class CellRun:
 
     def is_finished(self) -> bool:
         """Return whether its last checkpoint and all numbers of the last step exist."""
-        steps = self.settings.train.steps
-        if steps not in checkpoints.checkpoint_steps(self.folder / "checkpoints"):
-            return False
+        return self._is_trained() and not self.missing()
+
+    def missing(self) -> list[str]:
+        """Return the numbers that a trained run lacks at its last step."""
+        if not self._is_trained():
+            return []
         # Undefined numbers, such as correlations of equal values, are null but present.
-        lines = reporting.log_lines(self.folder)
+        steps, lines = self.settings.train.steps, reporting.log_lines(self.folder)
         logged = {name for line in lines if line["step"] == steps for name in line}
-        return logged.issuperset(self.numbers)
+        return [number for number in self.numbers if number not in logged]
+
+    def _is_trained(self) -> bool:
+        steps = checkpoints.checkpoint_steps(self.folder / "checkpoints")
+        return self.settings.train.steps in steps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

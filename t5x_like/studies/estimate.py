@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from t5x_like.evaluation.while_training import Schedule
 from t5x_like.experiment import completion, model_side, reporting
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import Run
@@ -62,11 +63,22 @@ def check(runs: Sequence[CellRun]) -> None:
     """Count the cost of runs, and show the progress, since each new network is traced.
 
     Raises:
-        ValueError: see `of_run`. Before training this finds a wrong network.
+        ValueError: see `of_run`; or a run does not measure a number of the study. Before training
+            this finds a wrong network, and runs that would never be finished.
     """
     for number, run in enumerate(runs, start=1):
         PROGRESS.show(f"counting the FLOPs of run {number} of {len(runs)}: {run.folder} ...")
         of_run(run)
+        _check_numbers(run)
+
+
+def _check_numbers(run: CellRun) -> None:
+    try:
+        schedule = Schedule(completion.complete(Run(run.settings)))
+        for number in run.numbers:
+            schedule.check_is_measured(number)
+    except ValueError as error:
+        raise ValueError(f"{run.folder}: {error}") from error
 
 
 def measured_rate(runs: Sequence[CellRun]) -> tuple[float, str]:

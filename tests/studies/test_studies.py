@@ -178,6 +178,45 @@ def test_a_run_is_finished_with_its_last_checkpoint_and_its_numbers(tmp_path):
     assert not run.is_finished()
 
 
+@pytest.mark.parametrize(
+    ("number", "changes", "message"),
+    [
+        ("text_files/documents/excess_nats", {}, "evaluate.measures.documents.every must be above"),
+        (
+            "text_files/mine/perplexity",
+            {"evaluate.measures": {"mine": {"kind": "documents"}}},
+            "evaluate.measures.mine.every must be above 0",
+        ),
+        ("text_file/cross_entropy", {}, "which measures text_files/...$"),
+        (
+            "all/averag",
+            {"evaluate.averages": {"all": {"one": "text_files/cross_entropy"}}},
+            "which measures text_files/..., all/average$",
+        ),
+    ],
+)
+def test_a_number_that_no_run_measures_is_refused(tmp_path, number, changes, message):
+    measures = {"loss": OutcomeMeasure(run="pretraining", number=number)}
+    arms = {"a": Arm(changes={"pretraining": changes})}
+    _, found = made(tmp_path, arms=arms, claims=(), measures=measures)
+    with pytest.raises(ValueError, match=message):
+        estimate.check(cells.runs_of(found))
+
+
+def test_a_run_that_ended_without_its_number_is_an_error(tmp_path, monkeypatch):
+    _, found = made(tmp_path)
+    runs = cells.runs_of(found)
+    for run in runs:
+        finish(run)
+    (runs[1].folder / "metrics.jsonl").write_text(f'{{"step": {toy_study.STEPS}, "loss": 1}}\n')
+    monkeypatch.setattr(training_processes, "_Process", FakeProcess)
+    monkeypatch.setattr(training_processes, "_POLL", 0.0)
+    with pytest.raises(
+        ValueError, match=r"fine_tuning was trained, .* no text_files/cross_entropy"
+    ):
+        command._train(runs, processes=1)
+
+
 def test_the_page_has_ours_beside_the_papers_and_the_verdicts(tmp_path):
     study, found = made(tmp_path)
     for cell in found:
