@@ -56,6 +56,7 @@ _TRAINING = (
     "keep_case",
     "keep_characters",
     "whole_words",
+    "every_word",
 )
 _FLAGS: dict[str, dict[str, Any]] = {
     "--data": {"required": True, "metavar": "FILE", "help": "a module of data/"},
@@ -94,6 +95,10 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "default": [],
         "metavar": "WORD",
         "help": "words that are one piece each, for kind unigram",
+    },
+    "--every_word": {
+        "action": "store_true",
+        "help": "each word of the text is one piece, for kinds unigram and albert",
     },
     "--overwrite": {
         "action": "store_true",

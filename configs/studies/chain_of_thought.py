@@ -27,7 +27,7 @@ from t5x_like.studies import (
     TrainingRun,
 )
 
-_TEXT = GeneratedText(language="arithmetic", kind="unigram", size=34)
+_TEXT = GeneratedText(language="arithmetic", kind="unigram", size=51)
 _STEPS = 1200
 # The numbers of operations of a problem.
 _FEW, _MANY = 1, 4
@@ -44,10 +44,10 @@ def get_study() -> Study:
     """Return the study."""
     changes = {
         **_TEXT.changes("direct"),
-        "data.lengths": {"inputs": 48, "targets": 16},
+        "data.lengths": {"inputs": 32, "targets": 16},
         "data.batch_size": 32,
         "data.pack": False,
-        "model.vocab_size": 134,
+        "model.vocab_size": 151,
         "train.steps": _STEPS,
         # With the demo's rate, four times as high, the answers stay at the base rate.
         "optimizer.learning_rate": 0.02,

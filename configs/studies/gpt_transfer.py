@@ -26,7 +26,7 @@ from t5x_like.studies import (
     TrainingRun,
 )
 
-_TEXT = GeneratedText(language="homonyms", kind="gpt_bpe", size=256)
+_TEXT = GeneratedText(language="homonyms", kind="gpt_bpe", size=275)
 _STEPS = 300
 
 
@@ -34,7 +34,7 @@ def get_study() -> Study:
     """Return the study."""
     pretraining = {
         **_TEXT.changes(),
-        "model.vocab_size": 256,
+        "model.vocab_size": 275,
         "data.lengths": {"targets": 64},
         "data.batch_size": 32,
         "evaluate.every": 0,

@@ -17,7 +17,7 @@ so experts can divide the dialects among them.
 
 from t5x_like.studies import Arm, Claim, GeneratedText, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="dialects", kind="unigram", size=149)
+_TEXT = GeneratedText(language="dialects", kind="unigram", size=120)
 
 
 def _experts(number: int) -> Arm:
@@ -28,7 +28,7 @@ def get_study() -> Study:
     """Return the study."""
     changes = {
         **_TEXT.changes(),
-        "model.vocab_size": 249,
+        "model.vocab_size": 220,
         "data.lengths": {"inputs": 48, "targets": 16},
         "data.batch_size": 16,
         "train.steps": 1500,

@@ -38,6 +38,9 @@ class TrainingRun:
 class GeneratedText:
     """A generated language (docs/languages.md) and a vocabulary for it, which runs share.
 
+    A generated language has few words, and the vocabulary a piece for each: spelled in several
+    pieces, much of what a model would learn is how to spell.
+
     Attributes:
         language: the name of its file in data/languages/.
         kind, size: of the vocabulary: `--kind` and `--size` of `python -m t5x_like.vocabulary`.
@@ -59,6 +62,8 @@ class GeneratedText:
             f"t5x_like.vocabulary --data=data/languages/{self.language}.py --kind={self.kind} "
             f"--size={self.size} --output={self.vocabulary}"
         )
+        if self.kind in ("unigram", "albert"):
+            made += " --every_word"
         return {self.vocabulary: made}
 
     def changes(self, task: str = "", **settings: Any) -> Changes:

@@ -85,6 +85,7 @@ def _unigram(
     split_digits: bool = False,
     keep_characters: bool = False,
     whole_words: Sequence[str] = (),
+    every_word: bool = False,
 ) -> dict[str, bytes]:
     """Train T5's vocabulary, a unigram SentencePiece model (Kudo 2018).
 
@@ -101,9 +102,17 @@ def _unigram(
             4.1). Runs of blanks still become one blank; a line break, which NFKC replaces by a
             space, has no piece, and is encoded as a byte with `byte_fallback`.
         whole_words: words that are one piece each, however rare; longer words may begin with it.
+        every_word: whether each word of the text is one piece; for text of few words, of which
+            SentencePiece would make pieces of letters: it counts a piece once for each different
+            word that contains it.
     """
+    lines = list(_lines(documents))
+    if every_word:
+        whole_words = [*whole_words, *_different_words(lines)]
+        lines.append(_alphabet(whole_words))
+        character_coverage = 1.0  # only this line is left to count them in
     content = _sentence_pieces(
-        documents,
+        lines,
         vocab_size=vocab_size,
         pad_id=PAD,
         eos_id=EOS,
@@ -112,7 +121,7 @@ def _unigram(
         character_coverage=character_coverage,
         split_digits=split_digits,
         normalization_rule_name="identity" if keep_characters else "nmt_nfkc",
-        user_defined_symbols=[f"\u2581{word}" for word in whole_words],
+        user_defined_symbols=_as_pieces(whole_words),
     )
     return {"": content}
 
@@ -125,22 +134,29 @@ def _albert(
     byte_fallback: bool = False,
     character_coverage: float = 0.9995,
     split_digits: bool = False,
+    every_word: bool = False,
 ) -> dict[str, bytes]:
     """Train ALBERT's vocabulary: like T5's, on text without accents, with other special tokens.
 
     Args:
         keep_case: keep upper case.
-        byte_fallback, character_coverage, split_digits: see `_unigram`.
+        byte_fallback, character_coverage, split_digits, every_word: see `_unigram`.
     """
     prepare = AlbertText(lower_case=not keep_case)
     _, _, *controls = ALBERT_SPECIAL_TOKENS
+    lines = list(_lines(map(prepare, documents)))
+    words = _different_words(lines) if every_word else []
+    if every_word:
+        lines.append(_alphabet(words))
+        character_coverage = 1.0
     content = _sentence_pieces(
-        map(prepare, documents),
+        lines,
         vocab_size=vocab_size,
         pad_id=0,
         unk_id=1,
         eos_id=-1,
         control_symbols=controls,
+        user_defined_symbols=_as_pieces(words),
         byte_fallback=byte_fallback,
         character_coverage=character_coverage,
         split_digits=split_digits,
@@ -162,7 +178,7 @@ def _lossless(
     is unigram.
     """
     content = _sentence_pieces(
-        documents,
+        list(_lines(documents)),
         vocab_size=vocab_size,
         model_type=model_type,
         pad_id=-1,
@@ -308,11 +324,11 @@ KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
 }
 
 
-def _sentence_pieces(documents: Iterable[str], *, vocab_size: int, **settings: Any) -> bytes:
+def _sentence_pieces(lines: Sequence[str], *, vocab_size: int, **settings: Any) -> bytes:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(list(_lines(documents))),
+            sentence_iterator=iter(lines),
             model_writer=model,
             vocab_size=vocab_size,
             max_sentence_length=_LINE_BYTES,
@@ -326,6 +342,24 @@ def _sentence_pieces(documents: Iterable[str], *, vocab_size: int, **settings: A
             raise
         raise ValueError(f"vocab_size={vocab_size}: {reason}") from error
     return model.getvalue()
+
+
+def _different_words(lines: Iterable[str]) -> list[str]:
+    return sorted({word for line in lines for word in line.split()})
+
+
+def _alphabet(words: Sequence[str]) -> str:
+    """Return a line of all characters, so that a model of whole words has them as pieces, too."""
+    characters = sorted(set().union(*words))
+    # A character that is a word counts as this word at the beginning of a line, so such a one does
+    # not come first, and all come twice.
+    first = [one for one in characters if one not in words][:1]
+    return "".join([*first, *characters, *characters])
+
+
+def _as_pieces(words: Iterable[str]) -> list[str]:
+    # Without repetitions, longest first: SentencePiece takes the first that the text begins with.
+    return sorted({f"\u2581{word}" for word in words}, key=lambda piece: (-len(piece), piece))
 
 
 def _covered(lines: Iterable[str], *, share: float) -> list[str]:

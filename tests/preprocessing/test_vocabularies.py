@@ -117,6 +117,17 @@ def test_chosen_words_are_one_piece_each(tmp_path, vocabulary):
     assert len(vocabulary.encode("RATE")) > 1
 
 
+@pytest.mark.parametrize(("kind", "size"), [("unigram", 22), ("albert", 24)])
+def test_every_word_is_one_piece_and_other_words_are_spelled(tmp_path, kind, size):
+    texts = ["a rope , the page .", "the page , a lora ."] * 50
+    train(texts, kind=kind, vocab_size=size, output=tmp_path / "v.model", every_word=True)
+    loaded = vocabularies.load(tmp_path / "v.model")
+    assert len(loaded.encode(texts[0])) == len(texts[0].split())
+    other = loaded.encode("the pear")
+    assert loaded.unk_id not in other
+    assert loaded.decode(other) == "the pear"
+
+
 def test_characters_can_be_kept_that_nfkc_would_replace(tmp_path):
     texts, text = [f"Of x² + {n} half is ½ of it." for n in range(50)], "x²\n½"
     decoded = {}
