@@ -53,7 +53,8 @@ class GeneratedText:
     @property
     def vocabulary(self) -> str:
         """The file or folder of the vocabulary."""
-        return f"runs/studies/{self.language}_{self.kind}_{self.size}"
+        ending = ".txt" if self.kind in ("wordpiece", "words") else ""
+        return f"runs/studies/{self.language}_{self.kind}_{self.size}{ending}"
 
     @property
     def needs(self) -> dict[str, str]:
