@@ -1,0 +1,100 @@
+"""The Transformer's variations: heads, keys, layers, widths, dropout, positions.
+
+    python -m t5x_like.study transformer_sizes
+
+Vaswani et al. 2017, section 6.2, table 3: one head is worse than several, and so are too many;
+small keys hurt; more layers and wider ones help; dropout helps; learned positions are as good as
+sinusoids. The paper gives BLEU and perplexity on newstest2013. Here the language is `dictionary`
+(docs/languages.md), whose translations are certain, so that the loss of an optimal translator is 0
+and each loss is the excess over it.
+
+| the paper | here |
+|---|---|
+| base: 6 layers, 512 wide, 8 heads of 64 | 2 layers, 128 wide, 4 heads of 32 |
+| 100,000 steps on 4.5 million sentence pairs | 500 steps of 16 rows, 20,000 pairs |
+| perplexity of a word piece, base 4.92 | nats of a word |
+"""
+
+from typing import Any
+
+from t5x_like.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
+
+_TEXT = GeneratedText(language="dictionary", kind="unigram", size=251)
+_STEPS = 500
+
+
+def _arm(perplexity: float, **model: Any) -> Arm:
+    changes = {f"model.{name}": value for name, value in model.items()}
+    return Arm(changes={"training": changes}, paper={"perplexity": perplexity})
+
+
+ARMS = {
+    "base": _arm(4.92),
+    "one_head": _arm(5.29, heads=1, d_k=128, d_v=128),
+    "many_heads": _arm(5.01, heads=16, d_k=8, d_v=8),
+    "small_keys": _arm(5.16, d_k=4),
+    "one_layer": _arm(6.11, layers=1),
+    "narrow": _arm(5.75, d_model=64, d_k=16, d_v=16),
+    "small_feed_forward": _arm(5.12, d_ff=128),
+    "no_dropout": _arm(5.77, dropout=0.0),
+    "learned_positions": _arm(4.92, position_scheme="learned"),
+}
+
+
+def get_study() -> Study:
+    """Return the study."""
+    changes = {
+        **_TEXT.changes("pairs"),
+        "model.vocab_size": 351,
+        "data.lengths": {"inputs": 64, "targets": 64},
+        "train.steps": _STEPS,
+        "optimizer.learning_rate": 0.02,  # peak 1.2e-3; at four times as much some arms diverge
+        "evaluate.every": 0,  # at the end
+        "evaluate.batches": 0,  # all rows
+    }
+    return Study(
+        title="Variations of the Transformer",
+        source="Vaswani et al. 2017, table 3",
+        needs=_TEXT.needs,
+        runs={"training": TrainingRun(config="configs/transformer.py:demo", changes=changes)},
+        arms=ARMS,
+        measures={
+            "perplexity": OutcomeMeasure(
+                run="training",
+                number="pairs/perplexity",
+                smaller_is_better=True,
+                in_paper="perplexity",
+            )
+        },
+        learned=(
+            Learned(arm="base", measure="perplexity", than=20.0, what="the frequencies of words"),
+        ),
+        claims=(
+            _better("Several heads are better than one.", "base", "one_head"),
+            _better("Too many heads are worse.", "base", "many_heads"),
+            _better("Small keys hurt.", "base", "small_keys"),
+            _better("More layers are better.", "base", "one_layer"),
+            _better("Wider layers are better.", "base", "narrow"),
+            _better("A wider feed-forward layer is better.", "base", "small_feed_forward"),
+            _better("Dropout helps.", "base", "no_dropout"),
+            Claim(
+                text="Learned positions are as good.",
+                measure="perplexity",
+                arm="learned_positions",
+                than="base",
+                within=0.05,
+            ),
+        ),
+    )
+
+
+def _better(text: str, arm: str, than: str) -> Claim:
+    return Claim(text=text, measure="perplexity", arm=arm, than=than, margin=0.01)
