@@ -5,12 +5,14 @@
 Each ambiguous word belongs to two fields, and a field has words that only it uses. A sentence has a
 field, one of its ambiguous words, and context words of the field before and after it. The task
 `senses` asks for the field of the ambiguous word: an embedding of only the word is right in half
-of the sentences, one context word is enough to be always right.
+of the sentences, one context word is enough to be always right. The task `fields` asks for the field
+of a sentence: the words of a field are learned from the labels, or from the text.
 
 | task | rows |
 |---|---|
 | `homonyms` | documents of sentences |
 | `senses` | {"text_a": a sentence, "label": 0 or 1}: which of the two meanings the word has |
+| `fields` | {"text_a": a sentence, "label": 0 to 7}: its field |
 | `tags` | {"words", "tags"}: 1 or 2 at the ambiguous word by its meaning, 0 at other words |
 """
 
@@ -31,7 +33,7 @@ def corpora(
     sentences: int = 3,
     around: int = 3,
 ) -> dict[str, Corpus]:
-    """Return the corpora "homonyms", "senses" and "tags".
+    """Return the corpora "homonyms", "senses", "fields" and "tags".
 
     Args:
         documents, validation, seed: see `language.corpus`.
@@ -46,6 +48,9 @@ def corpora(
         "senses": corpus(
             functools.partial(sense, around=around), name, fields=("text_a", "label"), **of
         ),
+        "fields": corpus(
+            functools.partial(field, around=around), name, fields=("text_a", "label"), **of
+        ),
         "tags": corpus(
             functools.partial(tags, around=around), name, fields=("words", "tags"), **of
         ),
@@ -55,6 +60,8 @@ def corpora(
 def labels(objective: str, *, task: str = "", **settings: object) -> tuple[str, ...]:
     """Return the names of the classes, or of the tags."""
     del objective, settings
+    if task == "fields":
+        return tuple(f"field {number}" for number in range(FIELDS))
     return ("other", "first", "second") if task == "tags" else ("first", "second")
 
 
@@ -69,6 +76,14 @@ def sense(draw: Draw, *, around: int) -> Row:
     words, _, meaning = _sentence(draw, around)
     draw.given()
     return {"text_a": " ".join(words), "label": meaning}
+
+
+def field(draw: Draw, *, around: int) -> Row:
+    """Return a sentence and its field."""
+    words, place, meaning = _sentence(draw, around)
+    draw.given()
+    ambiguous = invented(FIELDS * WORDS + AMBIGUOUS).index(words[place]) - FIELDS * WORDS
+    return {"text_a": " ".join(words), "label": fields_of(ambiguous)[meaning]}
 
 
 def tags(draw: Draw, *, around: int) -> Row:

@@ -21,7 +21,6 @@ from t5x_like.nn.linear import Linear
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import REMAT_POLICIES, unrolls
 from t5x_like.systems import bert
-from t5x_like.systems.bert import INIT
 from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
 
@@ -196,7 +195,7 @@ def build(config: AlbertConfig) -> nn.Module:
     """
     make_masked_lm = bert.masked_lm(config, activation=_activation(config))
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     own = {
         "pretraining": functools.partial(
@@ -204,7 +203,7 @@ def build(config: AlbertConfig) -> nn.Module:
             make_masked_lm=make_masked_lm,
             make_pooler=make_pooler,
             classes=2,
-            kernel_init=INIT,
+            kernel_init=config.init,
             dropout=config.head_dropout,
         ),
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
@@ -217,7 +216,7 @@ def build(config: AlbertConfig) -> nn.Module:
             (config.d_model,),
             axes=("embed", "mlp"),
             use_bias=True,
-            kernel_init=INIT,
+            kernel_init=config.init,
             compute=config.compute,
         ),
         make_encoder=tower(config),
@@ -225,7 +224,7 @@ def build(config: AlbertConfig) -> nn.Module:
             dataclasses.replace(config, dropout=config.head_dropout),
             own,
             make_pooler=make_pooler,
-            kernel_init=INIT,
+            kernel_init=config.init,
         ),
     )
 
@@ -281,7 +280,7 @@ SYSTEM = System(
     name="albert",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later={**bert.EARLIER_INIT, "dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

@@ -91,18 +91,18 @@ def build(config: BigBirdConfig) -> nn.Module:
     """
     make_masked_lm = bert.masked_lm(config, activation=GELU)
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     make_row = functools.partial(
         FirstTokenHead,
         make_pooler=functools.partial(
             Pooler,
             activation=GELU,
-            kernel_init=bert.INIT,
+            kernel_init=config.init,
             inner_dropout=config.dropout,
             compute=config.compute,
         ),
-        kernel_init=bert.INIT,
+        kernel_init=config.init,
         dropout=config.dropout,
     )
     own: dict[str, Callable[..., nn.Module]] = {
@@ -112,13 +112,15 @@ def build(config: BigBirdConfig) -> nn.Module:
             make_masked_lm=make_masked_lm,
             make_pooler=make_pooler,
             classes=2,
-            kernel_init=bert.INIT,
+            kernel_init=config.init,
         ),
         "question_answering": functools.partial(
             LayerAnswerHead,
-            make_feed_forward=bert.feed_forward(config.d_ff, config.compute, activation=GELU),
+            make_feed_forward=bert.feed_forward(
+                config.d_ff, config.init, config.compute, activation=GELU
+            ),
             make_norm=functools.partial(bert.NORM, compute=config.compute),
-            kernel_init=bert.INIT,
+            kernel_init=config.init,
             dropout=config.dropout,
         ),
     }
@@ -126,7 +128,7 @@ def build(config: BigBirdConfig) -> nn.Module:
         make_embeddings=bert.embeddings(config),
         make_encoder=tower(config),
         make_head=select_head(
-            config, own, make_pooler=make_pooler, kernel_init=bert.INIT, make_row=make_row
+            config, own, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
         ),
     )
 
@@ -224,12 +226,14 @@ def block(config: BigBirdConfig) -> Callable[..., nn.Module]:
             heads=config.heads,
             width=config.d_model // config.heads,
             use_bias=True,
-            query_init=bert.INIT,
-            kernel_init=bert.INIT,
-            out_init=bert.INIT,
+            query_init=config.init,
+            kernel_init=config.init,
+            out_init=config.init,
             compute=config.compute,
         ),
-        make_feed_forward=bert.feed_forward(config.d_ff, config.compute, activation=GELU),
+        make_feed_forward=bert.feed_forward(
+            config.d_ff, config.init, config.compute, activation=GELU
+        ),
         compute=config.compute,
     )
 
@@ -270,6 +274,7 @@ SYSTEM = System(
     name="bigbird",
     sizes=SIZES,
     build=build,
+    later=bert.EARLIER_INIT,
     tasks={
         "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

@@ -45,7 +45,7 @@ _SIDES = ("text", "global")  # which have separate tables of relative positions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BigBirdEtcConfig(DropoutConfig, LayersConfig):
+class BigBirdEtcConfig(bert.InitConfig, DropoutConfig, LayersConfig):
     """The settings of a BigBird-ETC, see `build`."""
 
     head: str | Mapping[str, Any] = "pretraining"
@@ -462,13 +462,13 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
         MaskedLMHead, make_masked_lm=bert.masked_lm(config, activation=bigbird.GELU)
     )
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     own = {"pretraining": masked_lm, "masked_lm": masked_lm}
     return GlobalLocalEncoder(
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
+        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
         count=config.global_tokens,
         hard_global=config.hard_global,
         hard_text=config.hard_text,
@@ -478,7 +478,7 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
 def embeddings(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
     """Return a factory of the `GlobalLocalEmbeddings`."""
     table = functools.partial(
-        TokenEmbed, features=config.d_model, embedding_init=bert.INIT, compute=config.compute
+        TokenEmbed, features=config.d_model, embedding_init=config.init, compute=config.compute
     )
     return functools.partial(
         GlobalLocalEmbeddings,
@@ -507,13 +507,15 @@ def tower(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
             heads=config.heads,
             width=config.d_model // config.heads,
             use_bias=True,
-            query_init=bert.INIT,
-            kernel_init=bert.INIT,
-            out_init=bert.INIT,
-            relative_init=bert.INIT,
+            query_init=config.init,
+            kernel_init=config.init,
+            out_init=config.init,
+            relative_init=config.init,
             compute=config.compute,
         ),
-        make_feed_forward=bert.feed_forward(config.d_ff, config.compute, activation=bigbird.GELU),
+        make_feed_forward=bert.feed_forward(
+            config.d_ff, config.init, config.compute, activation=bigbird.GELU
+        ),
         compute=config.compute,
         count=config.global_tokens,
     )
@@ -608,6 +610,7 @@ SYSTEM = System(
     name="bigbird_etc",
     sizes=SIZES,
     build=build,
+    later=bert.EARLIER_INIT,
     adapt=functools.partial(
         adaptation,
         new=(

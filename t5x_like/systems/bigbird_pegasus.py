@@ -55,6 +55,7 @@ class BigBirdPegasusConfig(bigbird.PatternConfig, bart.Seq2SeqConfig):
 # released code.
 SIZES: dict[str, BigBirdPegasusConfig] = {"large": BigBirdPegasusConfig()}
 
+INIT = nn.initializers.truncated_normal(0.02)
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
 loss = autoregressive.loss
 
@@ -76,7 +77,7 @@ def build(config: BigBirdPegasusConfig) -> nn.Module:
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            embedding_init=bert.INIT,
+            embedding_init=INIT,
             compute=config.compute,
         ),
         make_encoder=encoder(config),
@@ -127,9 +128,9 @@ def _attention(
         heads=config.heads,
         width=config.d_model // config.heads,
         use_bias=config.attention_bias,
-        query_init=bert.INIT,
-        kernel_init=bert.INIT,
-        out_init=bert.INIT,
+        query_init=INIT,
+        kernel_init=INIT,
+        out_init=INIT,
         compute=config.compute,
     )
 
@@ -139,7 +140,7 @@ def _layer(config: BigBirdPegasusConfig) -> dict[str, Any]:
     return {
         "make_norm": functools.partial(NORM, compute=config.compute),
         "make_feed_forward": bert.feed_forward(
-            config.d_ff, config.compute, activation=bigbird.GELU
+            config.d_ff, INIT, config.compute, activation=bigbird.GELU
         ),
         "compute": config.compute,
     }
@@ -160,7 +161,7 @@ def _tower(
                 LearnedPositions,
                 length=config.positions,
                 features=config.d_model,
-                embedding_init=bert.INIT,
+                embedding_init=INIT,
                 compute=config.compute,
             ),
             scale=config.d_model**0.5,

@@ -39,7 +39,7 @@ from t5x_like.systems.system import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class DebertaConfig(DropoutConfig, AttentionConfig):
+class DebertaConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
     """The settings of a DeBERTa of version 1."""
 
     head: str | Mapping[str, Any] = "masked_lm"
@@ -402,7 +402,7 @@ def network(
         ValueError: the head, terms or activation is unknown.
     """
     make_pooler = functools.partial(
-        Pooler, activation=bert.GELU, kernel_init=bert.INIT, compute=config.compute
+        Pooler, activation=bert.GELU, kernel_init=config.init, compute=config.compute
     )
     make_masked_lm = bert.masked_lm(config, make_norm=NORM)
     own: dict[str, Callable[..., nn.Module]] = {
@@ -413,7 +413,7 @@ def network(
     return DisentangledEncoder(
         make_embeddings=embeddings(config, ContentEmbeddings),
         make_encoder=tower(config),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
+        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
     )
 
 
@@ -425,7 +425,7 @@ def embeddings(config: ReleasedConfig, kind: Callable[..., nn.Module]) -> Callab
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            embedding_init=bert.INIT,
+            embedding_init=config.init,
             compute=config.compute,
         ),
         make_norm=functools.partial(NORM, compute=config.compute),
@@ -453,7 +453,7 @@ def tower(config: ReleasedConfig) -> Callable[..., nn.Module]:
             LearnedPositions,
             length=config.positions,
             features=config.d_model,
-            embedding_init=bert.INIT,
+            embedding_init=config.init,
             compute=config.compute,
         )
         if decodes
@@ -477,7 +477,7 @@ def _neighbors(config: ReleasedConfig) -> Callable[..., nn.Module]:
         activation=choose(
             "model.convolution_activation", config.convolution_activation, ACTIVATIONS
         ),
-        kernel_init=bert.INIT,
+        kernel_init=config.init,
         compute=config.compute,
     )
 
@@ -488,7 +488,7 @@ def _relative_table(config: ReleasedConfig) -> Callable[..., nn.Module]:
         RelativeTable,
         rows=2 * (config.relative_buckets or config.relative_span),
         features=config.d_model,
-        embedding_init=bert.INIT,
+        embedding_init=config.init,
         make_norm=functools.partial(NORM, compute=config.compute) if config.relative_norm else None,
         compute=config.compute,
     )
@@ -517,12 +517,12 @@ def block(config: ReleasedConfig) -> Callable[..., nn.Module]:
             ),
             share_projections=config.share_projections,
             use_bias=("query", "value", "out", "position_query", *keyed),
-            query_init=bert.INIT,
-            kernel_init=bert.INIT,
-            out_init=bert.INIT,
+            query_init=config.init,
+            kernel_init=config.init,
+            out_init=config.init,
             compute=config.compute,
         ),
-        make_feed_forward=bert.feed_forward(config.d_ff, config.compute),
+        make_feed_forward=bert.feed_forward(config.d_ff, config.init, config.compute),
         compute=config.compute,
     )
 
@@ -531,6 +531,7 @@ SYSTEM = System(
     name="deberta",
     sizes=SIZES,
     build=build,
+    later=bert.EARLIER_INIT,
     tasks={
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,

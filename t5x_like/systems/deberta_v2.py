@@ -132,7 +132,7 @@ def _heads(config: DebertaV2Config) -> dict[str, Callable[..., nn.Module]]:
     make_head = functools.partial(
         ReplacedTokenHead,
         activation=bert.GELU,
-        kernel_init=bert.INIT,
+        kernel_init=config.init,
         make_norm=functools.partial(deberta.NORM, compute=config.compute),
         compute=config.compute,
     )
@@ -168,7 +168,7 @@ SYSTEM = System(
     name="deberta_v2",
     sizes=SIZES,
     build=build,
-    later={"generator_layers": 6, "sharing": "gradient_disentangled"},
+    later={**bert.EARLIER_INIT, "generator_layers": 6, "sharing": "gradient_disentangled"},
     tasks={
         "pretraining": Task(loss=electra.loss),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

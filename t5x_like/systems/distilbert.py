@@ -49,6 +49,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
         "labels": 2,
         "layers": max(1, teacher["layers"] // 2),
         "dropout_broadcast": False,
+        **bert.EARLIER_INIT,
         "start": "teacher",
         **{name: teacher[name] for name in kept},
         "teacher": {"system": system, **teacher, "head": "masked_lm"},
@@ -56,7 +57,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class DistilBertConfig(DropoutConfig, AttentionConfig):
+class DistilBertConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
     """The settings of a student; `teacher` has the `system` of the teacher and its settings."""
 
     head: str | Mapping[str, Any] = "pretraining"
@@ -177,7 +178,7 @@ def build(config: DistilBertConfig) -> nn.Module:
         _check_fine_tuned(config)
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))
     make_pooler = functools.partial(
-        Pooler, activation=nn.relu, kernel_init=bert.INIT, compute=config.compute
+        Pooler, activation=nn.relu, kernel_init=config.init, compute=config.compute
     )
     own: dict[str, Callable[..., nn.Module]] = {
         "pretraining": masked_lm,
@@ -188,7 +189,7 @@ def build(config: DistilBertConfig) -> nn.Module:
     student: dict[str, Callable[..., nn.Module]] = {
         "make_embeddings": functools.partial(bert.embeddings(encoder), make_token_types=None),
         "make_encoder": bert.tower(encoder),
-        "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
+        "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
     }
     if config.head != "pretraining" and not fine_tuned:
         return Encoder(**student)
@@ -348,7 +349,7 @@ SYSTEM = System(
     name="distilbert",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True, "start": "teacher"},
+    later={**bert.EARLIER_INIT, "dropout_broadcast": True, "start": "teacher"},
     tasks={
         "pretraining": Task(
             loss=loss, prediction="masked_tokens", start=start, start_required=True

@@ -143,7 +143,7 @@ def _layers(config: ElectraConfig) -> dict[str, Callable[..., nn.Module]]:
         (config.d_model,),
         axes=("embed", "mlp"),
         use_bias=True,
-        kernel_init=bert.INIT,
+        kernel_init=config.init,
         compute=config.compute,
     )
     return layers | {"make_projection": projection}
@@ -162,18 +162,18 @@ def _smaller(config: ElectraConfig) -> ElectraConfig:
 
 
 def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
-    parts: dict[str, Any] = {"kernel_init": bert.INIT, "compute": config.compute}
+    parts: dict[str, Any] = {"kernel_init": config.init, "compute": config.compute}
     replaced = functools.partial(ReplacedTokenHead, activation=bert.GELU, **parts)
     make_masked_lm = bert.masked_lm(config)
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm)
-    copying = functools.partial(CopyHead, make_masked_lm=make_masked_lm, kernel_init=bert.INIT)
+    copying = functools.partial(CopyHead, make_masked_lm=make_masked_lm, kernel_init=config.init)
     make_pooler = functools.partial(
         Pooler, activation=bert.GELU, inner_dropout=config.dropout, **parts
     )
     make_row = functools.partial(
         FirstTokenHead,
         make_pooler=make_pooler,
-        kernel_init=bert.INIT,
+        kernel_init=config.init,
         dropout=config.dropout,
     )
     predicting = {"replace_mlm": masked_lm, "all_tokens_mlm": copying}
@@ -186,7 +186,7 @@ def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
         "features": Features,
     }
     return select_head(
-        config, own, make_pooler=make_pooler, kernel_init=bert.INIT, make_row=make_row
+        config, own, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
     )
 
 
@@ -305,7 +305,7 @@ SYSTEM = System(
     name="electra",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True, "tied": "embeddings"},
+    later={**bert.EARLIER_INIT, "dropout_broadcast": True, "tied": "embeddings"},
     tasks={
         "pretraining": Task(loss=loss),
         "second_stage": Task(loss=loss, start=start_second_stage, start_required=True),

@@ -204,10 +204,10 @@ def build(config: MtDnnConfig) -> nn.Module:
             "another name"
         )
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     several = functools.partial(PooledHeads, make_pooler=make_pooler)
-    output = {"kernel_init": bert.INIT, "dropout": config.dropout}
+    output = {"kernel_init": config.init, "dropout": config.dropout}
     make_first = make_pooler if isinstance(config.head, str) else FirstState
     return Encoder(
         make_embeddings=bert.embeddings(config),
@@ -216,7 +216,7 @@ def build(config: MtDnnConfig) -> nn.Module:
             config,
             {"ranking": functools.partial(RelevanceHead, make_pooler=make_first, **output)},
             make_pooler=make_first,
-            kernel_init=bert.INIT,
+            kernel_init=config.init,
             of_classes={
                 "pair_classification": functools.partial(
                     StochasticAnswer,
@@ -247,6 +247,7 @@ SYSTEM = System(
     name="mt_dnn",
     sizes=SIZES,
     build=build,
+    later=bert.EARLIER_INIT,
     tasks={
         **ENCODER_TASKS,
         "pair_classification": Task(

@@ -52,12 +52,12 @@ def build(config: RobertaConfig) -> nn.Module:
     make_norm = functools.partial(LayerNorm, epsilon=config.norm_epsilon)
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     make_row = functools.partial(
         FirstTokenHead,
         make_pooler=functools.partial(make_pooler, inner_dropout=config.dropout),
-        kernel_init=bert.INIT,
+        kernel_init=config.init,
         dropout=config.dropout,
     )
     own: dict[str, Callable[..., nn.Module]] = {
@@ -67,14 +67,14 @@ def build(config: RobertaConfig) -> nn.Module:
             make_masked_lm=make_masked_lm,
             make_pooler=make_pooler,
             classes=2,
-            kernel_init=bert.INIT,
+            kernel_init=config.init,
         ),
     }
     return Encoder(
         make_embeddings=embeddings(config, make_norm=make_norm),
         make_encoder=bert.tower(config, make_norm=make_norm),
         make_head=select_head(
-            config, own, make_pooler=make_pooler, kernel_init=bert.INIT, make_row=make_row
+            config, own, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
         ),
     )
 
@@ -84,7 +84,7 @@ def embeddings(
 ) -> Callable[..., nn.Module]:
     """Return a factory of summed token, position and segment embeddings, with a layer norm."""
     table = functools.partial(
-        TokenEmbed, features=config.d_model, embedding_init=bert.INIT, compute=config.compute
+        TokenEmbed, features=config.d_model, embedding_init=config.init, compute=config.compute
     )
     reserved = config.padding + 1
     return functools.partial(
@@ -95,7 +95,7 @@ def embeddings(
             length=config.positions + reserved,
             offset=reserved,
             features=config.d_model,
-            embedding_init=bert.INIT,
+            embedding_init=config.init,
             compute=config.compute,
         ),
         # The published weights contain this table, although there is only one segment.
@@ -113,7 +113,7 @@ SYSTEM = System(
     name="roberta",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later={**bert.EARLIER_INIT, "dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

@@ -149,7 +149,7 @@ def build(config: SpanBertConfig) -> nn.Module:
         places=config.span_places,
         features=_PLACE_FEATURES,
         activation=bert.GELU,
-        kernel_init=bert.INIT,
+        kernel_init=config.init,
         compute=config.compute,
     )
     own: dict[str, Callable[..., nn.Module]] = {
@@ -160,13 +160,13 @@ def build(config: SpanBertConfig) -> nn.Module:
     }
     # Pretraining predicts no sentence pairs, so nothing trains the pooler before fine-tuning.
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     return Encoder(
         make_embeddings=bert.embeddings(config),
         make_encoder=bert.tower(config),
         make_features=bert.layer_features(config, pretraining=own),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
+        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
     )
 
 

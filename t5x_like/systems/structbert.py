@@ -14,7 +14,6 @@ from t5x_like.nn.compute import Batch
 from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.bert import INIT
 from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
 SIZES: dict[str, bert.BertConfig] = bert.SIZES
@@ -30,7 +29,7 @@ def build(config: bert.BertConfig) -> nn.Module:
     """
     make_masked_lm = bert.masked_lm(config)
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     own = {
         "pretraining": functools.partial(
@@ -38,7 +37,7 @@ def build(config: bert.BertConfig) -> nn.Module:
             make_masked_lm=make_masked_lm,
             make_pooler=make_pooler,
             classes=RELATIONS,
-            kernel_init=INIT,
+            kernel_init=config.init,
         ),
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
     }
@@ -46,7 +45,7 @@ def build(config: bert.BertConfig) -> nn.Module:
         make_embeddings=bert.embeddings(config),
         make_encoder=bert.tower(config),
         make_features=bert.layer_features(config, pretraining=own),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=INIT),
+        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
     )
 
 

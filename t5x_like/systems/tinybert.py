@@ -185,7 +185,7 @@ def build(config: TinyBertConfig) -> nn.Module:
     choose("model.layer_map", config.layer_map, LAYER_MAPS)
     choose("model.start", config.start, STARTS)
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     own: dict[str, Callable[..., nn.Module]] = {
         "pretraining": functools.partial(Features, make_pooler=make_pooler)
@@ -193,7 +193,7 @@ def build(config: TinyBertConfig) -> nn.Module:
     student: dict[str, Callable[..., nn.Module]] = {
         "make_embeddings": bert.embeddings(config),
         "make_encoder": bert.tower(config),
-        "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
+        "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
     }
     if config.head != "pretraining" and "folder" not in config.teacher:
         return Encoder(**student)
@@ -205,7 +205,7 @@ def build(config: TinyBertConfig) -> nn.Module:
         Linear,
         (settings["d_model"],),
         axes=("embed", "mlp"),
-        kernel_init=bert.INIT,
+        kernel_init=config.init,
         compute=config.compute,
     )
     return LayerStudent(
@@ -437,6 +437,7 @@ SYSTEM = System(
     name="tinybert",
     sizes=SIZES,
     build=build,
+    later=bert.EARLIER_INIT,
     adapt=functools.partial(adaptation, new=("hidden_map/", "embedding_map/")),
     tasks={
         "pretraining": Task(loss=loss, start=start, start_required=True),

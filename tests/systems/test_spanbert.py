@@ -120,7 +120,11 @@ def test_a_token_is_predicted_from_the_ends_of_its_span_and_its_place_in_it():
 
 def test_only_the_ends_of_a_span_are_read_and_not_its_tokens():
     boundary = SpanBoundary(
-        make_norm=bert.NORM, places=3, features=4, activation=jnp.tanh, kernel_init=bert.INIT
+        make_norm=bert.NORM,
+        places=3,
+        features=4,
+        activation=jnp.tanh,
+        kernel_init=bert.SIZES["base"].init,
     )
     random = np.random.default_rng(0)
     hidden, table = random.normal(size=(2, 12, 16)), random.normal(size=(32, 16))
