@@ -47,6 +47,7 @@ def get_study() -> Study:
     changes = {
         **_TEXT.changes(),
         "model.vocab_size": 383,
+        "model.initializer_range": 0.05,  # 0.02 * (768 / 128)^0.5
         "train.steps": _STEPS,
         "evaluate.every": 0,  # at the end
         "evaluate.batches": 0,  # all rows

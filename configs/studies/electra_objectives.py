@@ -3,19 +3,19 @@
     python -m t5x_like.study electra_objectives
 
 Clark et al. 2020, section 3.5, table 5: between BERT and ELECTRA lie three models. `electra_15` has
-ELECTRA's loss only at the masked tokens, `replace_mlm` is BERT with a generator's tokens in place of
-[MASK], `all_tokens_mlm` predicts every token of such a text. The paper finds that most of the gain
-comes from learning from all tokens. The text is the language `homonyms` (docs/languages.md), the
-task `senses`: which of its two meanings a word has, in sentences of which few are labelled.
+ELECTRA's loss only at the masked tokens, `replace_mlm` is BERT with a generator's tokens in place
+of [MASK], `all_tokens_mlm` predicts every token of such a text. The paper finds that most of the
+gain comes from learning from all tokens. The text is the language `homonyms` (docs/languages.md),
+the task `fields`: which of 8 fields a sentence of three words is from, with so few labelled
+sentences that half of the words are in none of them.
 
 | the paper | here |
 |---|---|
-| small models, equal training steps | 2 layers, 128 wide, 600 steps of 32 rows |
+| small models, equal training steps | 2 layers, 128 wide, 500 steps of 32 rows |
 | Wikipedia and books | 20,000 generated documents |
-| GLUE's score | accuracy on `senses`, 512 rows of training |
+| GLUE's score | accuracy on `fields`, 32 rows of training |
 
-A constant and the word itself are right in half of the sentences; one word of the context is enough
-to be always right.
+A constant is right in 1 of 8 sentences; a word that only one field has is enough to be always right.
 """
 
 from t5x_like.studies import (
@@ -29,8 +29,8 @@ from t5x_like.studies import (
 )
 
 _TEXT = GeneratedText(language="homonyms", kind="wordpiece", size=278)
-_STEPS = 600
-_TUNING = 300
+_STEPS = 500
+_TUNING = 200
 # The objective of an arm, and GLUE's score in the paper.
 _OBJECTIVES = {
     "electra": 85.0,
@@ -46,14 +46,16 @@ def get_study() -> Study:
         **_TEXT.changes(),
         "model.vocab_size": 278,
         "data.lengths": {"inputs": 32},
-        "optimizer.learning_rate": 1e-3,
+        "model.initializer_range": 0.05,  # 0.02 * (768 / 128)^0.5
+        "optimizer.b2": 0.98,
+        "optimizer.learning_rate": 2e-3,
         "train.steps": _STEPS,
         "evaluate.every": 0,  # at the end
     }
-    senses = {
-        **_TEXT.changes("senses", documents=512),
+    fields = {
+        **_TEXT.changes("fields", documents=32, around=1),
         "data.lengths": {"inputs": 12},
-        "data.batch_size": 32,
+        "data.batch_size": 16,
         "optimizer.learning_rate": 5e-4,
         "train.steps": _TUNING,
         "evaluate.every": _TUNING,
@@ -65,9 +67,9 @@ def get_study() -> Study:
         needs=_TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/electra.py:demo", changes=pretraining),
-            "senses": TrainingRun(
+            "fields": TrainingRun(
                 config="configs/fine_tuning.py:classification",
-                changes=senses,
+                changes=fields,
                 starts_from="pretraining",
             ),
         },
@@ -88,10 +90,10 @@ def get_study() -> Study:
         },
         measures={
             "accuracy": OutcomeMeasure(
-                run="senses", number="senses/accuracy", scale=100.0, in_paper="GLUE"
+                run="fields", number="fields/accuracy", scale=100.0, in_paper="GLUE"
             )
         },
-        learned=(Learned(arm="bert", measure="accuracy", than=50.0, what="the word itself"),),
+        learned=(Learned(arm="bert", measure="accuracy", than=12.5, what="a constant"),),
         claims=(
             _better("ELECTRA is better than BERT.", "electra", "bert"),
             _better("Learning from all tokens matters most.", "electra", "electra_15"),

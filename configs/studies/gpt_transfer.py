@@ -4,15 +4,15 @@
 
 Radford et al. 2018, table 5: without pretraining the average score falls by 14.8 points; without
 the auxiliary loss it falls on the larger data sets and not on the smaller ones. Here the task is
-`senses` of the language `homonyms` (docs/languages.md): which of its two meanings a word has. A
-constant and the word itself are right in half of the sentences, and one word of the context is
-enough to be always right. There are few labelled sentences, so that what the words of a field have
-in common must come from the text.
+`fields` of the language `homonyms` (docs/languages.md): which of 8 fields a sentence of three words
+is from. A constant is right in 1 of 8 sentences, and each word that only one field has is enough to
+be always right. The labelled sentences are so few that half of the words are in none of them: what
+the words of a field have in common must come from the text.
 
 | the paper | here |
 |---|---|
 | 12 layers, 768 wide, BooksCorpus | 2 layers, 128 wide, 20,000 generated documents |
-| nine tasks, the score's average | accuracy on `senses`, 256 rows of training |
+| nine tasks, the score's average | accuracy on `fields`, 32 rows of training |
 | an LSTM instead of the Transformer | left out |
 """
 
@@ -27,7 +27,7 @@ from t5x_like.studies import (
 )
 
 _TEXT = GeneratedText(language="homonyms", kind="gpt_bpe", size=275)
-_STEPS = 400
+_STEPS = 200
 
 
 def get_study() -> Study:
@@ -40,12 +40,12 @@ def get_study() -> Study:
         "evaluate.every": 0,
     }
     fine_tuning = {
-        **_TEXT.changes("senses", documents=256),
+        **_TEXT.changes("fields", documents=32, around=1),
         "data.lengths": {"inputs": 32},
-        "data.batch_size": 32,
+        "data.batch_size": 16,
         "train.steps": _STEPS,
         "evaluate.every": _STEPS,
-        "optimizer.learning_rate": 2e-3,
+        "optimizer.learning_rate": 1e-3,
     }
     return Study(
         title="GPT without pretraining and without the auxiliary loss",
@@ -53,7 +53,7 @@ def get_study() -> Study:
         needs=_TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/gpt.py:demo", changes=pretraining),
-            "senses": TrainingRun(
+            "fields": TrainingRun(
                 config="configs/gpt.py:classification",
                 changes=fine_tuning,
                 starts_from="pretraining",
@@ -62,17 +62,17 @@ def get_study() -> Study:
         arms=ARMS,
         measures={
             "accuracy": OutcomeMeasure(
-                run="senses", number="senses/accuracy", scale=100.0, in_paper="average score"
+                run="fields", number="fields/accuracy", scale=100.0, in_paper="average score"
             )
         },
-        learned=(Learned(arm="gpt", measure="accuracy", than=50.0, what="the word itself"),),
+        learned=(Learned(arm="gpt", measure="accuracy", than=12.5, what="a constant"),),
         claims=CLAIMS,
     )
 
 
 ARMS = {
     "gpt": Arm(paper={"accuracy": 74.7}),
-    "no_auxiliary": Arm(changes={"senses": {"loss.auxiliary": 0.0}}, paper={"accuracy": 75.0}),
+    "no_auxiliary": Arm(changes={"fields": {"loss.auxiliary": 0.0}}, paper={"accuracy": 75.0}),
     "no_pretraining": Arm(leaves_out=("pretraining",), paper={"accuracy": 59.9}),
 }
 CLAIMS = (

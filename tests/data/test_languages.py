@@ -288,6 +288,14 @@ def test_a_homonym_needs_its_context():
     assert all(found == {0, 1} for found in by_word.values())
     assert all(len(found) == 1 for found in by_context.values())
     assert abs(labels[0] - 2000) < 5 * 32
+    of_word = collections.defaultdict(set)
+    for row in texts(homonyms.corpora(), "fields", 4000):
+        words = row["text_a"].split()
+        for word in (*words[:3], *words[4:]):
+            of_word[word].add(row["label"])
+        of_word[words[3]].add(row["label"])
+    assert collections.Counter(map(len, of_word.values())) == {1: 96, 2: 16}
+    assert homonyms.labels("classification", task="fields")[7] == "field 7"
     for row in texts(homonyms.corpora(), "tags", 50):
         assert [tag > 0 for tag in row["tags"]] == [False] * 3 + [True] + [False] * 3
     assert homonyms.labels("tagging", task="tags") == ("other", "first", "second")
@@ -318,7 +326,8 @@ def test_a_vocabulary_sees_every_text_of_every_task():
     rows = {name: corpus.splits["train"].rows for name, corpus in corpora.items()}
     assert found[:2] == [row["text"] for row in rows["homonyms"]]
     assert found[2:4] == [row["text_a"] for row in rows["senses"]]
-    assert found[4:] == [word for row in rows["tags"] for word in row["words"]]
+    assert found[4:6] == [row["text_a"] for row in rows["fields"]]
+    assert found[6:] == [word for row in rows["tags"] for word in row["words"]]
 
 
 def test_settings_that_cannot_be_are_refused():
