@@ -30,7 +30,7 @@ from t5x_like.studies import (
 _TEXT = GeneratedText(language="arithmetic", kind="unigram", size=51)
 _STEPS = 1200
 # The numbers of operations of a problem.
-_FEW, _MANY = 1, 4
+_FEW, _MANY = 1, 3
 
 
 def _arm(task: str, steps: int) -> Arm:
@@ -69,7 +69,7 @@ def get_study() -> Study:
             "direct_many": _arm("direct", _MANY),
             "steps_many": _arm("with_steps", _MANY),
         },
-        measures={"solved": OutcomeMeasure(run="training", number="solved/average", scale=1.0)},
+        measures={"solved": OutcomeMeasure(run="training", number="solved/average", scale=100.0)},
         learned=(
             Learned(arm="direct_few", measure="solved", than=10.0, what="a constant"),
             Learned(arm="steps_many", measure="solved", than=10.0, what="a constant"),
@@ -80,7 +80,7 @@ def get_study() -> Study:
 
 CLAIMS = (
     Claim(
-        text="With steps more problems of four operations are solved.",
+        text="With steps more problems of three operations are solved.",
         measure="solved",
         arm="steps_many",
         than="direct_many",

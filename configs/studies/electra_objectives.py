@@ -15,7 +15,7 @@ sentences that half of the words are in none of them.
 | Wikipedia and books | 20,000 generated documents |
 | GLUE's score | accuracy on `fields`, 32 rows of training |
 
-A constant is right in 1 of 8 sentences; a word that only one field has is enough to be always right.
+A constant is right in 1 of 8 sentences; a word that only one field has is enough to be right.
 """
 
 from t5x_like.studies import (

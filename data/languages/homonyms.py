@@ -4,9 +4,9 @@
 
 Each ambiguous word belongs to two fields, and a field has words that only it uses. A sentence has a
 field, one of its ambiguous words, and context words of the field before and after it. The task
-`senses` asks for the field of the ambiguous word: an embedding of only the word is right in half
-of the sentences, one context word is enough to be always right. The task `fields` asks for the field
-of a sentence: the words of a field are learned from the labels, or from the text.
+`senses` asks for the field of the ambiguous word: an embedding of only the word is right in half of
+the sentences, one context word is enough to be always right. The task `fields` asks for the field
+of a sentence: the words of a field are learned from labels, or from the text.
 
 | task | rows |
 |---|---|
