@@ -86,7 +86,10 @@ MAY_IMPORT["inspection"] = (*MAY_IMPORT["inference"], "inference")
 MAY_IMPORT["evaluation"] = (*MAY_IMPORT["inference"], "inference")
 MAY_IMPORT["planning"] = (*MAY_IMPORT["experiment"], "experiment")
 MAY_IMPORT["scaling_laws"] = (*MAY_IMPORT["planning"], "planning")
-MAY_IMPORT["studies"] = (*MAY_IMPORT["scaling_laws"], "scaling_laws")
+MAY_IMPORT["studies"] = (
+    *MAY_IMPORT["scaling_laws"],
+    *("scaling_laws", "inference", "evaluation"),
+)
 COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
     *("inspect", "tokenize", "__main__"),

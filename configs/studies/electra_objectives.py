@@ -40,6 +40,21 @@ _OBJECTIVES = {
 }
 
 
+ARMS = {
+    **{
+        name: Arm(changes={"pretraining": {"model.objective": name}}, paper={"accuracy": score})
+        for name, score in _OBJECTIVES.items()
+    },
+    # The generator alone, of the discriminator's size, is BERT without next sentences.
+    "bert": Arm(
+        changes={
+            "pretraining": {"model.head": "masked_lm", "loss": {"predicted": 0.2}},
+        },
+        paper={"accuracy": 82.2},
+    ),
+}
+
+
 def get_study() -> Study:
     """Return the study."""
     pretraining = {
@@ -73,42 +88,31 @@ def get_study() -> Study:
                 starts_from="pretraining",
             ),
         },
-        arms={
-            **{
-                name: Arm(
-                    changes={"pretraining": {"model.objective": name}}, paper={"accuracy": score}
-                )
-                for name, score in _OBJECTIVES.items()
-            },
-            # The generator alone, of the discriminator's size, is BERT without next sentences.
-            "bert": Arm(
-                changes={
-                    "pretraining": {"model.head": "masked_lm", "loss": {"predicted": 0.2}},
-                },
-                paper={"accuracy": 82.2},
-            ),
-        },
+        arms=ARMS,
         measures={
             "accuracy": OutcomeMeasure(
                 run="fields", number="fields/accuracy", scale=100.0, in_paper="GLUE"
             )
         },
         learned=(Learned(arm="bert", measure="accuracy", than=12.5, what="a constant"),),
-        claims=(
-            _better("ELECTRA is better than BERT.", "electra", "bert"),
-            _better("Learning from all tokens matters most.", "electra", "electra_15"),
-            _better("A loss at all tokens helps BERT too.", "all_tokens_mlm", "replace_mlm"),
-            Claim(
-                text="It hardly matters that [MASK] never occurs in fine-tuning.",
-                measure="accuracy",
-                arm="replace_mlm",
-                than="bert",
-                within=2.0,
-            ),
-            _better("Detecting is better than predicting all.", "electra", "all_tokens_mlm"),
-        ),
+        claims=CLAIMS,
     )
 
 
 def _better(text: str, arm: str, than: str) -> Claim:
     return Claim(text=text, measure="accuracy", arm=arm, than=than, margin=2.0)
+
+
+CLAIMS = (
+    _better("ELECTRA is better than BERT.", "electra", "bert"),
+    _better("Learning from all tokens matters most.", "electra", "electra_15"),
+    _better("A loss at all tokens helps BERT too.", "all_tokens_mlm", "replace_mlm"),
+    Claim(
+        text="It hardly matters that [MASK] never occurs in fine-tuning.",
+        measure="accuracy",
+        arm="replace_mlm",
+        than="bert",
+        within=2.0,
+    ),
+    _better("Detecting is better than predicting all.", "electra", "all_tokens_mlm"),
+)

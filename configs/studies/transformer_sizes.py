@@ -77,24 +77,27 @@ def get_study() -> Study:
         learned=(
             Learned(arm="base", measure="perplexity", than=20.0, what="the frequencies of words"),
         ),
-        claims=(
-            _better("Several heads are better than one.", "base", "one_head"),
-            _better("Too many heads are worse.", "base", "many_heads"),
-            _better("Small keys hurt.", "base", "small_keys"),
-            _better("More layers are better.", "base", "one_layer"),
-            _better("Wider layers are better.", "base", "narrow"),
-            _better("A wider feed-forward layer is better.", "base", "small_feed_forward"),
-            _better("Dropout helps.", "base", "no_dropout"),
-            Claim(
-                text="Learned positions are as good.",
-                measure="perplexity",
-                arm="learned_positions",
-                than="base",
-                within=0.05,
-            ),
-        ),
+        claims=CLAIMS,
     )
 
 
 def _better(text: str, arm: str, than: str) -> Claim:
     return Claim(text=text, measure="perplexity", arm=arm, than=than, margin=0.01)
+
+
+CLAIMS = (
+    _better("Several heads are better than one.", "base", "one_head"),
+    _better("Too many heads are worse.", "base", "many_heads"),
+    _better("Small keys hurt.", "base", "small_keys"),
+    _better("More layers are better.", "base", "one_layer"),
+    _better("Wider layers are better.", "base", "narrow"),
+    _better("A wider feed-forward layer is better.", "base", "small_feed_forward"),
+    _better("Dropout helps.", "base", "no_dropout"),
+    Claim(
+        text="Learned positions are as good.",
+        measure="perplexity",
+        arm="learned_positions",
+        than="base",
+        within=0.05,
+    ),
+)

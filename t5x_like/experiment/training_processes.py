@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -47,7 +48,7 @@ def train(jobs: Sequence[Job], *, report: Report, processes: int = 1) -> bool:
     Args:
         jobs: the runs, each behind the runs in its `after`.
         report: called as each run is finished.
-        processes: the number of runs at a time.
+        processes: the number of runs at a time; each computes on its share of the cores.
 
     Returns:
         Whether all runs are finished.
@@ -59,19 +60,21 @@ def train(jobs: Sequence[Job], *, report: Report, processes: int = 1) -> bool:
         raise ValueError(f"a run is read by {_CONFIG}: call it in the root of the repository")
     waiting, done = list(jobs), set[pathlib.Path]()
     active: dict[Job, _Process] = {}
+    shares = _shares(processes)
     with _passing_signals_on(active) as signals, _ending(active):
         while active or (waiting and not signals):
             for job in _ready(waiting, done) if not signals else ():
                 if job.is_finished():
                     report(job, None)
                     done.add(job.folder)
-                elif len(active) < processes:
-                    active[job] = _Process(job.folder)
+                elif shares:
+                    active[job] = _Process(job.folder, shares.pop())
                 else:
                     break
                 waiting.remove(job)
             for job in [job for job, process in active.items() if process.has_ended]:
                 process = active.pop(job)
+                shares.append(process.cores)
                 if not signals:
                     process.check()
                 if not job.is_finished():
@@ -82,15 +85,32 @@ def train(jobs: Sequence[Job], *, report: Report, processes: int = 1) -> bool:
     return not waiting
 
 
+def _shares(processes: int) -> list[set[int]]:
+    """Return the cores of each of several processes; none where they cannot be bound to cores.
+
+    Otherwise the threads of one process wait for cores on which another one computes, and all
+    other threads of this process wait for them.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    each = len(cores) // processes
+    return [set(cores[one * each : (one + 1) * each]) for one in range(processes)]
+
+
 def _ready(waiting: Sequence[Job], done: set[pathlib.Path]) -> list[Job]:
     return [job for job in waiting if done.issuperset(job.after)]
 
 
 class _Process:
-    """A training process, whose output goes to output.txt in the folder of its run."""
+    """A training process, whose output goes to output.txt in the folder of its run.
 
-    def __init__(self, folder: pathlib.Path):
+    Args:
+        folder: the folder of the run.
+        cores: the cores on which it computes; empty for all.
+    """
+
+    def __init__(self, folder: pathlib.Path, cores: set[int]):
         self._folder, self._start = folder, time.monotonic()
+        self.cores = cores
         command = [sys.executable, "-m", "t5x_like.train", f"--config={_CONFIG}:{folder}"]
         # If the user trusted the code of this config, its process may run it too.
         if trusts_code(json.loads((folder / "config.json").read_bytes())):
@@ -98,6 +118,8 @@ class _Process:
         with (folder / _OUTPUT).open("a") as file:
             _lock(file, folder)
             self._process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        if cores:
+            os.sched_setaffinity(self._process.pid, cores)
 
     @property
     def has_ended(self) -> bool:

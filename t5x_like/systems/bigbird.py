@@ -114,15 +114,7 @@ def build(config: BigBirdConfig) -> nn.Module:
             classes=2,
             kernel_init=config.init,
         ),
-        "question_answering": functools.partial(
-            LayerAnswerHead,
-            make_feed_forward=bert.feed_forward(
-                config.d_ff, config.init, config.compute, activation=GELU
-            ),
-            make_norm=functools.partial(bert.NORM, compute=config.compute),
-            kernel_init=config.init,
-            dropout=config.dropout,
-        ),
+        "question_answering": _answers(config),
     }
     return Encoder(
         make_embeddings=bert.embeddings(config),
@@ -153,6 +145,18 @@ class LayerAnswerHead(nn.Module):
             self.make_norm(name="norm")(hidden + y)
         )
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+def _answers(config: BigBirdConfig) -> Callable[..., nn.Module]:
+    return functools.partial(
+        LayerAnswerHead,
+        make_feed_forward=bert.feed_forward(
+            config.d_ff, config.init, config.compute, activation=GELU
+        ),
+        make_norm=functools.partial(bert.NORM, compute=config.compute),
+        kernel_init=config.init,
+        dropout=config.dropout,
+    )
 
 
 def tower(config: BigBirdConfig) -> Callable[..., nn.Module]:

@@ -271,8 +271,9 @@ class FakeProcess:
 
     seconds = 0.0
 
-    def __init__(self, folder):
+    def __init__(self, folder, cores):
         self._left = 2
+        self.cores = cores
 
     @property
     def has_ended(self):
@@ -290,12 +291,13 @@ class FakeProcess:
 
 
 def test_a_run_waits_for_the_one_that_it_starts_from(monkeypatch):
-    started, active, most = [], set(), []
+    started, active, most, used = [], set(), [], []
 
     class Process(FakeProcess):
-        def __init__(self, folder):
-            super().__init__(folder)
+        def __init__(self, folder, cores):
+            super().__init__(folder, cores)
             started.append(folder.name)
+            used.append(cores)
             active.add(folder)
             most.append(len(active))
 
@@ -323,6 +325,8 @@ def test_a_run_waits_for_the_one_that_it_starts_from(monkeypatch):
     assert done
     assert started == ["a", "c", "b"]  # b comes after a, and c need not wait for it
     assert max(most) == 2
+    assert used[0].isdisjoint(used[1])
+    assert all(cores <= os.sched_getaffinity(0) for cores in used)
     assert ("d", None) in reports
     assert {name for name, _ in reports} == set("abcd")
 
