@@ -10,6 +10,7 @@
 | pearson, spearman, mean_squared_error, mean_absolute_error | numbers | SciPy |
 | tag_accuracy, entity_f1 | tags of words | conlleval |
 | exact_match, f1, trivia_qa_exact_match, trivia_qa_f1 | texts | SQuAD, TriviaQA |
+| final_answer | answers at the end of texts | GSM8K in lm-eval |
 | rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
 | bleu | texts | sacreBLEU |
 | meteor, nist | texts | NLTK, without WordNet; as mteval-v13a |
@@ -26,6 +27,7 @@ from collections.abc import Iterable
 from t5x_like.evaluation.metrics import (
     classes,
     dialog_labels,
+    final_answers,
     groups,
     rankings,
     tagged_words,
@@ -68,6 +70,7 @@ METRICS: dict[str, Metric] = {
     "f1": Metric((TEXT,), texts.squad_f1),
     "trivia_qa_exact_match": Metric((TEXT,), texts.trivia_qa_exact_match),
     "trivia_qa_f1": Metric((TEXT,), texts.trivia_qa_f1),
+    "final_answer": Metric((TEXT,), final_answers.accuracy, constants=final_answers.constants),
     "rouge_1": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_1")),
     "rouge_2": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_2")),
     "rouge_l": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_l")),
