@@ -44,6 +44,7 @@ _IN_CONTEXT: dict[str, Any] = {
     "stop": "\n",
     "sentences": 0,
     "metrics": (),
+    "samples": 0,
     "group": "",
     "too_long": "error",
     "seed": 0,

@@ -130,6 +130,17 @@ def test_greedily_generated_tokens_are_the_likeliest(build):
     assert not any(score.greedy for score in model.score_written(prompts, other))
 
 
+def test_samples_of_equal_prompts_differ_between_batches_and_greedy_text_is_without_sampling(build):
+    model = build(("do_sample", True), ("temperature", 2.0), ("top_k", 0))
+    prompts = [model.prompt("The cat")] * (3 * model.batch_size)
+    written = model.generate_tokens(prompts)
+    assert len(set(map(tuple, written))) > len(prompts) - 3
+    assert written == model.generate_tokens(prompts)
+    assert written[:8] == model.generate_tokens(prompts[:8])
+    assert (model.samples, model.greedy().samples, build().samples) == (True, False, False)
+    assert model.greedy().generate_tokens(prompts[:1]) == build().generate_tokens(prompts[:1])
+
+
 def test_the_probabilities_of_all_next_tokens_are_one(build):
     model = build()
     prompt = model.prompt("The")

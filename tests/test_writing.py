@@ -349,6 +349,21 @@ def test_every_kind_of_prompts_works_for_every_system(folders, system, kind, tmp
         assert all(one["prompt"].endswith("?\nTL;DR: ") for one in predicted)
 
 
+def test_self_consistency_of_samples_without_noise_is_the_greedy_answer(
+    folders, system, tmp_path, monkeypatch
+):
+    """At a temperature near 0 each sample is the greedy text, whatever the model."""
+    changes = {"in_context__by": "generation", "in_context__samples": 3}
+    changes |= {"decode__do_sample": True, "decode__temperature": 1e-6}
+    made = pretrained("in_context", folders / system, files=folders, **changes)
+    found, predicted = measure(made, tmp_path, monkeypatch)
+    assert all(one["samples"] == [one["prediction"]] * 3 for one in predicted)
+    assert {found[f"{name}_accuracy"] for name in ("majority", "sample", "greedy")} == {
+        found["greedy_accuracy"]
+    }
+    assert found["consistency"] == np.mean([one["majority"] != "" for one in predicted])
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "form"),
     [("gpt2", "last_word", "hf"), ("t5", "choice", "hf"), ("t5", "choice", "t5x")],
@@ -393,6 +408,12 @@ def test_a_folder_of_hugging_faces_decides_objective_and_converter(
         ("in_context", {"in_context__shots": 6}, "shots=6, and the training split has 5"),
         ("in_context", {"in_context__shots": 5}, "in_context.too_long='fewer_shots'"),
         ("in_context", {"in_context__by": "likely"}, "Did you mean 'likelihood'"),
+        ("in_context", {"in_context__samples": 2}, "in_context.samples=2 needs in_context.by="),
+        (
+            "in_context",
+            {"in_context__by": "generation", "in_context__samples": 2},
+            "samples=2 needs a model that samples: decode.do_sample=True",
+        ),
         ("in_context", {"in_context__kind": "in_contex"}, "Did you mean 'in_context'"),
         ("choice", {"choice__kind": "last_word"}, "measures.choice.blank does not exist"),
         ("documents", {"documents__stride": 65}, "documents.stride=65 must be from 1 to 64"),

@@ -12,6 +12,7 @@ from t5x_like.names import check_settings, choose, hint
 
 _PENALTIES = {"power": decoding.PowerPenalty, "google_nmt": decoding.GoogleNMTPenalty}
 _SMALLEST = 1e-30  # stands for top_p=0, with which only the likeliest token is kept
+OF_SAMPLING = ("temperature", "top_k", "top_p")
 _OF_BEAMS = ("length_penalty", "length_penalty_kind", "early_stopping")
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("num_beams", "num_return_sequences"), (1, math.inf)),
@@ -131,7 +132,7 @@ class GenerationSettings:
                 f"num_beams={self.num_beams}: set more num_beams, or do_sample=True"
             )
         for switch, on, dependents in [
-            ("do_sample=True", self.do_sample, ("temperature", "top_k", "top_p")),
+            ("do_sample=True", self.do_sample, OF_SAMPLING),
             ("num_beams above 1", self.num_beams > 1, _OF_BEAMS),
         ]:
             for name in dependents:

@@ -14,6 +14,7 @@ from t5x_like.evaluation.measure import (
     text_of,
 )
 from t5x_like.evaluation.metrics import CLASS, METRICS, NUMBER, TEXT, Metric, directions, texts
+from t5x_like.evaluation.metrics.final_answers import SELF_CONSISTENCY, majority, self_consistency
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
 
@@ -32,6 +33,8 @@ class Generation(RowMeasure):
         positive: the label of the positive class of `f1_binary` and `multirc`.
         no_number: the number that replaces a text that is not a number.
         group: for `multirc` and `record`, the field of a row with the key of its group.
+        samples: number of texts to sample from each input for self-consistency (`sample`), in
+            addition to the greedily decoded text, which the metrics read; 0 for none.
     """
 
     metrics: Sequence[str] = ("exact_match", "f1")
@@ -39,8 +42,10 @@ class Generation(RowMeasure):
     positive: str = ""
     no_number: float = -1.0
     group: str = ""
+    samples: int = 0
 
     def __post_init__(self) -> None:
+        check_samples(self.samples)
         fitting = {
             name: one
             for name, one in METRICS.items()
@@ -65,16 +70,19 @@ class Generation(RowMeasure):
 
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
-        return directions(self.metrics)
+        return directions(self.metrics) | consistency_directions(self.samples)
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
-        """Return an `Estimate` of each number of all metrics.
+        """Return an `Estimate` of each number of all metrics, and of self-consistency.
 
         Raises:
-            ValueError: `rows` is empty, a row lacks a field, or a target is not a label or number.
+            ValueError: `rows` is empty, a row lacks a field, or a target is not a label or number;
+                or `samples` is set and the model does not sample.
         """
         answers = [answers_of(row) for row in rows]
-        predicted = by_length(model, [text_of(row, "inputs") for row in rows])
+        prompts = [text_of(row, "inputs") for row in rows]
+        sampled = sample(model, prompts, samples=self.samples)
+        predicted = by_length(model.greedy() if self.samples else model, prompts)
         found: dict[str, float] = {}
         for name in self.metrics:
             metric = METRICS[name]
@@ -89,6 +97,7 @@ class Generation(RowMeasure):
             {"inputs": row["inputs"], "prediction": text, "targets": right}
             for row, text, right in zip(rows, predicted, answers, strict=True)
         ]
+        found |= vote(answers, predicted, sampled, listed)
         return found | {"examples": len(rows)}, listed
 
     def _read(
@@ -133,6 +142,59 @@ def by_length(model: TextModel, prompts: Sequence[str]) -> list[str]:
     order = sorted(range(len(prompts)), key=lambda n: len(model.tokens(prompts[n], end=True)))
     texts = model.generate([prompts[number] for number in order])
     return [text for _, text in sorted(zip(order, texts, strict=True))]
+
+
+def check_samples(samples: int) -> None:
+    """Check the setting `samples` of a measure.
+
+    Raises:
+        ValueError: it is negative.
+    """
+    if samples < 0:
+        raise ValueError(f"samples={samples} must be 0 or more")
+
+
+def consistency_directions(samples: int) -> dict[str, bool]:
+    """Return {number of self-consistency: False, as larger is better}; {} without samples."""
+    return dict.fromkeys(SELF_CONSISTENCY, False) if samples else {}
+
+
+def sample(model: TextModel, prompts: Sequence[str], *, samples: int) -> list[list[str]]:
+    """Return `samples` sampled texts for each prompt; [] without samples.
+
+    Raises:
+        ValueError: there are samples, and the model takes the likeliest tokens.
+    """
+    if not samples:
+        return []
+    if not model.samples:
+        raise ValueError(
+            f"samples={samples} needs a model that samples: decode.do_sample=True, and "
+            "decode.temperature, top_k and top_p as wanted"
+        )
+    texts = by_length(model, [prompt for prompt in prompts for _ in range(samples)])
+    return [texts[first : first + samples] for first in range(0, len(texts), samples)]
+
+
+def vote(
+    answers: Sequence[Sequence[str]],
+    greedy: Sequence[str],
+    sampled: Sequence[Sequence[str]],
+    listed: Sequence[dict[str, Any]],
+) -> dict[str, float]:
+    """Return the numbers of self-consistency (`final_answers`); {} without samples.
+
+    Args:
+        answers: the right texts of each row.
+        greedy: the greedily decoded text of each row.
+        sampled: see `sample`.
+        listed: the predictions for the rows, which get `samples` and their `majority`.
+    """
+    if not sampled:
+        return {}
+    for row, own in zip(listed, sampled, strict=True):
+        row |= {"samples": own, "majority": majority(own)}
+    return self_consistency(answers, greedy, sampled).estimates()
 
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")

@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from t5x_like.decoding.settings import OF_SAMPLING
 from t5x_like.evaluation.documents import windows
 from t5x_like.inference.likelihood import TokenPair
 from t5x_like.inference.text_model import TextModel
@@ -17,8 +18,7 @@ from t5x_like.names import choose, hint
 
 _MOST_NEW = 256  # maximum generated tokens if a task does not set them
 # Settings of generation in tasks that `decode` has too.
-_SAMPLING = ("temperature", "top_k", "top_p")
-_GENERATION = ("do_sample", *_SAMPLING, "num_beams", "repetition_penalty")
+_GENERATION = ("do_sample", *OF_SAMPLING, "num_beams", "repetition_penalty")
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _IGNORED = ("until", "max_length", *_LENGTHS)
 
@@ -163,7 +163,7 @@ def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:
     most = next((settings[name] for name in _LENGTHS if name in settings), _MOST_NEW)
     found = {name: settings[name] for name in _GENERATION if settings.get(name) is not None}
     if not found.setdefault("do_sample", found.get("temperature", 0.0) > 0):
-        found = {name: value for name, value in found.items() if name not in _SAMPLING}
+        found = {name: value for name, value in found.items() if name not in OF_SAMPLING}
     return {"num_beams": 1, **found, "max_new_tokens": int(most)}
 
 

@@ -12,6 +12,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from t5x_like.evaluation.generated_text import (
+    check_samples,
+    consistency_directions,
+    sample,
+    vote,
+)
 from t5x_like.evaluation.measure import (
     Measured,
     Row,
@@ -60,6 +66,8 @@ class InContext(RowMeasure):
         metrics: names of text metrics in `evaluation.metrics`, applied to the generated texts, or
             to the most likely choices in addition to the accuracies. If empty, `exact_match` and
             `f1` for generated texts.
+        samples: number of texts to sample after each prompt for self-consistency, in addition to
+            the greedily decoded text, which the metrics read; 0 for none.
         group: the field of a row with the key of its group, for `record`. Only the first of a
             group's rows with the same inputs counts, since ReCoRD has a row for each answer.
         too_long: for a prompt that is longer than the model reads, "error", or "fewer_shots": use
@@ -77,6 +85,7 @@ class InContext(RowMeasure):
     stop: str = "\n"
     sentences: int = 0
     metrics: Sequence[str] = ()
+    samples: int = 0
     group: str = ""
     too_long: str = "error"
     seed: int = 0
@@ -90,6 +99,9 @@ class InContext(RowMeasure):
         for name in self.metrics:
             choose("in_context.metrics", name, _TEXT_METRICS)
             check_group(name, self.group)
+        check_samples(self.samples)
+        if self.samples and not self.generates:
+            raise ValueError(f"in_context.samples={self.samples} needs in_context.by='generation'")
         if self.shots < 0:
             raise ValueError(f"in_context.shots={self.shots} must be 0 or more")
         if self.template.count(_TARGETS) != 1 or not self.template.endswith(_TARGETS):
@@ -105,7 +117,8 @@ class InContext(RowMeasure):
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
         if self.by == "generation":
-            return directions(self.metrics or _OF_GENERATED)
+            own = directions(self.metrics or _OF_GENERATED)
+            return own | consistency_directions(self.samples)
         return dict.fromkeys(_ACCURACIES, False) | directions(self.metrics)
 
     def measure(self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]) -> Measured:
@@ -117,8 +130,9 @@ class InContext(RowMeasure):
             examples: rows of the training split; needed unless shots is 0.
 
         Raises:
-            ValueError: there are fewer examples than shots, rows lack a field, or a prompt is too
-                long, with `fewer_shots` even without examples.
+            ValueError: there are fewer examples than shots, rows lack a field, a prompt is too
+                long, with `fewer_shots` even without examples, or `samples` is set and the model
+                does not sample.
         """
         rows = self._once(rows)
         # Rows with the same question are never used as its examples.
@@ -219,12 +233,17 @@ class InContext(RowMeasure):
         return found | self._compare(self.metrics, rows, likeliest), predicted
 
     def _generate(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
-        predicted = [
-            {"prediction": self._cut(text), "targets": text_of(row, "targets")}
-            for text, row in zip(model.generate(prompts), rows, strict=True)
+        sampled = [
+            list(map(self._cut, texts)) for texts in sample(model, prompts, samples=self.samples)
         ]
-        texts = [one["prediction"] for one in predicted]
-        return self._compare(self.metrics or _OF_GENERATED, rows, texts), predicted
+        written = (model.greedy() if self.samples else model).generate(prompts)
+        texts = list(map(self._cut, written))
+        predicted: list[dict[str, Any]] = [
+            {"prediction": text, "targets": text_of(row, "targets")}
+            for text, row in zip(texts, rows, strict=True)
+        ]
+        found = self._compare(self.metrics or _OF_GENERATED, rows, texts)
+        return found | vote(list(map(answers_of, rows)), texts, sampled, predicted), predicted
 
     def _compare(
         self, names: Sequence[str], rows: Sequence[Row], texts: Sequence[str]

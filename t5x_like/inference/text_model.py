@@ -28,6 +28,7 @@ from t5x_like.decoding.decoder_contract import longest_rows
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.generator import power_of_two
+from t5x_like.decoding.settings import OF_SAMPLING
 from t5x_like.experiment.run import Part
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import PromptFormat, Score, Scorer, StepwiseScorer, TokenPair
@@ -85,13 +86,26 @@ class TextModel:
         prompt_format = self.prompt_format
         if not self.encodes:
             prompt_format = dataclasses.replace(prompt_format, start=None)
+        return self._copy(prompt_format, {**self.decode, **decode})
+
+    def greedy(self) -> "TextModel":
+        """Return a copy of the model that generates the likeliest tokens instead of sampling."""
+        decode = {name: value for name, value in self.decode.items() if name not in OF_SAMPLING}
+        return self._copy(self.prompt_format, {**decode, "do_sample": False})
+
+    def _copy(self, prompt_format: PromptFormat, decode: Mapping[str, Any]) -> "TextModel":
         return TextModel(
             self.pretrained,
             self.vocabulary,
             prompt_format,
             batch_size=self.batch_size,
-            decode={**self.decode, **decode},
+            decode=decode,
         )
+
+    @property
+    def samples(self) -> bool:
+        """Whether it samples the tokens that it generates."""
+        return self.pretrained.generation.override(self.decode).do_sample
 
     @property
     def length(self) -> int:
@@ -192,7 +206,8 @@ class TextModel:
         """Generate the tokens after each prompt's tokens, without the end token.
 
         A prompt that is too long is truncated: for a language model on the left, for an encoder on
-        the right. If there are several samples or beams per prompt, the first is returned.
+        the right. If there are several samples or beams per prompt, the first is returned. Equal
+        prompts get different samples: a batch adds the index of its first prompt to the seed.
 
         Raises:
             ValueError: `decode` has an invalid setting, or leaves no room for a prompt.
@@ -204,7 +219,8 @@ class TextModel:
             rows = [*some, *[some[0]] * (self.batch_size - len(some))]
             tokens, mask = self.lay_out(rows)
             # Padding depends on a batch's other rows, so `no_repeat_ngram_size` must ignore it.
-            out = self.pretrained.generate(tokens, mask, padding_counts=False, **self.decode)
+            settings = self._seeded(first)
+            out = self.pretrained.generate(tokens, mask, padding_counts=False, **settings)
             new = out[:, 1 if self.encodes else tokens.shape[1] :]
             written += [self.until_end(row) for row in new[:: len(out) // len(rows)][: len(some)]]
             stop_signal.between_batches()
@@ -231,8 +247,12 @@ class TextModel:
             ValueError: `decode` asks for beams; see also `generate_tokens`.
         """
         tokens, mask = self.lay_out([prompt])
-        settings = {**self.decode, "seed": self.decode.get("seed", 0) + seed}
+        settings = self._seeded(seed)
         self.pretrained.stream(tokens, mask, callback=callback, padding_counts=False, **settings)
+
+    def _seeded(self, seed: int) -> dict[str, Any]:
+        """Return the settings of generation with a number added to their seed."""
+        return {**self.decode, "seed": self.decode.get("seed", 0) + seed}
 
     def is_end(self, token: int) -> bool:
         """Return whether a token ends a text."""

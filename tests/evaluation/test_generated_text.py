@@ -6,16 +6,22 @@ from t5x_like.evaluation.generated_text import Generation, by_length
 
 
 class Oracle:
-    """A text model that generates a given text for each prompt."""
+    """A text model that generates a given text for each prompt, and samples given texts in turn."""
 
-    def __init__(self, texts):
-        self.texts, self.asked = texts, []
+    def __init__(self, texts, *, sampled=None):
+        self.texts, self.asked, self.sampled = texts, [], sampled
+        self.samples = sampled is not None
+
+    def greedy(self):
+        return Oracle(self.texts)
 
     def tokens(self, text, *, end):
         return [*text, *([0] if end else [])]
 
     def generate(self, prompts):
         self.asked += prompts
+        if self.samples:
+            return [self.sampled[prompt].pop(0) for prompt in prompts]
         return [self.texts[prompt] for prompt in prompts]
 
 
@@ -64,6 +70,42 @@ def test_groups_are_fields_of_the_rows():
     assert numbers["multirc_exact_match"] == 0.5
 
 
+# Shortened from Wang et al. 2022, figure 1: two of three sampled chains agree, the greedy chain is
+# wrong.
+EGGS = "She has 16 eggs a day. She eats 3 and bakes with 4. The rest is sold for $2 each. How much?"
+GREEDY = "She sells 16 - 3 - 4 = 9 for $2 * 7 = $14. The answer is $14."
+CHAINS = [
+    "She has 16 - 3 - 4 = 9 eggs left. So she makes $2 * 9 = $18 per day. The answer is $18.",
+    "This means she sells the remainder for $2 * (16 - 4 - 3) = $26. The answer is $26.",
+    "She has 13 left, then 13 - 4 = 9 eggs left. So she has 9 eggs * $2 = $18. The answer is $18.",
+]
+
+
+def test_self_consistency_takes_the_answer_of_most_sampled_chains():
+    rows = [{"inputs": EGGS, "targets": "9 * 2 = 18\n#### 18"}, {"inputs": "2+2", "targets": "4"}]
+    model = Oracle(
+        {EGGS: GREEDY, "2+2": "4"}, sampled={EGGS: [*CHAINS], "2+2": ["5", "4", "so 5 ."]}
+    )
+    kind = Generation(metrics=("final_answer",), samples=3)
+    numbers, listed = kind.measure(model, rows)
+    assert numbers["majority_accuracy"] == 1 / 2
+    assert numbers["sample_accuracy"] == pytest.approx((2 / 3 + 1 / 3) / 2)
+    assert numbers["greedy_accuracy"] == numbers["final_answer"] == 1 / 2
+    assert numbers["consistency"] == pytest.approx(2 / 3)
+    assert [row["majority"] for row in listed] == ["18", "5"]
+    assert listed[0]["samples"] == CHAINS
+    assert listed[0]["prediction"] == GREEDY
+    assert kind.directions() == dict.fromkeys(
+        ("final_answer", "majority_accuracy", "sample_accuracy", "greedy_accuracy", "consistency"),
+        False,
+    )
+
+
+def test_a_model_that_does_not_sample_has_no_majority():
+    with pytest.raises(ValueError, match=r"samples=3 needs a model that samples: decode.do_sample"):
+        measure({"a": "b"}, [{"inputs": "a", "targets": "b"}], samples=3)
+
+
 def test_texts_are_generated_by_length_and_come_back_in_order():
     model = Oracle({"aaa": "3", "a": "1", "aa": "2"})
     assert by_length(model, ["aaa", "a", "aa"]) == ["3", "1", "2"]
@@ -82,6 +124,7 @@ def test_texts_are_generated_by_length_and_come_back_in_order():
         ({"metrics": ()}, "must be a list of names"),
         ({"metrics": ("f1_binary",)}, "positive is not set: the metric f1_binary"),
         ({"metrics": ("record",)}, "group is not set: the metric record"),
+        ({"samples": -1}, "samples=-1 must be 0 or more"),
         ({"labels": ("a", "b"), "positive": "c"}, "positive='c' does not exist"),
     ],
 )

@@ -166,6 +166,8 @@ def test_a_prompt_that_is_too_long_is_an_error_or_has_fewer_examples(characters)
         ({"metrics": ("rouge",)}, "in_context.metrics='rouge'"),
         ({"metrics": ("record",)}, "group is not set: the metric record"),
         ({"shots": -1}, "in_context.shots=-1"),
+        ({"samples": -1}, "samples=-1 must be 0 or more"),
+        ({"samples": 5}, "in_context.samples=5 needs in_context.by='generation'"),
         ({"template": "{inputs}"}, "must end in {targets}"),
         ({"template": "{inputs}{targets}."}, "must end in {targets}"),
     ],
