@@ -36,6 +36,7 @@ from t5x_like.config import defaults
 _IN_CONTEXT: dict[str, Any] = {
     "kind": "in_context",
     "shots": 0,
+    "sweep": (),
     "template": "{inputs}\n{targets}",
     "separator": "\n\n",
     "description": "",

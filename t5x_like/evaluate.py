@@ -42,6 +42,7 @@ if __name__ == "__main__":
         several_processes=True,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
+        figure=(None, "PNG file for the numbers by examples in a prompt, of in_context.sweep"),
         average=(1, "newest checkpoints to average"),
         ensemble=(None, "A,B: runs, checkpoints or folders whose predictions are averaged"),
         submission=(None, "folder for the files of hidden test sets, in place of measuring"),
@@ -54,7 +55,7 @@ if __name__ == "__main__":
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -63,7 +64,14 @@ from absl import flags
 from t5x_like import partitioning, paths, processes, vocabularies
 from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.config.run_settings import LoraSettings
-from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
+from t5x_like.evaluation import (
+    ensembles,
+    evaluated_numbers,
+    harness,
+    measures,
+    shot_curves,
+    submissions,
+)
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, fingerprints, model_side, reporting
@@ -104,7 +112,9 @@ def evaluate(run: Run) -> None:
             for part in run.parts
             for place, task in part.evaluated.items()
         }
-        evaluated_numbers.directions(chosen, settings.averages)  # a wrong name is an error now
+        # A wrong name is an error now.
+        numbers = evaluated_numbers.directions(chosen, settings.averages)
+        _check_figure(numbers)
         pretrained, trained = _model(run.settings)
         step = trained.get("step", 0)
         merged = run.replace(lora=LoraSettings())  # as LoRA's matrices are in what `_model` loads
@@ -121,11 +131,24 @@ def evaluate(run: Run) -> None:
             _write_predictions(predictions, settings.predictions)
 
 
+def _check_figure(numbers: Iterable[str]) -> None:
+    """Check that `--figure` can be drawn from the numbers of the evaluation, TASK/NUMBER."""
+    if not (figure := flags.FLAGS.figure):
+        return
+    command_line.check_file("--figure", figure)
+    if not any(map(shot_curves.is_on_curve, numbers)):
+        raise ValueError(
+            f"--figure={figure!r} shows numbers by the examples in a prompt: set "
+            "evaluate.measures.in_context.sweep, for example to (0,1,2,4,8)"
+        )
+
+
 def _submit(run: Run) -> None:
     """Write the predictions for the hidden test rows of benchmarks."""
     folder = pathlib.Path(flags.FLAGS.submission)
     with one_line_errors():
         command_line.check_folder("--submission", folder)
+        _check_figure(())
         tests = submissions.hidden_tests(run)
         pretrained, _ = _model(run.settings)
         for test in tests:
@@ -144,6 +167,7 @@ def _run_harness(settings: RunSettings) -> None:
     given = flags.FLAGS
     tasks = [task for task in given.harness.split(",") if task]
     with one_line_errors():
+        _check_figure(())
         manager = harness.check_tasks(tasks, folder=given.harness_folder)  # before loading
         run = completion.complete(Run(settings))
         output = _output(run.settings.workdir)
@@ -209,8 +233,17 @@ def _measure(
 
 
 def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.Path) -> None:
-    for line in reporting.table(results, step=step):
+    curves = shot_curves.of_results(results)
+    for line in reporting.table(shot_curves.others(results), step=step):
         print(line)
+    for line in shot_curves.table(curves):
+        print(line)
+    if figure := flags.FLAGS.figure:
+        file = paths.path(figure)
+        with command_line.writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(shot_curves.draw(curves))
+        print(f"drawn in {file}")
     found = {"step": step, **evaluated_numbers.to_json(results)}
     command_line.write_json(path, found)
     print(f"written to {path}")

@@ -349,6 +349,34 @@ def test_every_kind_of_prompts_works_for_every_system(folders, system, kind, tmp
         assert all(one["prompt"].endswith("?\nTL;DR: ") for one in predicted)
 
 
+def test_a_sweep_over_examples_has_a_table_and_a_figure(folders, tmp_path, monkeypatch, capsys):
+    made = pretrained("in_context", folders / "gpt2", files=folders, in_context__sweep=(0, 1))
+    figure = tmp_path / "new" / "shots.png"
+    command_flags.give(monkeypatch, output=str(tmp_path / "out.json"), figure=str(figure))
+    evaluate.main(parse(made))
+    [found] = json.loads((tmp_path / "out.json").read_text())["tasks"].values()
+    assert found["in_context/1_shots/mean_shots"] == 1
+    assert found["in_context/constant_accuracy"] == 0.5
+    lines = capsys.readouterr().out.splitlines()
+    [at] = [n for n, line in enumerate(lines) if line.endswith("examples in a prompt:")]
+    assert [line.split()[0] for line in lines[at + 1 : at + 6]] == [
+        *("shots", "0", "1", "constant", "chance")
+    ]
+    assert f"{found['in_context/1_shots/accuracy']:.4f}" in lines[at + 3]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_without_a_sweep_is_refused(folders, tmp_path, monkeypatch, capsys):
+    made = pretrained("in_context", folders / "gpt2", files=folders)
+    command_flags.give(monkeypatch, figure=str(tmp_path / "shots.png"))
+    with pytest.raises(SystemExit):
+        evaluate.main(parse(made))
+    error = capsys.readouterr().err
+    assert error.startswith("error: --figure=")
+    assert "set evaluate.measures.in_context.sweep" in error
+    assert error.count("\n") == 1
+
+
 def test_self_consistency_of_samples_without_noise_is_the_greedy_answer(
     folders, system, tmp_path, monkeypatch
 ):

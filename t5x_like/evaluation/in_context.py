@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from t5x_like.evaluation import shot_curves
 from t5x_like.evaluation.generated_text import (
     check_samples,
     consistency_directions,
@@ -56,6 +57,7 @@ class InContext(RowMeasure):
 
     Attributes:
         shots: number of examples K.
+        sweep: several numbers of examples to measure one after the other instead of `shots`.
         template: template of an example, which ends in "{targets}"; a question ends before that.
         separator: text between examples.
         description: description of the task, before all examples.
@@ -77,6 +79,7 @@ class InContext(RowMeasure):
     """
 
     shots: int = 0
+    sweep: Sequence[int] = ()
     template: str = "{inputs}\n{targets}"
     separator: str = "\n\n"
     description: str = ""
@@ -104,6 +107,10 @@ class InContext(RowMeasure):
             raise ValueError(f"in_context.samples={self.samples} needs in_context.by='generation'")
         if self.shots < 0:
             raise ValueError(f"in_context.shots={self.shots} must be 0 or more")
+        if len(set(self.sweep)) < len(self.sweep) or min(self.sweep, default=0) < 0:
+            raise ValueError(
+                f"in_context.sweep={tuple(self.sweep)} must be different numbers, 0 or more"
+            )
         if self.template.count(_TARGETS) != 1 or not self.template.endswith(_TARGETS):
             raise ValueError(
                 f"in_context.template={self.template!r} must end in {_TARGETS}, and have it once"
@@ -114,8 +121,19 @@ class InContext(RowMeasure):
         """True unless it chooses by likelihood."""
         return self.by != "likelihood"
 
+    @property
+    def most_shots(self) -> int:
+        """The largest number of examples in a prompt."""
+        return max(self.sweep, default=self.shots)
+
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
+        if self.sweep:
+            return {
+                shot_curves.name(number, shots=shots): smaller
+                for shots in self.sweep
+                for number, smaller in self._of(shots).directions().items()
+            }
         if self.by == "generation":
             own = directions(self.metrics or _OF_GENERATED)
             return own | consistency_directions(self.samples)
@@ -123,6 +141,8 @@ class InContext(RowMeasure):
 
     def measure(self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]) -> Measured:
         """Return the accuracies by likelihood, the metrics, and `mean_shots`.
+
+        In a sweep numbers have the names of `shot_curves`, except for the base rates.
 
         Args:
             model: the model.
@@ -134,6 +154,8 @@ class InContext(RowMeasure):
                 long, with `fewer_shots` even without examples, or `samples` is set and the model
                 does not sample.
         """
+        if self.sweep:
+            return self._measure_sweep(model, rows, examples)
         rows = self._once(rows)
         # Rows with the same question are never used as its examples.
         counted = collections.Counter(text_of(one, "inputs") for one in examples)
@@ -148,6 +170,28 @@ class InContext(RowMeasure):
         for one, prompt in zip(predicted, prompts, strict=True):
             one["prompt"] = prompt
         return found | {"mean_shots": float(np.mean(shots)), "examples": len(rows)}, predicted
+
+    def _measure_sweep(
+        self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]
+    ) -> Measured:
+        # The largest first: it may lack examples, or not fit.
+        measured = {
+            shots: self._of(shots).measure(model, rows, examples)
+            for shots in sorted(self.sweep, reverse=True)
+        }
+        found: dict[str, float] = {}
+        predicted: list[dict[str, Any]] = []
+        for shots in self.sweep:
+            numbers, listed = measured[shots]
+            for number, value in numbers.items():
+                is_base = shot_curves.is_base(number)
+                found[number if is_base else shot_curves.name(number, shots=shots)] = value
+            predicted += [{"shots": shots, **one} for one in listed]
+        return found, predicted
+
+    def _of(self, shots: int) -> "InContext":
+        """Return the measure with one number of examples."""
+        return dataclasses.replace(self, shots=shots, sweep=())
 
     def prompt(self, row: Row, examples: Sequence[Row]) -> str:
         """Return the prompt: description, examples and question."""

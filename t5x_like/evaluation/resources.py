@@ -93,7 +93,7 @@ class Resources:
 
     def examples(self, measure: InContext, task: str) -> list[Row]:
         """Return the first rows of the task's training split; [] for a measure without shots."""
-        if not measure.shots:
+        if not measure.most_shots:
             return []
         rows = self._source(task, split="train", cleaned=measure.cleaned)
         return list(itertools.islice(rows, measure.pool))

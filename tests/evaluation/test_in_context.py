@@ -155,6 +155,40 @@ def test_a_prompt_that_is_too_long_is_an_error_or_has_fewer_examples(characters)
         InContext(by="generation").measure(characters(flat, length=11), rows, [])
 
 
+def test_a_sweep_has_the_numbers_of_each_number_of_examples_and_base_rates_once(characters):
+    def think(before, character):  # it is right about 3+3 from two examples on
+        return -1.0 if character == "6" and before.count("A: ") > 2 else -2.0
+
+    rows = [{**ROWS[0], "choices": ["7", "6"]}, ROWS[1] | {"targets": "yes"}]
+    kind = InContext(sweep=(0, 2, 4), template=TEMPLATE)
+    found, predicted = kind.measure(characters(think), rows, POOL)
+    assert [found[f"{shots}_shots/accuracy_per_token"] for shots in (0, 2, 4)] == [0.5, 1.0, 1.0]
+    assert {name for name in found if "shots/" not in name} == {
+        "constant_accuracy",
+        "chance_accuracy",
+        "examples",
+    }
+    assert [one["shots"] for one in predicted] == [0, 0, 2, 2, 4, 4]
+    for shots in (0, 2, 4):
+        alone, listed = InContext(shots=shots, template=TEMPLATE).measure(
+            characters(think), rows, POOL
+        )
+        named = {name.removeprefix(f"{shots}_shots/"): value for name, value in found.items()}
+        assert alone.items() <= named.items()
+        assert [{"shots": shots, **one} for one in listed] == [
+            one for one in predicted if one["shots"] == shots
+        ]
+    assert kind.directions().keys() < found.keys()
+    assert kind.most_shots == 4
+
+
+def test_a_sweep_that_cannot_end_ends_before_the_first_prompt(characters):
+    model = characters(flat)
+    with pytest.raises(ValueError, match=r"in_context.shots=3, and the training split has 2"):
+        InContext(sweep=(0, 1, 3)).measure(model, ROWS[:1], POOL[:2])
+    assert model.requests == []
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -166,6 +200,8 @@ def test_a_prompt_that_is_too_long_is_an_error_or_has_fewer_examples(characters)
         ({"metrics": ("rouge",)}, "in_context.metrics='rouge'"),
         ({"metrics": ("record",)}, "group is not set: the metric record"),
         ({"shots": -1}, "in_context.shots=-1"),
+        ({"sweep": (0, -1)}, "in_context.sweep=.* must be different numbers, 0 or more"),
+        ({"sweep": (2, 2)}, "in_context.sweep=.* must be different numbers, 0 or more"),
         ({"samples": -1}, "samples=-1 must be 0 or more"),
         ({"samples": 5}, "in_context.samples=5 needs in_context.by='generation'"),
         ({"template": "{inputs}"}, "must end in {targets}"),

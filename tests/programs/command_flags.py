@@ -9,6 +9,7 @@ _UNSET = {
             "checkpoint",
             "input",
             "output",
+            "figure",
             "task",
             "harness",
             "harness_folder",
