@@ -85,6 +85,14 @@ def test_generated_texts_are_those_of_the_harness(kind, answers):
     assert found == json.loads(str(GOLDEN[f"{kind}/generated"]))
 
 
+def test_repeats_of_a_request_are_different_samples(answers):
+    """`repeats` of a task asks the same request again, also in other batches: of 4 rows here."""
+    settings = {"max_gen_toks": 6, "do_sample": True, "temperature": 2.0, "until": []}
+    found = answers["gpt2"].generate_until([("a b", settings)] * 12)
+    assert len(set(found)) > 8
+    assert found == answers["gpt2"].generate_until([("a b", settings)] * 12)
+
+
 def test_what_greedy_decoding_generates_counts_as_greedy(answers):
     prompt, settings = harness_folders.PROMPTS[2]
     [text] = answers["t5"].generate_until([(prompt, settings)])
