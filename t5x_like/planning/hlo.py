@@ -12,7 +12,7 @@ _BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "bf16": 2, "f16": 2
 _BYTES |= {"u16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8, "c64": 8}
 _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
 # Memory spaces in a layout: 1, 3 and 4 are on-chip (VMEM, v4's CMEM, SMEM), 5 is on the host.
-_ON_CHIP = re.compile(r"S\([134]\)")
+_ELSEWHERE = re.compile(r"S\([1345]\)")
 _NAME = re.compile(r"%([\w.\-]+)")
 # A collective that several fusions carry out: one has a custom call that starts it and one a call
 # that ends it, and those between, also in the bodies of loops, advance it beside their own work.
@@ -28,12 +28,12 @@ class Array:
     Attributes:
         dtype: the type in HLO's notation, such as "bf16".
         shape: the shape of one device's shard.
-        on_chip: whether it is in on-chip memory rather than HBM.
+        elsewhere: whether it is on the chip or on the host rather than in HBM.
     """
 
     dtype: str
     shape: tuple[int, ...]
-    on_chip: bool = False
+    elsewhere: bool = False
 
     @property
     def bytes(self) -> int:
@@ -135,7 +135,9 @@ def arrays(text: str) -> tuple[Array, ...]:
     """Parse the arrays of a type: two for `(f32[2,3]{1,0}, s32[])`."""
     return tuple(
         Array(
-            dtype, tuple(map(int, shape.split(","))) if shape else (), bool(_ON_CHIP.search(layout))
+            dtype,
+            tuple(map(int, shape.split(","))) if shape else (),
+            bool(_ELSEWHERE.search(layout)),
         )
         for dtype, shape, layout in _ARRAY.findall(text)
     )

@@ -26,6 +26,7 @@ _FREE |= {"recv"}  # `recv-done` writes what it receives
 _FREE |= {"fusion-done"}  # its fusion counts at the start
 _FREE_CALLS = ('"AllocateBuffer"', '"ConcatBitcast"')  # in the attributes of a custom call
 _SLICES = ("dynamic-slice", "gather", "slice")
+_UPDATE = "dynamic-update-slice"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,8 +175,9 @@ def memory_bytes(program: Program) -> int:
 
     Each instruction reads its operands and writes its value once; instructions that only name
     values are free. For slices and updates in place only the slice counts. What is started and
-    ended by two instructions is read at its start and written at its end. A kernel moves its
-    declared bytes if that is more, since it may read an operand several times.
+    ended by two instructions is read at its start and written at its end. Arrays on the chip and on
+    the host are free, so that a copy to the host counts once. A kernel moves its declared bytes if
+    that is more, since it may read an operand several times.
     """
     return sum(
         visit.times * _traffic(program, visit, instruction)
@@ -190,9 +192,11 @@ def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
     if any(call in instruction.attributes for call in _FREE_CALLS):
         return 0
     opcode, _, part = instruction.opcode.rpartition("-")
+    operands = program.operands(visit, instruction)
+    if _UPDATE in (opcode, instruction.opcode):  # counts at its start; its end yields all
+        return _updated(operands) if part != "done" else 0
     if part == "done":
         return _main(instruction.arrays)
-    operands = program.operands(visit, instruction)
     if part == "start":
         # Its value repeats the operands; the array after them is what the end yields.
         sliced = opcode in _SLICES
@@ -201,19 +205,22 @@ def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
         return _main(operands)
     if instruction.opcode in _SLICES:
         return _sliced(operands, instruction.arrays[0]) + _main(instruction.arrays)
-    if instruction.opcode == "dynamic-update-slice":
-        return 2 * _main([operands[1]])
     own = _main(cuda_kernels.written(instruction)) + _main(operands)
     return max(own, _declared(instruction, "bytes_accessed"))
 
 
 def _sliced(operands: list[Array], part: Array) -> int:
     """Return the bytes that are read of the first operand, wherever the slice is put."""
-    return 0 if operands[0].on_chip else part.bytes
+    return 0 if operands[0].elsewhere else part.bytes
+
+
+def _updated(operands: list[Array]) -> int:
+    """Return the bytes of an update in place: the slice is read, and written into the first."""
+    return _main([operands[1]]) + _sliced(operands, operands[1])
 
 
 def _main(arrays: list[Array] | tuple[Array, ...]) -> int:
-    return sum(array.bytes for array in arrays if not array.on_chip)
+    return sum(array.bytes for array in arrays if not array.elsewhere)
 
 
 def _of_fusion(program: Program, instruction: Instruction) -> int:
@@ -237,12 +244,12 @@ def _read(program: Program, body: Computation, number: int) -> int:
     for name, user in _uses(program, body, parameter.name):
         first = user.operands[0] == name
         if user.opcode in _SLICES and first:
-            total += sum(array.bytes for array in user.arrays)  # wherever the slice is put
+            total += _inside(body, name, user).bytes  # wherever the slice is put
         elif user.opcode == "fusion":
             inner = _body(program, user)
             places = [n for n, operand in enumerate(user.operands) if operand == name]
             total += sum(_read(program, inner, place) for place in places)
-        elif user.opcode == "dynamic-update-slice" and first:
+        elif user.opcode == _UPDATE and first:
             continue
         elif user.opcode != "tuple" and ENDS not in user.attributes:
             return whole
@@ -259,10 +266,22 @@ def _uses(program: Program, body: Computation, name: str) -> Iterator[tuple[str,
                 yield name, user
 
 
+def _inside(body: Computation, name: str, user: Instruction) -> Array:
+    """Return a slice without what lies in the padding, if the value that it is cut from has some.
+
+    libtpu puts two slices together as the maximum of both, each padded with -inf.
+    """
+    [sliced], padded = user.arrays, body[name]
+    if padded.opcode != "pad" or user.opcode == "gather":
+        return sliced
+    [within] = body[padded.operands[0]].arrays
+    return dataclasses.replace(sliced, shape=tuple(map(min, sliced.shape, within.shape)))
+
+
 def _renames(program: Program, user: Instruction) -> bool:
-    """Return whether the value is the operand's, under another shape."""
+    """Return whether the value is the operand's, under another shape or with padding."""
     inner = _body(program, user).values() if user.opcode == "fusion" else (user,)
-    return {one.opcode for one in inner} <= {"parameter", "bitcast"}
+    return {one.opcode for one in inner} <= {"parameter", "bitcast", "pad"}
 
 
 def _written(program: Program, body: Computation) -> int:
@@ -274,9 +293,11 @@ def _written(program: Program, body: Computation) -> int:
     values = [body[name] for name in names if name in body]
     total = 0
     for value in values:
+        if all(array.elsewhere for array in value.arrays):
+            continue  # what it is computed from, also in fusions within, has no memory space
         while value.opcode == "bitcast":
             value = body[value.operands[0]]
-        if value.opcode == "dynamic-update-slice":
+        if value.opcode == _UPDATE:
             total += _main(body[value.operands[1]].arrays)
         elif value.opcode == "fusion":
             total += _written(program, _body(program, value))

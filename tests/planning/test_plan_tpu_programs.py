@@ -1,7 +1,8 @@
 """What a TPU program sends and moves, in texts of libtpu 0.0.42 with sums by hand.
 
-The texts are parts of the training step of LLaMA 7B on v5e:4x4 (fsdp 16, remat full, splash), with
-the compiler's own lines. In `async_all_gather.txt` the loops and their tuples have only what the
+The texts are parts of the training step of LLaMA 7B on v5e:4x4 (fsdp 16, remat full, splash), and
+`kept_on_the_host.txt` of two small layers on v5e:2x2 (remat attention_on_host), with the compiler's
+own lines. In `async_all_gather.txt` the loops and their tuples have only what the
 fusions need, and the offsets of slices are constants.
 """
 
@@ -73,6 +74,23 @@ def test_slices_and_copies_are_read_at_their_start_and_written_at_their_end(mesh
     permuted = 32 * 128 * 256 * 2
     assert products.memory_bytes(program) == 4 * (8 * 2048 * 128 * 4) + 2 * copied + 2 * permuted
     assert sent(program, mesh) == {"collective-permute": (1, permuted)}
+
+
+def test_fusions_count_slices_without_padding_and_nothing_on_the_chip():
+    # fusion.924 multiplies an activation of the feed-forward layer, bf16[2048, 11008], with two
+    # slices of an activation, bf16[2048, 256], each cut from it where it is padded to twice its
+    # size; the product stays on the chip. The others read and write only what is there: one its
+    # operand as float32, under another shape; one a slice, in place. Three offsets are read.
+    slices = 2 * (2048 * 256 * 2)
+    program = parse(read("fusions_on_the_chip"))
+    assert products.memory_bytes(program) == 2048 * 11_008 * 2 + slices + 3 * 4
+
+
+def test_what_is_kept_on_the_host_is_read_once_and_written_once():
+    # The queries of two layers, bf16[4, 4, 1024, 128], are copied into a stack on the host, and one
+    # is copied back.
+    program = parse(read("kept_on_the_host"))
+    assert products.memory_bytes(program) == 3 * (4 * 4 * 1024 * 128 * 2)
 
 
 def test_a_fusion_reads_the_slice_that_it_puts_on_the_chip():
