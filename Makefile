@@ -67,7 +67,7 @@ repository:  ## write the address of your copy into setup.py and all notebooks: 
 	@sed -i 's#^REPOSITORY = ".*"#REPOSITORY = "$(URL)"#' setup.py
 	@sed -i 's#REPOSITORY = \\".*\\"#REPOSITORY = \\"$(URL)\\"#' notebooks/*.ipynb
 
-plans: $(READY)  ## compile the plans of configs/plans.py (half an hour), and write them into docs/plans.md
+plans: $(READY)  ## compile configs/plans.py and published_runs.py (an hour), and write the plans into docs/plans.md
 	@$(PYTHON_IN_VENV) -m benchmarks.plans
 
 # Material prints an advertisement against the next MkDocs, which tools.lock does not have.

@@ -8,7 +8,18 @@ import pkgutil
 import pytest
 
 import configs
-from configs import bert, fine_tuning, gpt3, llama, own, palm, plans, t5, transformer
+from configs import (
+    bert,
+    fine_tuning,
+    gpt3,
+    llama,
+    own,
+    palm,
+    plans,
+    published_runs,
+    t5,
+    transformer,
+)
 from t5x_like import config, systems
 from t5x_like.config import parse
 from t5x_like.experiment import command_line, completion, model_side, recipes
@@ -37,6 +48,7 @@ OTHERS = {
         *("classification:roberta", "question_answering:roberta", "regression:electra_large"),
     ),
     "plans": tuple(plans.TOPOLOGIES),
+    "published_runs": tuple(published_runs.RUNS),
 }
 
 
@@ -51,7 +63,8 @@ def sizes_of(name):
     return (*demo, *sizes, *OTHERS.get(name, ()))
 
 
-ALL = [(name, size) for name in [*PAPER_SYSTEMS, "fine_tuning", "plans"] for size in sizes_of(name)]
+FILES = [*PAPER_SYSTEMS, "fine_tuning", "plans", "published_runs"]
+ALL = [(name, size) for name in FILES for size in sizes_of(name)]
 
 
 def made(name, size):
