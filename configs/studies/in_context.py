@@ -27,7 +27,7 @@ from t5x_like.studies import (
     TrainingRun,
 )
 
-_TEXT = GeneratedText(language="in_context", kind="byte_bpe", size=320)
+_TEXT = GeneratedText(language="in_context", kind="byte_bpe", size=324)
 _STEPS = 800
 # An example is 5 words: a key and a value, of 8 each. The entropy: docs/languages.md.
 _WITHOUT_CONTEXT = 2 * math.log(8) / 5 - 0.546
@@ -41,7 +41,7 @@ def get_study() -> Study:
     """Return the study."""
     changes = {
         **_TEXT.changes(),
-        "model.vocab_size": 320,
+        "model.vocab_size": 324,
         "model.d_model": 64,
         "model.d_ff": 176,
         "train.steps": _STEPS,

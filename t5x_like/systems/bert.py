@@ -36,13 +36,13 @@ from t5x_like.systems.system import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class InitConfig:
+class InitConfig(ModelConfig):
     """The setting of BERT's initialization (appendix A.2, with `initializer_range` 0.02).
 
     Attributes:
-        initializer_range: the standard deviation of the weights before truncation. 0.02 is made for
-            a width of 768: a network 128 wide learns little about context in some hundred steps,
-            and much with 0.02 * (768 / 128)^0.5.
+        initializer_range: the standard deviation of the weights. 0.02 is made for a width of 768: a
+            network 128 wide learns little about context in some hundred steps, and much with
+            0.02 * (768 / 128)^0.5.
     """
 
     initializer_range: float = 0.02
@@ -308,7 +308,7 @@ def tower(
 
 
 def masked_lm(
-    config: ModelConfig,
+    config: InitConfig,
     *,
     make_norm: Callable[..., nn.Module] = NORM,
     activation: Activation = GELU,

@@ -120,3 +120,23 @@ def test_weights_are_initialized_as_in_the_paper_s_code():
     assert np.abs(kernel).max() < 0.02 / 0.87 * 2.01
     assert np.all(params["embeddings"]["norm"]["scale"] == 1)
     assert np.all(params["head"]["masked_lm"]["output"]["bias"] == 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "albert", "roberta", "electra", "deberta", "bigbird", "spanbert", "structbert"]
+)
+def test_every_weight_is_as_wide_as_the_initializer_range(name):
+    tiny = {**TINY, "layers": 1, "positions": 16}
+    size = dict(next(iter(systems.find(name).sizes.values())))
+    small = (
+        size | {key: value for key, value in tiny.items() if key in size} | {"head": "masked_lm"}
+    )
+    small |= {key: 16 for key in ("embedding", "d_embedding") if key in size}
+    params = []
+    for one in (0.02, 0.05):
+        module = systems.build(name, small | {"initializer_range": one})
+        found = jax.jit(lambda key, of=module: of.init(key, of.example_batch()))(jax.random.key(0))
+        params.append(jax.tree.leaves(nn.unbox(found)["params"]))
+    for narrow, wide in zip(*params, strict=True):
+        if len(set(narrow.ravel().tolist())) > 1:  # not a bias or a norm
+            np.testing.assert_allclose(wide, 2.5 * narrow, rtol=1e-5)
