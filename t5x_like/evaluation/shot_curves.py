@@ -14,7 +14,6 @@ from t5x_like.experiment.reporting import Estimate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Numbers = Mapping[str, float]
 
 _NAME = re.compile(r"(?P<measure>.+)/(?P<shots>\d+)_shots/(?P<number>.+)")
 _BASES = ("constant", "chance")  # kinds of base rates, the beginnings of their names
@@ -69,7 +68,7 @@ class ShotCurve:
         )
 
 
-def of_results(results: Mapping[str, Numbers]) -> dict[tuple[str, str], ShotCurve]:
+def of_results(results: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], ShotCurve]:
     """Return {(task, measure): its curve} of all measures with several numbers of examples.
 
     Args:
@@ -87,7 +86,7 @@ def of_results(results: Mapping[str, Numbers]) -> dict[tuple[str, str], ShotCurv
     return curves
 
 
-def others(results: Mapping[str, Numbers]) -> dict[str, dict[str, float]]:
+def others(results: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Return the results that are not on a curve."""
     return {
         task: {key: value for key, value in numbers.items() if not is_on_curve(key)}
