@@ -53,12 +53,13 @@ class CellRun:
 
     def is_finished(self) -> bool:
         """Return whether its last checkpoint and all numbers of the last step exist."""
-        return self._is_trained() and not self.missing()
+        return self._is_trained() and not self._unlogged()
 
     def missing(self) -> list[str]:
         """Return the numbers that a trained run lacks at its last step."""
-        if not self._is_trained():
-            return []
+        return self._unlogged() if self._is_trained() else []
+
+    def _unlogged(self) -> list[str]:
         # Undefined numbers, such as correlations of equal values, are null but present.
         steps, lines = self.settings.train.steps, reporting.log_lines(self.folder)
         logged = {name for line in lines if line["step"] == steps for name in line}

@@ -50,13 +50,18 @@ def of_run(run: CellRun) -> RunCost:
         ValueError: a setting does not exist or does not fit the others.
     """
     try:
-        # The number of labels may follow from the data.
-        settings = completion.complete(Run(run.settings)).settings
+        settings = _completed(run).settings
         found = cost.of_settings(settings)
         [tokens] = cost.tokens_at(settings, [settings.train.steps])
     except ValueError as error:
         raise ValueError(f"{run.folder}: {error}") from error
     return RunCost(found.parameters, tokens, found.flops_per_token)
+
+
+@functools.cache
+def _completed(run: CellRun) -> Run:
+    # The number of labels may follow from the data.
+    return completion.complete(Run(run.settings))
 
 
 def check(runs: Sequence[CellRun]) -> None:
@@ -74,7 +79,7 @@ def check(runs: Sequence[CellRun]) -> None:
 
 def _check_numbers(run: CellRun) -> None:
     try:
-        schedule = Schedule(completion.complete(Run(run.settings)))
+        schedule = Schedule(_completed(run))
         for number in run.numbers:
             schedule.check_is_measured(number)
     except ValueError as error:

@@ -106,14 +106,11 @@ def _unigram(
             SentencePiece would make pieces of letters: it counts a piece once for each different
             word that contains it.
     """
-    lines = list(_lines(documents))
-    if every_word:
-        whole_words = [*whole_words, *_different_words(lines)]
-        lines.append(_alphabet(whole_words))
-        character_coverage = 1.0  # only this line is left to count them in
     content = _sentence_pieces(
-        lines,
+        documents,
         vocab_size=vocab_size,
+        whole_words=whole_words,
+        every_word=every_word,
         pad_id=PAD,
         eos_id=EOS,
         unk_id=UNKNOWN,
@@ -121,7 +118,6 @@ def _unigram(
         character_coverage=character_coverage,
         split_digits=split_digits,
         normalization_rule_name="identity" if keep_characters else "nmt_nfkc",
-        user_defined_symbols=_as_pieces(whole_words),
     )
     return {"": content}
 
@@ -144,19 +140,14 @@ def _albert(
     """
     prepare = AlbertText(lower_case=not keep_case)
     _, _, *controls = ALBERT_SPECIAL_TOKENS
-    lines = list(_lines(map(prepare, documents)))
-    words = _different_words(lines) if every_word else []
-    if every_word:
-        lines.append(_alphabet(words))
-        character_coverage = 1.0
     content = _sentence_pieces(
-        lines,
+        map(prepare, documents),
         vocab_size=vocab_size,
+        every_word=every_word,
         pad_id=0,
         unk_id=1,
         eos_id=-1,
         control_symbols=controls,
-        user_defined_symbols=_as_pieces(words),
         byte_fallback=byte_fallback,
         character_coverage=character_coverage,
         split_digits=split_digits,
@@ -178,7 +169,7 @@ def _lossless(
     is unigram.
     """
     content = _sentence_pieces(
-        list(_lines(documents)),
+        documents,
         vocab_size=vocab_size,
         model_type=model_type,
         pad_id=-1,
@@ -324,8 +315,19 @@ KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
 }
 
 
-def _sentence_pieces(lines: Sequence[str], *, vocab_size: int, **settings: Any) -> bytes:
-    model = io.BytesIO()
+def _sentence_pieces(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    whole_words: Sequence[str] = (),
+    every_word: bool = False,
+    **settings: Any,
+) -> bytes:
+    lines, model = list(_lines(documents)), io.BytesIO()
+    if every_word:
+        whole_words = [*whole_words, *_different_words(lines)]
+        lines.append(_alphabet(whole_words))
+        settings["character_coverage"] = 1.0  # only this line is left to count them in
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines),
@@ -334,6 +336,7 @@ def _sentence_pieces(lines: Sequence[str], *, vocab_size: int, **settings: Any) 
             max_sentence_length=_LINE_BYTES,
             num_threads=_THREADS,
             minloglevel=2,
+            user_defined_symbols=[f"\u2581{word}" for word in dict.fromkeys(whole_words)],
             **{"model_type": "unigram", "bos_id": -1, **settings},
         )
     except RuntimeError as error:  # "INTERNAL: file(line) [condition] sentence for the user"
@@ -345,7 +348,9 @@ def _sentence_pieces(lines: Sequence[str], *, vocab_size: int, **settings: Any) 
 
 
 def _different_words(lines: Iterable[str]) -> list[str]:
-    return sorted({word for line in lines for word in line.split()})
+    """Return the different words of a text, longest first."""
+    found = {word for line in lines for word in line.split()}
+    return sorted(found, key=lambda word: (-len(word), word))
 
 
 def _alphabet(words: Sequence[str]) -> str:
@@ -355,11 +360,6 @@ def _alphabet(words: Sequence[str]) -> str:
     # not come first, and all come twice.
     first = [one for one in characters if one not in words][:1]
     return "".join([*first, *characters, *characters])
-
-
-def _as_pieces(words: Iterable[str]) -> list[str]:
-    # Without repetitions, longest first: SentencePiece takes the first that the text begins with.
-    return sorted({f"\u2581{word}" for word in words}, key=lambda piece: (-len(piece), piece))
 
 
 def _covered(lines: Iterable[str], *, share: float) -> list[str]:
