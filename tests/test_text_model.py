@@ -24,6 +24,7 @@ SYSTEMS = {
     "gpt": {},
     "gpt3": {"window": 4},
     "gopher": {},
+    "transformer_xl": {},
     "lamda": {},
     "palm": {},
     "llama": {},

@@ -88,6 +88,19 @@ class AddPositions(nn.Module):
         return x if self.make_norm is None else self.make_norm(name="norm")(x)
 
 
+class ScaledInputs(nn.Module):
+    """The input of a tower: scaled token embeddings, without positions."""
+
+    scale: float
+
+    def __call__(
+        self, x: Float[Array, "B L D"], positions: Int[Array, "B L"] | None
+    ) -> Float[Array, "B L D"]:
+        """Return the scaled embeddings."""
+        del positions
+        return x * jnp.asarray(self.scale, x.dtype)
+
+
 # ---- Sinusoidal positions: no parameters, and no limit on the length of a text.
 
 

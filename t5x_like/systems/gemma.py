@@ -11,12 +11,13 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from t5x_like.hf.config_settings import COUNT, FLAG, Setting, one_of
 from t5x_like.hf.record import Settings
 from t5x_like.losses import autoregressive
 from t5x_like.nn.compute import Compute
+from t5x_like.nn.embeddings import ScaledInputs
 from t5x_like.nn.linear import normalize
 from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
@@ -57,19 +58,6 @@ class OffsetRMSNorm(nn.Module):
         zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("norm",))
         gain = 1 + self.param("scale", zeros, x.shape[-1:]).astype(jnp.float32)
         return normalize(x, gain, epsilon=self.epsilon).astype(self.compute.dtype)
-
-
-class ScaledInputs(nn.Module):
-    """The entrance of the tower: multiply the embeddings by `scale`."""
-
-    scale: float
-
-    def __call__(
-        self, x: Float[Array, "B L D"], positions: Int[Array, "B L"] | None
-    ) -> Float[Array, "B L D"]:
-        """Return the scaled embeddings."""
-        del positions
-        return x * jnp.asarray(self.scale, x.dtype)
 
 
 def build(config: llama.LlamaConfig) -> nn.Module:

@@ -16,7 +16,7 @@ from t5x_like.nn.embeddings import TiedHead, TokenEmbed
 from t5x_like.nn.linear import MLP, RMSNorm
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.gopher import TransformerXLAttention
+from t5x_like.systems.transformer_xl import TransformerXLAttention
 
 FEATURES, HEADS, WIDTH = 6, 2, 5
 # Float32 sums of some tens of terms of order 1, in another order.
