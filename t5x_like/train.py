@@ -115,7 +115,7 @@ def train(run: Run) -> None:
         with one_line_errors(NonFiniteError, status=NonFiniteError.STATUS):
             outcome = training.all_phases(state, position)
     with one_line_errors(WriteError, FileError):
-        run_report.write(outcome, workdir, data[-1])
+        run_report.write(outcome, workdir, data[-1], cost=run.settings.cost)
     if not outcome.interrupted:
         training.so_far.report()
 

@@ -25,7 +25,7 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"
 )
 # Sections whose settings are all known; other sections take the arguments of functions.
-CLOSED = ("data", "train", "mesh", "checkpoint", "evaluate", "lora")
+CLOSED = ("data", "train", "mesh", "checkpoint", "evaluate", "lora", "cost")
 OTHERS = "docs/coming_from.md"
 FOR_A_READER = "configs/t5_on_tpu.py"  # written while following docs/launching.md
 OPEN = [name for name, (default, _) in SETTINGS.items() if isinstance(default, dict)]

@@ -40,6 +40,7 @@ def test_its_config_is_read(folder):
     # Newer than the run: their defaults.
     stored["data"]["driver"] = ""
     stored["train"]["trackers"] = []
+    stored["cost"] = {"watts": 0.0, "pue": 1.1, "kg_per_kwh": 0.429, "price": 0.0}
     stored["lora"] = {"rank": 0, "alpha": 16.0, "targets": ["*attention"]}
     assert config.to_dict(parse(config.load(folder / "config.json"))) == stored
 

@@ -246,6 +246,22 @@ class LoraSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CostSettings:
+    """Assumptions about energy, emissions and price of a run (docs/plans.md)."""
+
+    watts: Annotated[
+        float, "watts of a chip; 0: the published mean of its kind, if there is one", AtLeast(0)
+    ] = 0.0
+    pue: Annotated[
+        float, "energy of the data center as a multiple of its machines'", AtLeast(1)
+    ] = 1.1
+    kg_per_kwh: Annotated[
+        float, "kilograms of CO2e of a kWh; the mean of the USA in 2020", AtLeast(0)
+    ] = 0.429
+    price: Annotated[float, "price of a chip and hour; 0: not known", AtLeast(0)] = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """All settings of a run, as a config has them."""
 
@@ -304,6 +320,7 @@ class RunSettings:
     mesh: MeshSettings = field(default_factory=MeshSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    cost: CostSettings = field(default_factory=CostSettings)
     predict: Annotated[
         Arguments,
         "settings of an encoder's predictions: `top` of masked tokens; `no_answer`, "

@@ -2,30 +2,31 @@
 
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
 
 from t5x_like.batches import document_cleaning
+from t5x_like.config.run_settings import CostSettings
 from t5x_like.evaluation.while_training import EPOCHS
-from t5x_like.experiment import data_side, reporting
+from t5x_like.experiment import data_side, energy, reporting
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.memories import Data
 from t5x_like.training.loop import Outcome
 from t5x_like.training.metrics import CONSTANT
 
 
-def write(outcome: Outcome, workdir: pathlib.Path, data: Data) -> None:
+def write(outcome: Outcome, workdir: pathlib.Path, data: Data, *, cost: CostSettings) -> None:
     """Print the report.
 
     Raises:
         WriteError: the plot of the losses cannot be written.
     """
-    sys.stdout.writelines(f"{line}\n" for line in lines(outcome, workdir, data))
+    sys.stdout.writelines(f"{line}\n" for line in lines(outcome, workdir, data, cost=cost))
 
 
-def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
+def lines(outcome: Outcome, workdir: pathlib.Path, data: Data, *, cost: CostSettings) -> list[str]:
     """Return the lines of the report; call it on all processes.
 
     The list is empty on all but the first process.
@@ -58,10 +59,25 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
         if entropy is not None:
             where = f"held-out targets{f' of {name}' if name else ''}"
             found.append(f"unigram entropy of the {where} {entropy:.3f} nats")
+    found += costs(log, cost, devices=jax.devices())
     entropy = entropies.get("")  # with several tasks no single entropy applies
     path = reporting.plot_loss(workdir, unigram_entropy=entropy, tasks=list(data))
     tensorboard = f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}"
     return [*found, f"loss curve: {path}", tensorboard]
+
+
+def costs(
+    log: Mapping[str, Mapping[int, float]], settings: CostSettings, *, devices: Sequence[jax.Device]
+) -> list[str]:
+    """Describe the cost of all logged steps; [] on a CPU without `cost.watts` and `cost.price`."""
+    rates = sorted(log.get("train/steps_per_second", {}).items())
+    begins = [0, *(step for step, _ in rates)]
+    hours = sum((step - begin) / rate for begin, (step, rate) in zip(begins, rates, strict=False))
+    hours *= len(devices) / 3600
+    found = energy.cost(settings, kind=devices[0].device_kind, device_hours=hours)
+    if devices[0].platform == "cpu" and found.kwh is found.price is None:
+        return []
+    return [f"cost of the steps: {'; '.join(energy.lines(found, settings))}"]
 
 
 def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[str]:

@@ -66,6 +66,22 @@ def tokens(fields: BatchShapes) -> int:
     return sum(x.size for name, x in fields.items() if name.endswith("input_tokens"))
 
 
+def tokens_of_run(run: Run) -> float:
+    """Count the tokens that all steps of a run read; of several tasks, as often as they come."""
+    total = 0.0
+    for phase in run.phases:
+        weights = [_weight(part) for part in phase.parts]
+        each = [tokens(batch(part.data)) for part in phase.parts]
+        mean = sum(w * n for w, n in zip(weights, each, strict=True)) / sum(weights)
+        total += (phase.last - phase.first) * mean
+    return total
+
+
+def _weight(part: Part) -> float:
+    """Return the weight of a task; a pass over rows that are not counted yet counts as one."""
+    return float(part.batches) if isinstance(part.batches, int) else part.share
+
+
 def batch(data: DataSettings) -> BatchShapes:
     """Return the shapes of the global batch that these settings give.
 

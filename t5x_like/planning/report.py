@@ -9,9 +9,9 @@ from jax.sharding import Mesh
 
 from t5x_like import partitioning
 from t5x_like.batches import sharded_batches
-from t5x_like.config.run_settings import MeshSettings
+from t5x_like.config.run_settings import CostSettings, MeshSettings
 from t5x_like.decoding.generator import stacks
-from t5x_like.experiment import data_side, model_side
+from t5x_like.experiment import data_side, energy, model_side
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import Run
 from t5x_like.planning import batches, compiling, counting
@@ -120,7 +120,22 @@ def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
         found["fits"] = found["fits"] and found[name]["fits"]
     if plan.get("generates"):
         found |= _while_generating(model, memory, fits=found["fits"])
+    if "step_seconds" in found:
+        found["run"] = _whole_run(plan | found, run, devices)
     return plan | layout | {"memory_per_device": memory} | _networks(model) | found
+
+
+def _whole_run(plan: Plan, run: Run, devices: list[jax.Device]) -> Plan:
+    """Return hours and cost of all steps, each without overlap and in proportion to its tokens."""
+    parts = [found for found in (plan, plan.get("prepare")) if found]
+    seconds = sum(found.get("step_seconds_without_overlap", 0.0) for found in parts)
+    read = batches.tokens_of_run(run)
+    hours = seconds * read / plan["batch"]["tokens"] / 3600
+    found = energy.cost(
+        run.settings.cost, kind=devices[0].device_kind, device_hours=hours * len(devices)
+    )
+    assumed = dataclasses.asdict(run.settings.cost)
+    return {"tokens": read, "hours": hours, **dataclasses.asdict(found), "assumed": assumed}
 
 
 def _while_generating(model: Experiment, memory: int | None, *, fits: bool | None) -> Plan:
@@ -271,7 +286,7 @@ def text(plan: Plan) -> str:
         lines += ["", "before the update: sampling, rewards, a teacher's answers"]
         lines += [*measured_lines(before), "", verdict(before), "", "the update"]
     if "collectives" in plan:
-        lines += [*measured_lines(plan), *_generating_lines(plan)]
+        lines += [*measured_lines(plan), *_generating_lines(plan), *_run_lines(plan)]
     if "fits" in plan:
         lines += ["", verdict(plan)]
     return "\n".join(lines)
@@ -404,6 +419,19 @@ def _time_lines(plan: Plan) -> list[str]:
         shares = f"{ceiling} of the peak in model FLOPs; without overlap {total}"
         lines.append(f"{'utilization at most':<24}{shares}")
     return lines
+
+
+def _run_lines(plan: Plan) -> list[str]:
+    if not (found := plan.get("run")):
+        return []
+    names = [one.name for one in dataclasses.fields(energy.Cost)]
+    cost = energy.Cost(**{name: found[name] for name in names})
+    time = f"{found['tokens']:.4g} tokens in {found['hours']:,.4g} hours without overlap"
+    first, *others = energy.lines(cost, CostSettings(**found["assumed"]))
+    return [
+        f"{'the whole run':<24}{time}: {first}",
+        *(f"{'':<24}{line}" for line in others),
+    ]
 
 
 def verdict(plan: Plan) -> str:
