@@ -18,12 +18,13 @@ the vocabulary and the lengths come from there. Kinds, with the papers' figures:
 | `translation` | inputs, targets | the same, section 3.7 | BLEU 5 (1.5B, English to French) |
 | `arithmetic` | (generated) | Brown et al. 2020, table 3.9 | 2D+ 100.0, 3D+ 80.4, 4D+ 25.5 (175B) |
 | `scrambles` | (of your list of words) | the same, table 3.10 | CL 37.9, A1 15.1, RI 67.2 (175B) |
+| `analogies` | (generated) | the same, section 3.9.3 | easier than the paper's: chance is 20% |
 
-data/text_files.py reads texts, data/prompted_files.py rows with several fields. `arithmetic` and
-`scrambles` evaluate all tasks of data/gpt3_arithmetic.py and of data/word_scrambles.py, with the
-paper's numbers of examples, for which a model needs 2,048 tokens: fewer are `shots`, or
-`too_long=fewer_shots`. Evaluation uses the first `evaluate.batches` batches of the validation
-split, or the whole split with 0.
+data/text_files.py reads texts, data/prompted_files.py rows with several fields. `arithmetic`,
+`scrambles` and `analogies` evaluate all tasks of data/gpt3_arithmetic.py, data/word_scrambles.py
+and data/analogies.py, with the paper's numbers of examples, for which a model needs 2,048 tokens:
+fewer are `shots`, or `too_long=fewer_shots`. Evaluation uses the first `evaluate.batches` batches
+of the validation split, or the whole split with 0.
 """
 
 from typing import Any
@@ -85,12 +86,14 @@ KINDS: dict[str, dict[str, Any]] = {
         "description": "Please unscramble the letters into a word, and write that word:",
         "metrics": ("accuracy",),
     },
+    "analogies": {**_IN_CONTEXT, "shots": 20, "template": "{inputs} {targets}", "separator": "\n"},
 }
 _OF_TEXTS = ("documents", "last_word")
 # {kind: (module of its rows, its tasks, its settings)}
 _GENERATED: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "arithmetic": ("data/gpt3_arithmetic.py", tuple(gpt3_arithmetic.TASKS), {"seed": 0}),
     "scrambles": ("data/word_scrambles.py", tuple(word_scrambles.TASKS), {"words": "", "seed": 0}),
+    "analogies": ("data/analogies.py", ("analogies",), {"seed": 0}),
 }
 
 

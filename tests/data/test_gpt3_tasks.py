@@ -1,4 +1,4 @@
-"""GPT-3's arithmetic and word scrambles: the released questions are among the generated ones."""
+"""GPT-3's generated tasks: the released questions are among those of arithmetic and scrambles."""
 
 import collections
 import json
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs import pretrained
-from data import gpt3_arithmetic, word_scrambles
+from data import analogies, gpt3_arithmetic, word_scrambles
 from t5x_like import evaluate
 from t5x_like.config import parse
 from t5x_like.evaluation.in_context import InContext
@@ -181,3 +181,26 @@ def test_evaluate_asks_the_questions_of_all_tasks(kind, tmp_path, monkeypatch):
     for numbers in found.values():
         assert numbers[f"{kind}/mean_shots"] == 2
         assert 0 <= numbers[f"{kind}/accuracy"] < 0.5
+
+
+def test_an_analogy_has_one_right_pair_of_five():
+    relations = {pair: name for name in analogies.RELATIONS for pair in analogies._pairs(name)}
+    assert len(relations) == sum(pairs.count(",") + 1 for pairs in analogies.RELATIONS.values())
+    rows = list(analogies.corpora(validation=2000)["analogies"].splits["validation"].all_rows())
+    places = collections.Counter()
+    for row in rows:
+        asked = row["inputs"].removesuffix(" as")
+        of_choices = [relations[choice] for choice in row["choices"]]
+        assert len(set(of_choices)) == 5
+        place = of_choices.index(relations[asked])
+        assert row["choices"][place] == row["targets"] != asked
+        places[place] += 1
+    # 400 each: five standard deviations of a binomial are 90.
+    assert all(310 < number < 490 for number in places.values())
+    # The form of figure G.12 of Brown et al. 2020.
+    row = {"inputs": "lull is to trust as", "targets": "cajole is to compliance", "choices": []}
+    assert measure("analogies").prompt(row, []) == "lull is to trust as "
+    assert (
+        measure("analogies").prompt(row, [row])
+        == "lull is to trust as cajole is to compliance\nlull is to trust as "
+    )
