@@ -122,7 +122,8 @@ def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
         config.data.task = "prompted_files"
         config.data.objective = "text_to_text"
         names = {name: name for name in ("inputs", "targets", "choices")}
-        config.data.settings = {"train": "", "validation": "", **names}
+        own = {"contamination": "", "examples": "clean"}
+        config.data.settings = {"train": "", "validation": "", **names, **own}
     config.decode = {
         "max_new_tokens": 100,
         "num_beams": 1,
