@@ -27,8 +27,8 @@ _DEVICES = {"TPU v2": 2, "TPU v3": 2, "TPU7x": 2}  # JAX devices of a chip, wher
 
 
 @dataclasses.dataclass(frozen=True)
-class Cost:
-    """What a run costs; None for what no assumption is known for.
+class Footprint:
+    """What a run takes; None for what no assumption is known for.
 
     Attributes:
         chip_hours: hours, summed over chips.
@@ -45,7 +45,7 @@ class Cost:
     price: float | None
 
 
-def cost(settings: CostSettings, *, kind: str, device_hours: float) -> Cost:
+def cost(settings: CostSettings, *, kind: str, device_hours: float) -> Footprint:
     """Return the cost of hours on devices.
 
     Args:
@@ -56,7 +56,7 @@ def cost(settings: CostSettings, *, kind: str, device_hours: float) -> Cost:
     chip_hours = device_hours / _DEVICES.get(kind, 1)
     watts = settings.watts or _WATTS.get(kind)
     kwh = None if watts is None else chip_hours * watts * settings.pue / 1000
-    return Cost(
+    return Footprint(
         chip_hours=chip_hours,
         watts=watts,
         kwh=kwh,
@@ -65,7 +65,7 @@ def cost(settings: CostSettings, *, kind: str, device_hours: float) -> Cost:
     )
 
 
-def lines(found: Cost, settings: CostSettings) -> Iterator[str]:
+def lines(found: Footprint, settings: CostSettings) -> Iterator[str]:
     """Yield what a cost is, with its assumptions."""
     yield f"{found.chip_hours:,.4g} chip hours"
     if found.kwh is not None:

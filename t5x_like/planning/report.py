@@ -424,8 +424,8 @@ def _time_lines(plan: Plan) -> list[str]:
 def _run_lines(plan: Plan) -> list[str]:
     if not (found := plan.get("run")):
         return []
-    names = [one.name for one in dataclasses.fields(energy.Cost)]
-    cost = energy.Cost(**{name: found[name] for name in names})
+    names = [one.name for one in dataclasses.fields(energy.Footprint)]
+    cost = energy.Footprint(**{name: found[name] for name in names})
     time = f"{found['tokens']:.4g} tokens in {found['hours']:,.4g} hours without overlap"
     first, *others = energy.lines(cost, CostSettings(**found["assumed"]))
     return [

@@ -59,6 +59,7 @@ TIMES = {
     "step_seconds_without_overlap",
     "utilization_ceiling",
     "utilization_without_overlap",
+    "run",
 }
 TINY = {
     "vocab_size": 64,
@@ -273,6 +274,10 @@ def test_tpus_that_are_not_here(run, monkeypatch, topology, devices):
     share = found["flops_per_step"] / (devices * peak * seconds)
     assert found["utilization_without_overlap"] == pytest.approx(share)
     assert f"; without overlap {share:.1%}\n" in out
+    hours = settings.train.steps * seconds / 3600
+    assert found["run"]["hours"] == pytest.approx(hours)
+    assert found["run"]["chip_hours"] == pytest.approx(hours * devices)
+    assert (found["run"]["kwh"] is None) == topology.startswith("v5e")
     assert "fits" in out
 
 
