@@ -1,8 +1,9 @@
-"""Look into the layers of a model: changes of the states, patterns of attention, senses of a word.
+"""Look into a model: what its layers do, the senses of a word, what it associates with groups.
 
     python -m t5x_like.inspect layers TEXTS --from=FOLDER [--and=FOLDER] [--figure=FILE.png]
     python -m t5x_like.inspect neighbours TEXTS --from=FOLDER --word=play \
         --text="They went to the theatre to see the play."
+    python -m t5x_like.inspect associations TEMPLATES --from=FOLDER --groups=groups.json
 
 TEXTS is a file with a text on each line. FOLDER is a run, a checkpoint or a Hugging Face folder
 with its tokenizer.
@@ -12,19 +13,23 @@ et al. 2019, figure 1), and the shares of attention on the diagonal and in verti
 means over all tokens of the texts.
 
 `neighbours` prints where TEXTS have the word: first the texts in which its hidden states are the
-most similar to its states in --text (Peters et al. 2018, table 4). docs/inspection.md explains
-both actions.
+most similar to its states in --text (Peters et al. 2018, table 4).
+
+`associations` prints the words that a model writes more often after the names of one group than
+after those of others (Brown et al. 2020, section 6): TEMPLATES has a beginning on each line, such
+as "The {group} was very". docs/inspection.md explains all actions.
 """
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from t5x_like import hub, paths, reading
 from t5x_like.experiment import command_line
 
 if TYPE_CHECKING:
+    from t5x_like.inspection.associations import Association
     from t5x_like.inspection.layer_statistics import LayerStatistics
 
 
@@ -113,6 +118,61 @@ def neighbours(arguments: Sequence[str]) -> None:
         command_line.write_json(given.json, [dataclasses.asdict(one) for one in found])
 
 
+def associations(arguments: Sequence[str]) -> None:
+    """Print the words that a model writes after one group's names rather than after others'."""
+    parser = _parser("associations")
+    parser.add_argument("--groups", required=True, metavar="FILE", help="JSON: group -> names")
+    parser.add_argument("--samples", type=command_line.count, default=100, help="(%(default)s)")
+    parser.add_argument("--new_tokens", type=command_line.count, default=50, help="(%(default)s)")
+    parser.add_argument("--batch", type=command_line.count, default=16, help="(%(default)s)")
+    parser.add_argument("--words", metavar="FILE", help="the words to compare, one on each line")
+    parser.add_argument("--top", type=command_line.count, default=10, help="(%(default)s)")
+    given = parser.parse_args(arguments)
+    templates = _checked([given.source], given.texts, json=given.json)
+    listed = _listed(given.words)
+    groups_file = reading.existing_file("--groups", given.groups, [".json"])
+    from t5x_like.inspection import associations as found_words
+    from t5x_like.inspection import inspected
+
+    asked = found_words.prompts(templates, found_words.read_groups(groups_file))
+    model = inspected.load(given.source)
+    if model.text is None:
+        raise ValueError(f"{given.source} holds a {model.pretrained.system}, which writes no text")
+    decode = {**found_words.SAMPLING, "max_new_tokens": given.new_tokens}
+    writer = model.text.generating(batch_size=given.batch, **decode)
+    texts = found_words.write(writer, asked, samples=given.samples)
+    found = found_words.compare(texts, listed=listed)
+    print("\n".join(_by_group(found, texts, top=given.top)))
+    if given.json:
+        rows = {"associations": [dataclasses.asdict(one) for one in found], "texts": texts}
+        command_line.write_json(given.json, rows)
+
+
+def _listed(name: str | None) -> set[str]:
+    """Return the words of a file in lower case; an empty set without a file."""
+    if not name:
+        return set()
+    file = reading.existing_file("--words", name, [".txt"])
+    if not (found := {text.strip().lower() for _, text in reading.numbered(file)}):
+        raise ValueError(f"--words={name!r} is empty: give a file with a word on each line")
+    return found
+
+
+def _by_group(
+    found: Sequence["Association"], texts: Mapping[str, Sequence[str]], *, top: int
+) -> Iterator[str]:
+    """Yield the lines of a table for each group: its `top` words, `*` where 0 is excluded."""
+    for group, some in texts.items():
+        yield f"{group}: {len(some)} texts"
+        yield f"  {'word':<16}{'share':>8}{'others':>8}{'difference':>12}  95% interval of all"
+        for one in [one for one in found if one.group == group][:top]:
+            sure = " *" if one.low > 0 else ""
+            yield (
+                f"  {one.word:<16}{one.share:>8.1%}{one.others:>8.1%}{one.difference:>+12.1%}"
+                f"  [{one.low:+.1%}, {one.high:+.1%}]{sure}"
+            )
+
+
 def _parser(action: str) -> command_line.ArgumentParser:
     parser = command_line.ArgumentParser(__doc__, prog=f"python -m t5x_like.inspect {action}")
     parser.add_argument("texts", metavar="TEXTS", help="a file with a text on each line")
@@ -122,7 +182,7 @@ def _parser(action: str) -> command_line.ArgumentParser:
 
 
 def _checked(folders: Sequence[str], name: str, *, json: str | None) -> list[tuple[str, str]]:
-    """Check the arguments of both actions, and return the texts, each after "FILE:LINE"."""
+    """Check the arguments of all actions, and return the texts, each after "FILE:LINE"."""
     for folder in folders:
         hub.check_source(folder)
     if json:
@@ -133,7 +193,7 @@ def _checked(folders: Sequence[str], name: str, *, json: str | None) -> list[tup
     return texts
 
 
-_ACTIONS = {"layers": layers, "neighbours": neighbours}
+_ACTIONS = {"layers": layers, "neighbours": neighbours, "associations": associations}
 
 
 def main(arguments: Sequence[str]) -> None:

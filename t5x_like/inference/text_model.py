@@ -93,6 +93,16 @@ class TextModel:
         decode = {name: value for name, value in self.decode.items() if name not in OF_SAMPLING}
         return self._copy(self.prompt_format, {**decode, "do_sample": False})
 
+    def generating(self, *, batch_size: int, **decode: Any) -> "TextModel":
+        """Return a copy of the model with other batches and settings of `generate`."""
+        return TextModel(
+            self.pretrained,
+            self.vocabulary,
+            self.prompt_format,
+            batch_size=batch_size,
+            decode={**self.decode, **decode},
+        )
+
     def _copy(self, prompt_format: PromptFormat, decode: Mapping[str, Any]) -> "TextModel":
         return TextModel(
             self.pretrained,
