@@ -9,9 +9,10 @@ the other. The downstream tasks of the table are left out.
 | the paper | here |
 |---|---|
 | 12 million parameters, 12 layers | 2 layers with one set of parameters, 128 wide |
-| 4,096 rows of 512 tokens, 125,000 batches | 16 rows of 48 tokens, 3,000 batches |
+| 4,096 rows of 512 tokens, 125,000 batches | 16 rows of 32 tokens, 1,500 batches |
 | books and Wikipedia, 30,000 pieces | the language `events` (docs/languages.md), 59 pieces |
 | not given: how an arm is measured on pairs | new heads are trained, on a frozen network |
+| not given: on which rows masked tokens are measured | on documents in order, after 200 batches |
 
 Every document tells five events of one of 6 topics in order, so the order of two of its segments is
 certain. A constant is right in half of the pairs in order, and in 63% of the next-sentence pairs:
@@ -19,7 +20,10 @@ half of them have a random second segment, and so do all chunks of one sentence.
 documents 1 in 6 share their topic: a network that sees only the topic is right in at most 90%.
 
 On natural text of demo size the study decided nothing: a third of the chunks of documentation have
-one sentence, for which the next is always random, and no arm beat that constant.
+one sentence, for which the next is always random, and no arm beat that constant. Masked tokens of
+the pretraining rows cannot be compared: an arm whose segments are swapped or from two documents has
+rows that are harder to predict (72% of the tokens instead of 80%), so the arms are measured on the
+same rows. After 1,000 batches one of two networks had not learned the order.
 """
 
 from typing import Any
@@ -38,7 +42,10 @@ _TEXT = GeneratedText(language="events", kind="albert", size=59)
 _SHORT: dict[str, Any] = {
     **_TEXT.changes(topics=6),
     "model.vocab_size": 64,
+    "model.initializer_range": 0.05,  # 0.02 * (768 / 128)^0.5
     "optimizer.learning_rate": 2e-3,
+    "data.lengths": {"inputs": 32},  # a document has 25 tokens
+    "train.steps": 1500,
     "train.log_every": 100,
     "checkpoint.keep": 1,
     "evaluate.every": 0,
@@ -63,8 +70,7 @@ def _measure(run: str, number: str, in_paper: str) -> OutcomeMeasure:
     return OutcomeMeasure(run=run, number=number, scale=100.0, in_paper=in_paper)
 
 
-def get_study() -> Study:
-    """Return the study."""
+def _runs() -> dict[str, TrainingRun]:
     pairs = {
         sentences: {
             "model": {"head": "pretraining"},
@@ -73,25 +79,36 @@ def get_study() -> Study:
         for sentences in ("next", "order")
     }
     frozen = {"optimizer.frozen": ("embeddings", "projection", "encoder")}
+    documents = {"data.objective_settings": _objective("none"), "model.head": "masked_lm"}
+    changes = {
+        "pretraining": _SHORT,
+        "pairs": {**_SHORT, **frozen, "tasks": pairs, "train.steps": 300},
+        "documents": {**_SHORT, **documents, "train.steps": 200},
+    }
+    return {
+        name: TrainingRun(
+            config="configs/albert.py:demo",
+            changes=own,
+            starts_from="" if name == "pretraining" else "pretraining",
+        )
+        for name, own in changes.items()
+    }
+
+
+def get_study() -> Study:
+    """Return the study."""
     return Study(
         title="Objectives about sentences in ALBERT at demo size",
         source="Lan et al. 2019, table 5",
         needs=_TEXT.needs,
-        runs={
-            "pretraining": TrainingRun(config="configs/albert.py:demo", changes=_SHORT),
-            "pairs": TrainingRun(
-                config="configs/albert.py:demo",
-                changes={**_SHORT, **frozen, "tasks": pairs, "train.steps": 600},
-                starts_from="pretraining",
-            ),
-        },
+        runs=_runs(),
         arms={
             "none": _arm("none", 54.9, 52.4, 53.3),
             "next": _arm("next", 54.5, 90.5, 52.0),
             "order": _arm("order", 54.0, 78.9, 86.5),
         },
         measures={
-            "masked": _measure("pretraining", "events/accuracy", "MLM"),
+            "masked": _measure("documents", "events/accuracy", "MLM"),
             "next": _measure("pairs", "next/events/sentences/accuracy", "NSP"),
             "order": _measure("pairs", "order/events/sentences/accuracy", "SOP"),
         },
@@ -116,8 +133,11 @@ CLAIMS = (
         measure="next",
         arm="order",
         than="none",
+        margin=2.0,
     ),
-    Claim(text="... less than next sentences.", measure="next", arm="next", than="order"),
+    Claim(
+        text="... less than next sentences.", measure="next", arm="next", than="order", margin=2.0
+    ),
     Claim(text="The order brings most to itself.", measure="order", arm="order", than="next"),
     Claim(
         text="Masked tokens are predicted as well beside the order.",
