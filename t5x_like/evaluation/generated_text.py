@@ -14,7 +14,12 @@ from t5x_like.evaluation.measure import (
     text_of,
 )
 from t5x_like.evaluation.metrics import CLASS, METRICS, NUMBER, TEXT, Metric, directions, texts
-from t5x_like.evaluation.metrics.final_answers import SELF_CONSISTENCY, majority, self_consistency
+from t5x_like.evaluation.metrics.final_answers import (
+    SELF_CONSISTENCY,
+    base_rates,
+    majority,
+    self_consistency,
+)
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
 
@@ -194,7 +199,7 @@ def vote(
         return {}
     for row, own in zip(listed, sampled, strict=True):
         row |= {"samples": own, "majority": majority(own)}
-    return self_consistency(answers, greedy, sampled).estimates()
+    return self_consistency(answers, greedy, sampled).estimates() | base_rates(answers)
 
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")

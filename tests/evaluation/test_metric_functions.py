@@ -9,7 +9,7 @@ import seqio
 import sklearn.metrics
 import tensorflow as tf
 
-from t5x_like.evaluation.metrics import METRICS, directions
+from t5x_like.evaluation.metrics import METRICS, directions, final_answers
 from t5x_like.evaluation.metrics.tagged_words import entities
 
 
@@ -301,3 +301,16 @@ def test_f1_of_a_rare_class_is_largest_where_all_is_positive():
 def test_metrics_that_read_no_classes_have_no_constant():
     assert METRICS["pearson"].of_constants([1.0, 2.0]) == {}
     assert METRICS["matthews"].of_constants(["a", "b"]) == {}
+
+
+def test_the_best_constant_answer_of_texts_and_of_samples():
+    """By hand: "Paris" answers three of four questions, "2" two of three."""
+    targets = ["the Paris", ["Lyon", "paris!"], ["Paris"], "Lyon"]
+    for name in ("exact_match", "trivia_qa_exact_match"):
+        assert METRICS[name].of_constants(targets) == {f"constant_{name}": 0.75}
+    assert METRICS["exact_match"].of_constants([[], "a b"]) == {"constant_exact_match": 0.5}
+    found = final_answers.base_rates(["1 + 1 = 2", "The answer is 2.", "#### 3"])
+    assert found == {
+        f"constant_{name}_accuracy": pytest.approx(2 / 3)
+        for name in ("majority", "sample", "greedy")
+    }

@@ -66,9 +66,11 @@ METRICS: dict[str, Metric] = {
         tagged_words.entity_f1,
         numbers=("entity_precision", "entity_recall", "entity_f1", "entity_f1/*"),
     ),
-    "exact_match": Metric((TEXT,), texts.squad_exact_match),
+    "exact_match": Metric((TEXT,), texts.squad_exact_match, constants=texts.constants),
     "f1": Metric((TEXT,), texts.squad_f1),
-    "trivia_qa_exact_match": Metric((TEXT,), texts.trivia_qa_exact_match),
+    "trivia_qa_exact_match": Metric(
+        (TEXT,), texts.trivia_qa_exact_match, constants=texts.trivia_qa_constants
+    ),
     "trivia_qa_f1": Metric((TEXT,), texts.trivia_qa_f1),
     "final_answer": Metric((TEXT,), final_answers.accuracy, constants=final_answers.constants),
     "rouge_1": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_1")),

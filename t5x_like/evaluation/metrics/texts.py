@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from t5x_like.evaluation.metrics import classes
 from t5x_like.evaluation.metrics.metric import Statistics, means
 
 # Prefixes of the Unicode names of characters in scripts without spaces between words.
@@ -330,3 +331,14 @@ squad_exact_match = _of_words(exact_match, name="exact_match")
 squad_f1 = _of_words(f1, name="f1")
 trivia_qa_exact_match = _of_words(exact_match, name="trivia_qa_exact_match", punctuation=_TRIVIA_QA)
 trivia_qa_f1 = _of_words(f1, name="trivia_qa_f1", punctuation=_TRIVIA_QA)
+
+
+def constants(targets: Sequence[Texts], **settings: Any) -> list[list[Any]]:
+    """Return constant predictions of the two answers that are right most often."""
+    each = ([own] if isinstance(own, str) else own for own in targets)
+    return classes.constants(
+        [[" ".join(normalize(one, **settings)) for one in own or [""]] for own in each]
+    )
+
+
+trivia_qa_constants = functools.partial(constants, punctuation=_TRIVIA_QA)
