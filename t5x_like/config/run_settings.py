@@ -256,7 +256,7 @@ class CostSettings:
         float, "energy of the data center as a multiple of its machines'", AtLeast(1)
     ] = 1.1
     kg_per_kwh: Annotated[
-        float, "kilograms of CO2e of a kWh; the mean of the USA in 2020", AtLeast(0)
+        float, "kilograms of CO2e of a kWh; as for GPT-3 in Patterson et al. 2021", AtLeast(0)
     ] = 0.429
     price: Annotated[float, "price of a chip and hour; 0: not known", AtLeast(0)] = 0.0
 

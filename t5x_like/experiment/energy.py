@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 from t5x_like.config.run_settings import CostSettings
 
-# Mean watts of a chip while it trains, by the `device_kind`. TPUs: Patterson et al. 2021, table 3,
-# with memory, network and the share of the host, measured (v2, v3); cloud.google.com/tpu/docs/v4,
-# "System architecture", the chip alone, measured. Google publishes none of later TPUs. NVIDIA: the
-# datasheets' most of a board, without its host.
+# Mean watts of a chip while it trains, by the `device_kind`. TPU v3: the mean of four models in
+# Patterson et al. 2021, table 4, measured with memory, network and the share of the host. v4:
+# cloud.google.com/tpu/docs/v4, measured, the chip alone. Google publishes none of later TPUs.
+# NVIDIA: the datasheets' most of a board, without its host.
 _WATTS = {
-    "TPU v2": 221.0,
     "TPU v3": 283.0,
     "TPU v4": 170.0,
     "NVIDIA A100-SXM4-40GB": 400.0,
