@@ -66,10 +66,10 @@ def test_mt_dnn_is_fine_tuned_after_its_shared_run(tmp_path):
     _, study = definition.load("mt_dnn")
     found = cells.cells(dataclasses.replace(study, seeds=(0,)), tmp_path, changes={})
     shared, bert, tuned = (cell.runs for cell in found)
-    for name in ("topic", "similarity", "paraphrase", "ranking"):
-        assert bert[name].settings.initialize == "runs/small_bert"
+    for name in ("fields", "senses"):
+        assert bert[name].settings.initialize == "runs/studies/mt_dnn_bert"
         assert tuned[name].after is tuned["shared"] is shared["shared"]
         own, other = (config.to_dict(one[name].settings) for one in (tuned, bert))
         different = {key for key in own if own[key] != other[key]}
         assert different == {"initialize", "workdir"}
-    assert all(tuned[f"entailment_{one}"] is shared[f"entailment_{one}"] for one in ("1", "10"))
+    assert all(tuned[f"tags_{rows}"] is shared[f"tags_{rows}"] for rows in (8, 64))
