@@ -76,6 +76,23 @@ class GeneratedText:
             "data.vocabulary": self.vocabulary,
         }
 
+    def pretrained(
+        self, config: str, folder: str, *, steps: int, changes: Changes
+    ) -> dict[str, str]:
+        """Return the command that pretrains a network for all seeds, for `Study.needs`.
+
+        Args:
+            config: FILE or FILE:SIZE, as for `--config`.
+            folder: of the run.
+            steps, changes: the run's steps, and its other settings; the task is the language's
+                documents.
+        """
+        read = {name: value for name, value in self.changes().items() if name != "data.settings"}
+        settings = {"workdir": folder, **read, "train.steps": steps, **changes}
+        flags = shlex.join(f"--config.{name}={value}" for name, value in settings.items())
+        command = f"t5x_like.train --config={config} {flags}"
+        return {f"{folder}/checkpoints/{steps}": command}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:

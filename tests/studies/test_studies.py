@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,10 +16,11 @@ import pytest
 
 from t5x_like import study as command
 from t5x_like import systems
-from t5x_like.experiment import training_processes
+from t5x_like.experiment import command_line, training_processes
 from t5x_like.studies import (
     Arm,
     Claim,
+    GeneratedText,
     OutcomeMeasure,
     TrainingRun,
     cells,
@@ -416,6 +418,20 @@ def test_what_a_study_needs_is_named_by_its_plan_and_made_before_training(
     assert (tmp_path / "made.zip").exists()
     command.main(arguments)
     assert "first:" not in capfd.readouterr().out
+
+
+def test_the_command_that_pretrains_for_all_seeds_is_a_run_of_its_language():
+    text = GeneratedText(language="homonyms", kind="albert", size=140)
+    changes = {"train.phases": (), "phases": {}, "model.layers": 4, "data.lengths.inputs": 32}
+    made = text.pretrained("configs/bert.py:demo", "runs/one", steps=9, changes=changes)
+    [(path, line)] = made.items()
+    module, *flags = shlex.split(line)
+    config, rest = command_line.parse(flags)
+    assert (path, module, rest) == ("runs/one/checkpoints/9", "t5x_like.train", [])
+    assert (config.workdir, config.train.steps, config.train.phases) == ("runs/one", 9, ())
+    assert (config.model.layers, config.data.lengths.inputs) == (4, 32)
+    assert (config.data.module, config.data.task) == ("data/languages/homonyms.py", "homonyms")
+    assert config.data.vocabulary == text.vocabulary
 
 
 def test_a_study_ends_where_what_it_needs_cannot_be_made(tmp_path, monkeypatch, capfd):
