@@ -53,12 +53,12 @@ _FEW = (8, 16, 64)
 _TUNED = "mt_dnn_fine_tuned"
 
 
-def _needs() -> dict[str, str]:
-    """Return the commands that make the vocabulary and the BERT."""
-    settings = {
-        "data.module": "data/languages/homonyms.py",
-        "data.task": "homonyms",
-        "data.vocabulary": _TEXT.vocabulary,
+# The network that all runs start from.
+_PRETRAINED = _TEXT.pretrained(
+    "configs/bert.py:demo",
+    _BERT,
+    steps=_PRETRAINING,
+    changes={
         "data.objective_settings.next_sentence": False,
         "model.head": "masked_lm",
         "model.vocab_size": 278,
@@ -68,11 +68,8 @@ def _needs() -> dict[str, str]:
         "model.initializer_range": 0.07,  # 0.02 * (768 / 64)^0.5
         "phases.short.lengths.inputs": 32,
         "phases.long.lengths.inputs": 32,
-        "train.steps": _PRETRAINING,
-    }
-    given = " ".join(f"--config.{name}={value}" for name, value in settings.items())
-    made = f"t5x_like.train --config=configs/bert.py:demo --config.workdir={_BERT} {given}"
-    return {**_TEXT.needs, f"{_BERT}/checkpoints/{_PRETRAINING}": made}
+    },
+)
 
 
 def _steps(steps: int) -> dict[str, Any]:
@@ -149,7 +146,7 @@ def get_study() -> Study:
     return Study(
         title="MT-DNN on generated tasks",
         source="Liu et al. 2019, section 4",
-        needs=_needs(),
+        needs={**_TEXT.needs, **_PRETRAINED},
         # The runs of tasks all equal the shared run, so that they are one run in the arm `mt_dnn`.
         runs={**dict.fromkeys(("shared", *_TASKS), together), **few},
         arms=_arms(tasks),
