@@ -536,3 +536,22 @@ def _padding(batch: Batch) -> Padding:
     elsewhere = {"encoder_positions", "encoder_readers"}
     elsewhere |= {"decoder_positions", "decoder_segment_ids"}
     return "anywhere" if elsewhere & set(batch) else "at_end"
+
+
+def empty_memory(embedding: nn.Module, *, rows: int, layers: int, size: int) -> PyTree:
+    """Return the memory of a network whose rows continue each other, before the first batch.
+
+    `hidden` [B, N, M, D] are the inputs of the N layers, `real` bool [B, M] marks tokens that
+    exist: none. It is {} for a network without memory.
+
+    Args:
+        embedding: the token embeddings, with their width and type.
+        rows, layers, size: B, N and M.
+    """
+    if not size:
+        return {}
+    shape = (rows, layers, size, embedding.features)
+    return {
+        "hidden": jnp.zeros(shape, embedding.compute.dtype),
+        "real": jnp.zeros((rows, size), bool),
+    }

@@ -171,6 +171,13 @@ def stack_layers(params: dict[str, Array]) -> PyTree:
     return {"block": jax.tree.map(lambda *xs: jnp.stack(xs), *layers)}
 
 
+def rows_first(per_layer: Any) -> Float[Array, "B N M D"]:
+    """Join the per-layer outputs of a `Stack`, arrays [B, M, D], with the rows first."""
+    if isinstance(per_layer, tuple):
+        return jnp.stack(per_layer, axis=1)
+    return jnp.swapaxes(per_layer, 0, 1)
+
+
 class LayerGroup(nn.Module):
     """g blocks applied in turn: a stack of N/g groups is N layers that alternate.
 

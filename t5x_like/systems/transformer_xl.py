@@ -25,8 +25,8 @@ from t5x_like.nn.embeddings import (
     VocabularyProduct,
 )
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm
-from t5x_like.nn.networks import Decoder, Tower
-from t5x_like.nn.stack import Stack
+from t5x_like.nn.networks import Decoder, Tower, empty_memory
+from t5x_like.nn.stack import Stack, rows_first
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
@@ -214,20 +214,13 @@ class RecurrentDecoder(Decoder):
         return self.drop(super().states(batch, deterministic=deterministic), deterministic)
 
     def first_memory(self, batch: Batch) -> PyTree:
-        """Return the memory before the first batch, in which no token is real.
-
-        `hidden` [B, N, M, D] are the inputs of the N layers, `real` bool [B, M] marks tokens that
-        exist. It is {} for a network without memory.
-        """
-        if not self.memory:
-            return {}
-        rows = len(batch["decoder_input_tokens"])
-        embedding = self.make_embedding(parent=None)
-        shape = (rows, self.layers, self.memory, embedding.features)
-        return {
-            "hidden": jnp.zeros(shape, embedding.compute.dtype),
-            "real": jnp.zeros((rows, self.memory), bool),
-        }
+        """Return the memory before the first batch, see `empty_memory`."""
+        return empty_memory(
+            self.make_embedding(parent=None),
+            rows=len(batch["decoder_input_tokens"]),
+            layers=self.layers,
+            size=self.memory,
+        )
 
     def predict(
         self, batch: Batch, *, deterministic: bool = True
@@ -249,9 +242,8 @@ class RecurrentDecoder(Decoder):
         shared = Shared(mask=mask, tokens=tokens, deterministic=deterministic)
         per_layer = self.decoder.layers.split(jnp.swapaxes(before["hidden"], 0, 1))
         x, layers = self.decoder(self.token_embedder(tokens), shared, per_layer)
-        hidden = jnp.stack(layers, axis=1) if isinstance(layers, tuple) else layers.swapaxes(0, 1)
         product = self._product(self.drop(x, deterministic))
-        return product, {"hidden": hidden, "real": real[:, tokens.shape[1] :]}
+        return product, {"hidden": rows_first(layers), "real": real[:, tokens.shape[1] :]}
 
 
 def build(config: TransformerXLConfig) -> nn.Module:

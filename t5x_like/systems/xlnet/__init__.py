@@ -25,8 +25,8 @@ from t5x_like.nn.encoder_heads import (
     select_head,
 )
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm
-from t5x_like.nn.networks import Encoder, Tower
-from t5x_like.nn.stack import Stack
+from t5x_like.nn.networks import Encoder, Tower, empty_memory
+from t5x_like.nn.stack import Stack, rows_first
 from t5x_like.systems import bert
 from t5x_like.systems.system import ENCODER_TASKS, AttentionConfig, DropoutConfig, System, Task
 from t5x_like.systems.xlnet.two_streams import (
@@ -122,20 +122,13 @@ class PermutedEncoder(Encoder):
         return self.embeddings.embedding
 
     def first_memory(self, batch: Batch) -> PyTree:
-        """Return the memory before the first batch, in which no token is real.
-
-        `hidden` [B, N, M, D] are the inputs of the N layers, `real` bool [B, M] marks tokens that
-        exist. It is {} for a network without memory.
-        """
-        if not self.memory:
-            return {}
-        rows = len(batch["encoder_input_tokens"])
-        embeddings = self.make_embeddings(parent=None)
-        shape = (rows, self.layers, self.memory, embeddings.features)
-        return {
-            "hidden": jnp.zeros(shape, embeddings.compute.dtype),
-            "real": jnp.zeros((rows, self.memory), bool),
-        }
+        """Return the memory before the first batch, see `empty_memory`."""
+        return empty_memory(
+            self.make_embeddings(parent=None),
+            rows=len(batch["encoder_input_tokens"]),
+            layers=self.layers,
+            size=self.memory,
+        )
 
     def _encode(
         self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
@@ -170,8 +163,7 @@ class PermutedEncoder(Encoder):
         outputs = self.head(hidden, self.table(), batch, deterministic=deterministic)
         if "memory" not in batch:
             return outputs, {}
-        layers = found["encoder"]
-        after = jnp.stack(layers, axis=1) if isinstance(layers, tuple) else layers.swapaxes(0, 1)
+        after = rows_first(found["encoder"])
         real = jnp.concatenate(
             [_real(batch["memory"], batch), batch["encoder_segment_ids"] > 0], axis=1
         )
