@@ -122,15 +122,15 @@ def test_weights_are_initialized_as_in_the_paper_s_code():
     assert np.all(params["head"]["masked_lm"]["output"]["bias"] == 0)
 
 
-@pytest.mark.parametrize(
-    "name", ["bert", "albert", "roberta", "electra", "deberta", "bigbird", "spanbert", "structbert"]
-)
-def test_every_weight_is_as_wide_as_the_initializer_range(name):
+_NAMES = ("bert", "albert", "roberta", "electra", "deberta", "bigbird", "spanbert", "structbert")
+HEADS = dict.fromkeys(_NAMES, "masked_lm") | {"xlnet": "language_modeling"}
+
+
+@pytest.mark.parametrize(("name", "head"), HEADS.items())
+def test_every_weight_is_as_wide_as_the_initializer_range(name, head):
     tiny = {**TINY, "layers": 1, "positions": 16}
     size = dict(next(iter(systems.find(name).sizes.values())))
-    small = (
-        size | {key: value for key, value in tiny.items() if key in size} | {"head": "masked_lm"}
-    )
+    small = size | {key: value for key, value in tiny.items() if key in size} | {"head": head}
     small |= {key: 16 for key in ("embedding", "d_embedding") if key in size}
     params = []
     for one in (0.02, 0.05):

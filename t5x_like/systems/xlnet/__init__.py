@@ -40,7 +40,7 @@ from t5x_like.systems.xlnet.two_streams import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class XlnetConfig(DropoutConfig, AttentionConfig):
+class XlnetConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
     """The settings of an XLNet; `memory` is the number of remembered tokens before a row."""
 
     head: str | Mapping[str, Any] = "language_modeling"
@@ -53,6 +53,11 @@ class XlnetConfig(DropoutConfig, AttentionConfig):
     d_ff: int
     heads: int
 
+    @property
+    def init(self) -> Initializer:
+        """The initializer of all weights, not truncated as BERT's is."""
+        return nn.initializers.normal(self.initializer_range)
+
 
 def _size(layers: int, d_model: int, heads: int) -> XlnetConfig:
     return XlnetConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
@@ -60,7 +65,6 @@ def _size(layers: int, d_model: int, heads: int) -> XlnetConfig:
 
 SIZES: dict[str, XlnetConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
-INIT = nn.initializers.normal(0.02)
 NORM = functools.partial(LayerNorm, epsilon=1e-12)
 
 
@@ -272,11 +276,11 @@ def build(config: XlnetConfig) -> nn.Module:
             `d_model` is odd.)
     """
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
+        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     of_row = {
         "make_pooler": make_pooler,
-        "kernel_init": INIT,
+        "kernel_init": config.init,
         "dropout": config.dropout,
     }
     own: dict[str, Callable[..., nn.Module]] = {
@@ -289,7 +293,7 @@ def build(config: XlnetConfig) -> nn.Module:
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            embedding_init=INIT,
+            embedding_init=config.init,
             compute=config.compute,
         ),
         make_encoder=tower(config),
@@ -297,12 +301,12 @@ def build(config: XlnetConfig) -> nn.Module:
             config,
             own,
             make_pooler=make_pooler,
-            kernel_init=INIT,
+            kernel_init=config.init,
             make_row=functools.partial(LastTokenHead, **of_row),
         ),
         layers=config.layers,
         memory=config.memory,
-        query_init=INIT,
+        query_init=config.init,
         compute=config.compute,
     )
 
@@ -317,9 +321,9 @@ def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
             heads=config.heads,
             width=config.d_model // config.heads,
             features=config.d_model,
-            query_init=INIT,
-            kernel_init=INIT,
-            out_init=INIT,
+            query_init=config.init,
+            kernel_init=config.init,
+            out_init=config.init,
             compute=config.compute,
         ),
         make_feed_forward=functools.partial(
@@ -327,8 +331,8 @@ def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
             hidden=config.d_ff,
             activation=bert.GELU,
             use_bias=True,
-            wi_init=INIT,
-            wo_init=INIT,
+            wi_init=config.init,
+            wo_init=config.init,
             drop_hidden=True,
             compute=config.compute,
         ),
@@ -373,6 +377,7 @@ SYSTEM = System(
     name="xlnet",
     sizes=SIZES,
     build=build,
+    later=bert.EARLIER_INIT,
     tasks={
         "language_modeling": Task(
             loss=loss, carry=lambda module, batch: module.first_memory(batch)
