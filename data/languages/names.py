@@ -7,10 +7,17 @@ name always stand together in one order, and a part occurs in several names. If 
 masked, the others give it away (an easy prediction, from which little is learned); if the whole
 name is masked, only its frequency helps. So a mask of single tokens mostly asks what follows from
 the neighbours, and a mask of whole names asks what the text is about: a name has a topic, and the
-sentence repeats words of its topic.
+sentence repeats words of its topic. The task `topics` asks for the topic of a name without a
+sentence around it: of a name in none of the labelled rows it is known only from the text.
+
+| task | rows |
+|---|---|
+| `names` | documents of sentences |
+| `topics` | {"text_a": a name, "label": 0 to 11}: its topic |
 """
 
 import functools
+from typing import Any
 
 from data.languages.language import Draw, Row, corpus, invented, show
 from t5x_like.grain_pipeline.corpus import Corpus
@@ -27,7 +34,7 @@ def corpora(
     sentences: int = 3,
     around: int = 4,
 ) -> dict[str, Corpus]:
-    """Return the corpus "names".
+    """Return the corpora "names" and "topics".
 
     Args:
         documents, validation, seed: see `language.corpus`.
@@ -38,11 +45,22 @@ def corpora(
     Raises:
         ValueError: there are more names than can be made of the parts.
     """
+    of: dict[str, Any] = {"documents": documents, "validation": validation, "seed": seed}
     made = functools.partial(document, names=names, sentences=sentences, around=around)
     all_names(names)
     name = f"names {names} {sentences} {around}"
-    found = corpus(made, name, documents=documents, validation=validation, seed=seed)
-    return {"names": found}
+    return {
+        "names": corpus(made, name, **of),
+        "topics": corpus(
+            functools.partial(topic, names=names), name, fields=("text_a", "label"), **of
+        ),
+    }
+
+
+def labels(objective: str, *, task: str = "", **settings: object) -> tuple[str, ...]:
+    """Return the names of the classes of "topics"."""
+    del objective, settings
+    return tuple(f"topic {number}" for number in range(TOPICS)) if task == "topics" else ()
 
 
 def document(draw: Draw, *, names: int, sentences: int, around: int) -> Row:
@@ -56,6 +74,13 @@ def document(draw: Draw, *, names: int, sentences: int, around: int) -> Row:
         context = [draw.one(own) for _ in range(around)]
         text += [*context[:before], *made[number], *context[before:], "."]
     return {"text": " ".join(text)}
+
+
+def topic(draw: Draw, *, names: int) -> Row:
+    """Return a name and its topic."""
+    number = draw.one(range(names))
+    draw.given()
+    return {"text_a": " ".join(all_names(names)[number]), "label": number % TOPICS}
 
 
 @functools.cache

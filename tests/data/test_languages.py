@@ -315,6 +315,14 @@ def test_names_are_whole_and_of_a_topic():
             assert name in made
             topics[name] |= set(words) - parts
     assert all(len(words) == 10 for words in topics.values())
+    labels = {
+        tuple(row["text_a"].split()): row["label"] for row in texts(names.corpora(), "topics")
+    }
+    assert set(labels) <= set(made)
+    for label in range(12):  # names with the same label have the words of one topic
+        assert len({frozenset(topics[name]) for name in labels if labels[name] == label}) == 1
+    assert names.labels("classification", task="topics")[11] == "topic 11"
+    assert names.labels("xlnet", task="names") == ()
     with pytest.raises(ValueError, match="at most 160"):
         names.corpora(names=161)
 
