@@ -146,7 +146,7 @@ def test_every_arm_of_the_study_has_a_valid_config_and_the_papers_numbers(teache
     _, study = definition.load("tinybert")
     runs = {
         name: dataclasses.replace(
-            run, config=run.config.replace("runs/tinybert_teacher", str(teacher))
+            run, config=run.config.replace("runs/studies/homonyms_fields", str(teacher))
         )
         for name, run in study.runs.items()
     }
@@ -159,7 +159,7 @@ def test_every_arm_of_the_study_has_a_valid_config_and_the_papers_numbers(teache
     assert study.arms["without_attention"].paper == {"accuracy": 71.0}
     by_arm = {cell.arm: cell.runs for cell in found}
     random = by_arm["without_general"]["intermediate"].settings
-    assert (random.model["start"], random.initialize) == ("random", "runs/tinybert_teacher")
+    assert (random.model["start"], random.initialize) == ("random", "runs/studies/homonyms_fields")
     last = by_arm["without_prediction"]["prediction"].settings
     assert (last.loss["prediction"], last.loss["labels"]) == (0.0, 1.0)
     whole = by_arm["tinybert"]["prediction"].settings
