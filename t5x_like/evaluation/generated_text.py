@@ -14,12 +14,7 @@ from t5x_like.evaluation.measure import (
     text_of,
 )
 from t5x_like.evaluation.metrics import CLASS, METRICS, NUMBER, TEXT, Metric, directions, texts
-from t5x_like.evaluation.metrics.final_answers import (
-    SELF_CONSISTENCY,
-    base_rates,
-    majority,
-    self_consistency,
-)
+from t5x_like.evaluation.metrics.final_answers import SELF_CONSISTENCY, majority, self_consistency
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
 
@@ -187,7 +182,7 @@ def vote(
     sampled: Sequence[Sequence[str]],
     listed: Sequence[dict[str, Any]],
 ) -> dict[str, float]:
-    """Return the numbers of self-consistency (`final_answers`); {} without samples.
+    """Return self-consistency (`final_answers`) and its base rates; {} without samples.
 
     Args:
         answers: the right texts of each row.
@@ -199,7 +194,9 @@ def vote(
         return {}
     for row, own in zip(listed, sampled, strict=True):
         row |= {"samples": own, "majority": majority(own)}
-    return self_consistency(answers, greedy, sampled).estimates() | base_rates(answers)
+    best = METRICS["final_answer"].of_constants(answers)["constant_final_answer"]
+    bases = {f"constant_{name}": best for name in SELF_CONSISTENCY if name.endswith("accuracy")}
+    return self_consistency(answers, greedy, sampled).estimates() | bases
 
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")

@@ -95,20 +95,16 @@ class TextModel:
 
     def generating(self, *, batch_size: int, **decode: Any) -> "TextModel":
         """Return a copy of the model with other batches and settings of `generate`."""
-        return TextModel(
-            self.pretrained,
-            self.vocabulary,
-            self.prompt_format,
-            batch_size=batch_size,
-            decode={**self.decode, **decode},
-        )
+        return self._copy(self.prompt_format, {**self.decode, **decode}, batch_size=batch_size)
 
-    def _copy(self, prompt_format: PromptFormat, decode: Mapping[str, Any]) -> "TextModel":
+    def _copy(
+        self, prompt_format: PromptFormat, decode: Mapping[str, Any], *, batch_size: int = 0
+    ) -> "TextModel":
         return TextModel(
             self.pretrained,
             self.vocabulary,
             prompt_format,
-            batch_size=self.batch_size,
+            batch_size=batch_size or self.batch_size,
             decode=decode,
         )
 

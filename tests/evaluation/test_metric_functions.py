@@ -9,7 +9,8 @@ import seqio
 import sklearn.metrics
 import tensorflow as tf
 
-from t5x_like.evaluation.metrics import METRICS, directions, final_answers
+from t5x_like.evaluation.generated_text import vote
+from t5x_like.evaluation.metrics import METRICS, directions
 from t5x_like.evaluation.metrics.tagged_words import entities
 
 
@@ -309,8 +310,9 @@ def test_the_best_constant_answer_of_texts_and_of_samples():
     for name in ("exact_match", "trivia_qa_exact_match"):
         assert METRICS[name].of_constants(targets) == {f"constant_{name}": 0.75}
     assert METRICS["exact_match"].of_constants([[], "a b"]) == {"constant_exact_match": 0.5}
-    found = final_answers.base_rates(["1 + 1 = 2", "The answer is 2.", "#### 3"])
-    assert found == {
+    answers = [["1 + 1 = 2"], ["The answer is 2."], ["#### 3"]]
+    found = vote(answers, ["2"] * 3, [["2"]] * 3, [{}, {}, {}])
+    assert {name: value for name, value in found.items() if name.startswith("constant_")} == {
         f"constant_{name}_accuracy": pytest.approx(2 / 3)
         for name in ("majority", "sample", "greedy")
     }

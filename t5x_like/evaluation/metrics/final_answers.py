@@ -74,12 +74,6 @@ def constants(targets: Sequence[str | Sequence[str]]) -> list[list[Any]]:
     return classes.constants(list(map(_right, targets)))
 
 
-def base_rates(targets: Sequence[str | Sequence[str]]) -> dict[str, float]:
-    """Return the accuracy of the most frequent final answer, for each accuracy with samples."""
-    best = max(accuracy(targets, own).numbers()["final_answer"] for own in constants(targets))
-    return {f"constant_{name}": best for name in SELF_CONSISTENCY[:-1]}
-
-
 SELF_CONSISTENCY = ("majority_accuracy", "sample_accuracy", "greedy_accuracy", "consistency")
 
 
