@@ -2,12 +2,14 @@
 
     pip install torch transformers      # only for this benchmark
     python benchmarks/beside_pytorch.py [--rows train_t5 t5_greedy] [--repeats 5] [--json FILE]
+    python benchmarks/beside_pytorch.py --rows gpu_t5_greedy gpu_llama_1     # with a GPU
 
-Each side of a row runs in a separate process with the same weights and tokens in float32, and the
-sides take turns: PyTorch eager and compiled; here with scanned layers, and with `model.loop=auto`.
-Training is forward pass, backward pass, and AdamW (fused in PyTorch) or Adafactor. The losses of
-the first step are printed, or the share of equal generated tokens. Our processes use tcmalloc if it
-is installed, as the commands do; --preload preloads a library in all processes.
+Each side of a row runs in a separate process with the same weights and tokens, in float32 on a CPU
+and in bfloat16 on a GPU, and the sides take turns: PyTorch eager and compiled; here with scanned
+layers, and with `model.loop=auto`. Training is forward pass, backward pass, and AdamW (fused in
+PyTorch) or Adafactor. The losses of the first step are printed, or the share of equal generated
+tokens. Our processes use tcmalloc if it is installed, as the commands do; --preload preloads a
+library in all processes.
 
 A row starts when the load of the machine is below 1. Figures are medians, with the minimum and
 maximum of the repeats; a ratio is PyTorch's eager time divided by the other side's, and CPU seconds
@@ -29,7 +31,12 @@ if __name__ == "__main__":
     from t5x_like.experiment.command_line import ArgumentParser, count
 
     PARSER = ArgumentParser(__doc__, prog="python benchmarks/beside_pytorch.py")
-    PARSER.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    PARSER.add_argument(
+        "--rows",
+        nargs="+",
+        default=[name for name, row in ROWS.items() if not row.gpu],
+        choices=list(ROWS),
+    )
     PARSER.add_argument("--repeats", type=count, default=5)
     PARSER.add_argument("--json", metavar="FILE", help="JSON file for the figures")
     PARSER.add_argument("--preload", metavar="FILE", help="a library that all sides preload")

@@ -46,7 +46,7 @@ def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
 
 def generate(row: Row, side: str, folder: pathlib.Path) -> Callable[[], list[list[int]]]:
     """Return a function that generates `targets` tokens after each prompt, without an end token."""
-    model = from_pretrained(folder, loop=side)
+    model = from_pretrained(folder, dtype=row.dtype, loop=side)
     prompt = row.tokens("inputs")
     limits = {"max_new_tokens": row.targets, "min_new_tokens": row.targets}
 

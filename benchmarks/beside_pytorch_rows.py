@@ -8,8 +8,8 @@ import numpy as np
 
 MASKED = 0.15  # share of BERT's tokens
 
-# Settings of Hugging Face's configs: the published shapes, except LLaMA with GPT-2's depth and
-# width, and Switch Transformer with the depth and width of T5 v1.0 small.
+# Settings of Hugging Face's configs: the published shapes (llama_1b is LLaMA 3.2 1B), except LLaMA
+# with GPT-2's depth and width, and Switch Transformer with the depth and width of T5 v1.0 small.
 _T5 = {"vocab_size": 32128, "dropout_rate": 0.0, "decoder_start_token_id": 0}
 NETWORKS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "t5": ("T5Config", "T5ForConditionalGeneration", _T5),
@@ -37,6 +37,21 @@ NETWORKS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         "LlamaForCausalLM",
         {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 2048}
         | {"num_hidden_layers": 12, "num_attention_heads": 12, "tie_word_embeddings": False},
+    ),
+    "t5_v1_1_large": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        _T5
+        | {"d_model": 1024, "d_ff": 2816, "num_heads": 16, "num_layers": 24}
+        | {"num_decoder_layers": 24, "feed_forward_proj": "gated-gelu"}
+        | {"tie_word_embeddings": False},
+    ),
+    "llama_1b": (
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {"vocab_size": 128_256, "hidden_size": 2048, "intermediate_size": 8192}
+        | {"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+        | {"head_dim": 64, "tie_word_embeddings": True},
     ),
     "gpt2": (
         "GPT2Config",
@@ -67,7 +82,8 @@ class Row:
         optimizer: adamw or adafactor.
         settings: settings of our network that differ from the folder's.
         ours: our sides: values of `model.loop`.
-        compiled: whether to measure compiled PyTorch too.
+        compiled: whether to measure compiled PyTorch too, in generation with a static cache.
+        gpu: whether the row is measured on a GPU, in bfloat16.
     """
 
     name: str
@@ -82,6 +98,12 @@ class Row:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     ours: tuple[str, ...] = ("scan", "auto")
     compiled: bool = True
+    gpu: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of parameters and computation."""
+        return "bfloat16" if self.gpu else "float32"
 
     @property
     def work(self) -> float:
@@ -113,11 +135,14 @@ def _training(name: str, title: str, network: str, rows: int, **more: Any) -> Ro
 
 
 def _generation(name: str, title: str, network: str, **more: Any) -> Row:
-    return Row(name, title, "generate", network, targets=64, ours=("auto",), compiled=False, **more)
+    more = {"targets": 64, "compiled": False} | more
+    return Row(name, title, "generate", network, ours=("auto",), **more)
 
 
 _NO_DROPOUT: dict[str, Any] = {"dropout": 0.0}
 _LONG: dict[str, Any] = {"inputs": 512, "targets": 114}
+_GPU: dict[str, Any] = {"targets": 128, "gpu": True}
+_GPU_T5, _GPU_LLAMA = "T5 1.1 large, 512 in, 128 out", "LLaMA 1B, 128 in, 128 out"
 _ALL = (
     _training("t5", "T5 1.1 small, 4 x (512 + 114)", "t5_v1_1", 4, **_LONG),
     _training("bert", "BERT base, 4 x 128, masked places only", "bert", 4, inputs=128),
@@ -146,6 +171,20 @@ _ALL = (
     _generation("t5_beams", "the same, 4 beams", "t5", rows=8, inputs=256, beams=4),
     _generation("gpt2_1", "GPT-2, 32 in, 64 out, 1 row", "gpt2", rows=1, inputs=32),
     _generation("gpt2_8", "the same, 8 rows", "gpt2", rows=8, inputs=32),
+    _generation(
+        "gpu_t5_greedy", f"{_GPU_T5}, 32 rows", "t5_v1_1_large", rows=32, inputs=512, **_GPU
+    ),
+    _generation(
+        "gpu_t5_beams",
+        f"{_GPU_T5}, 8 rows, 4 beams",
+        "t5_v1_1_large",
+        rows=8,
+        inputs=512,
+        beams=4,
+        **_GPU,
+    ),
+    _generation("gpu_llama_1", f"{_GPU_LLAMA}, 1 row", "llama_1b", inputs=128, **_GPU),
+    _generation("gpu_llama_32", f"{_GPU_LLAMA}, 32 rows", "llama_1b", rows=32, inputs=128, **_GPU),
     Row("product", "2048^3", "product", rows=2048, ours=("auto",), compiled=False),
 )
 ROWS = {row.name: row for row in _ALL}

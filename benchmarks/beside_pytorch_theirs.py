@@ -36,9 +36,10 @@ def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
 
 def generate(row: Row, side: str, folder: pathlib.Path) -> Callable[[], list[list[int]]]:
     """Return a function that generates `targets` tokens after each prompt, without an end token."""
-    del side
     network = _network(row, folder).eval()
-    prompt = torch.tensor(row.tokens("inputs"))
+    prompt = torch.tensor(row.tokens("inputs"), device=network.device)
+    # A static cache makes `generate` compile the network.
+    cache = {"cache_implementation": "static"} if side == "compiled" else {}
 
     def take() -> list[list[int]]:
         with torch.inference_mode():
@@ -49,6 +50,7 @@ def generate(row: Row, side: str, folder: pathlib.Path) -> Callable[[], list[lis
                 num_beams=row.beams,
                 max_new_tokens=row.targets,
                 min_new_tokens=row.targets,
+                **cache,
             )
         return found[:, -row.targets :].tolist()
 
@@ -77,8 +79,9 @@ def _network(row: Row, folder: pathlib.Path) -> Any:
             # are mostly denormal numbers, which slow PyTorch to a third, and which XLA flushes to
             # zero.
             made.lm_head.weight.data *= made.config.d_model**-0.5
-        made.save_pretrained(folder)
-    return getattr(transformers, kind).from_pretrained(folder)
+        made.to(getattr(torch, row.dtype)).save_pretrained(folder)
+    network = getattr(transformers, kind).from_pretrained(folder, dtype=getattr(torch, row.dtype))
+    return network.to("cuda" if row.gpu else "cpu")
 
 
 def _batch(row: Row) -> tuple[tuple[Any, ...], Any]:

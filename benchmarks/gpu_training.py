@@ -97,10 +97,14 @@ _TINY_LAYERS |= {"kv_heads": 1, "head_width": 32}
 MASKED = 0.15  # the share of an encoder's tokens that have a loss
 
 
-def settings(name: str, *, rows: int, tiny: bool, loop: str = "auto") -> ml_collections.ConfigDict:
+def settings(
+    name: str, *, rows: int, tiny: bool, loop: str = "auto", quantization: str = "none"
+) -> ml_collections.ConfigDict:
     """Return the config of a workload."""
     config = WORKLOADS[name]()
     config.model.loop = loop
+    if quantization != "none":
+        config.model.quantization = quantization
     config.model.dtype = "bfloat16"
     config.data.batch_size = rows
     config.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-4}
@@ -155,23 +159,7 @@ class Figures:
 
 def main(arguments: Sequence[str] | None = None) -> list[Figures]:
     """Print the figures."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.gpu_training")
-    parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
-    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
-    parser.add_argument("--rows", type=count, nargs="+", default=list(ROWS))
-    parser.add_argument("--steps", type=count, default=20)
-    parser.add_argument(
-        "--loop",
-        default="auto",
-        choices=list(LOOPS),
-        help="model.loop, our side; `auto` compiles up to 24 layers separately",
-    )
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--plan", action="store_true", help="print bounds, measure nothing")
-    parser.add_argument("--json", help="JSON Lines file for the figures")
-    parser.add_argument("--alone", help="a file for the figures of one side, measured in here")
-    parser.add_argument("--check-alone", action="store_true", help="check the gradients in here")
-    given = parser.parse_args(arguments)
+    given = _parser().parse_args(arguments)
     if given.plan:
         print("\n".join(line for name in given.workloads for line in plan(name)))
         return []
@@ -193,6 +181,32 @@ def main(arguments: Sequence[str] | None = None) -> list[Figures]:
         lines = [json.dumps(dataclasses.asdict(one)) for one in figures]
         pathlib.Path(given.json).write_text("".join(line + "\n" for line in lines))
     return figures
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.gpu_training")
+    parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
+    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument("--rows", type=count, nargs="+", default=list(ROWS))
+    parser.add_argument("--steps", type=count, default=20)
+    parser.add_argument(
+        "--loop",
+        default="auto",
+        choices=list(LOOPS),
+        help="model.loop, our side; `auto` compiles up to 24 layers separately",
+    )
+    parser.add_argument(
+        "--quantization",
+        default="none",
+        choices=("none", "int8", "fp8"),
+        help="model.quantization, our side",
+    )
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--plan", action="store_true", help="print bounds, measure nothing")
+    parser.add_argument("--json", help="JSON Lines file for the figures")
+    parser.add_argument("--alone", help="a file for the figures of one side, measured in here")
+    parser.add_argument("--check-alone", action="store_true", help="check the gradients in here")
+    return parser
 
 
 def largest(rows: Sequence[int], measure: Callable[[int], Figures | None]) -> Figures | None:
@@ -218,7 +232,8 @@ def _measure_alone(given: Any) -> list[Figures]:
     """Measure one side with one number of rows, and write its figures; null if it is too big."""
     side, workload, (rows, *_) = given.sides[0], given.workloads[0], given.rows
     try:
-        shape = {"rows": rows, "tiny": given.tiny, "loop": given.loop}
+        shape = {"rows": rows, "tiny": given.tiny}
+        shape |= {"loop": given.loop, "quantization": given.quantization}
         found = [measure(side, workload, steps=given.steps, **shape)]
     except MemoryError:
         found = []
@@ -232,7 +247,8 @@ def _try(side: str, workload: str, rows: int, given: Any) -> Figures | None:
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "figures.json"
         command = ["--workloads", workload, "--sides", side, "--rows", str(rows)]
-        command += ["--steps", str(given.steps), "--loop", given.loop, "--alone", str(file)]
+        command += ["--steps", str(given.steps), "--alone", str(file)]
+        command += ["--loop", given.loop, "--quantization", given.quantization]
         command += ["--tiny"] if given.tiny else []
         what = f"{workload}, {side}, {rows} rows"
         if not _run(command, environment=_ENVIRONMENT[side], what=what):
