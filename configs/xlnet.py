@@ -3,7 +3,8 @@
     python -m t5x_like.train --config=configs/xlnet.py:base --config.workdir=runs/xlnet_base \
         --config.data.vocabulary=FILE
 
-where FILE is a vocabulary with [CLS], [SEP] and [MASK]; XLNet's has 32,000 pieces.
+where FILE is a vocabulary with [CLS], [SEP] and [MASK], such as the folder of a published XLNet
+(32,000 pieces).
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Yang et al. 2019, section 3.1 and
 appendix A.4.1) and the released code (github.com/zihangdai/xlnet), on C4 instead of its corpora:

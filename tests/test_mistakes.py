@@ -1,5 +1,6 @@
 """The mistakes of users: each ends a command with one line and status 2, before any work begins."""
 
+import base64
 import functools
 import json
 import pathlib
@@ -129,6 +130,7 @@ def made(tmp_path_factory):
     (made / "words.csv").write_text("N,D,C,loss\n1e6,1e7,many,4.2\n")
     (made / "numbers.jsonl").write_text('{"inputs": 3}\n')
     (made / "prompts.txt").write_text("one two\nthree four\n")
+    _write_tokenizer(made / "xlnet")
     (made / "broken.py").write_text("def f(:\n")
     (made / "empty.py").write_text("")
     return made
@@ -146,6 +148,15 @@ def _write_run(made):
     (made / "run" / "config.json").write_text(json.dumps(own))
     shutil.copytree(made / "run", made / "damaged")
     (made / "damaged" / "checkpoints" / "2" / "manifest.json").unlink()
+
+
+def _write_tokenizer(folder):
+    """Writes XLNet's tokenizer, whose texts end with [CLS]."""
+    folder.mkdir()
+    golden = json.loads((ROOT / "tests" / "golden" / "xlnet_rows.json").read_text())
+    (folder / "spiece.model").write_bytes(base64.b64decode(golden["model"]))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
+    (folder / "config.json").write_text('{"model_type": "xlnet"}')
 
 
 @pytest.fixture(autouse=True)

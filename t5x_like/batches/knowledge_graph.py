@@ -267,7 +267,7 @@ class TreeWindow(Window):
     """A question with a part of its context, and branches.
 
     Attributes:
-        row: the row with branches; `first` is the position of the part's first token without them.
+        row: the row with branches; `first` and `nothing` are positions in the row without them.
     """
 
     row: TreeRow
@@ -331,10 +331,10 @@ class TreeWriter(RowWriter):
         return self.graft(super().of_text(text, second))
 
     def of_words(self, words: Sequence[str]) -> tuple[TreeRow, Int[np.ndarray, " W"]]:
-        """Return the row of some words, with branches, and the first token of each word, or 0."""
+        """Return the row of some words, with branches, and the first token of each word, or -1."""
         row, first = super().of_words(words)
         tree = self.graft(row)
-        return tree, np.where(first > 0, tree.trunk[first], 0).astype(np.int32)
+        return tree, np.where(first >= 0, tree.trunk[first], -1).astype(np.int32)
 
     def windows(  # type: ignore[override]
         self,
@@ -346,7 +346,11 @@ class TreeWriter(RowWriter):
     ) -> list[TreeWindow]:
         """Return a window for each part of a context, with branches; see the base class."""
         found = super().windows(question, context, stride=stride, longest_question=longest_question)
-        return [TreeWindow(self.graft(one.row), one.first, one.offsets) for one in found]
+        trees = [self.graft(one.row) for one in found]
+        return [
+            TreeWindow(tree, one.first, one.offsets, one.nothing)
+            for tree, one in zip(trees, found, strict=True)
+        ]
 
     def check_windows(self, *, stride: int, longest_question: int) -> None:
         """Check that a window has room for some of the context, and for the reserved tokens.

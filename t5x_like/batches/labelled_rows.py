@@ -15,6 +15,7 @@ from t5x_like.vocabularies import Vocabulary, check_special_tokens
 from t5x_like.vocabularies.words import END, START, check_words, spell_all
 
 STRIDE, LONGEST_QUESTION = 128, 64  # tokens, as in BERT's code for SQuAD
+CLASS_SEGMENT = 2  # the segment of a [CLS] at the end of a row, as in XLNet's code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,8 @@ class EncoderRow:
 
     Attributes:
         tokens: the ids, including special tokens.
-        token_types: 1 in the second segment for vocabularies like BERT's; otherwise 0.
+        token_types: 1 in the second segment for vocabularies like BERT's, and 2 on a [CLS] at the
+            end; otherwise 0.
     """
 
     tokens: Int[np.ndarray, " L"]
@@ -43,11 +45,13 @@ class Window:
         row: the question and the part, as one row.
         first: the position in the row of the part's first token.
         offsets: the character range in the context of each token of the part.
+        nothing: the position in the row of [CLS], which stands for no answer.
     """
 
     row: EncoderRow
     first: int
     offsets: Int[np.ndarray, "C 2"]
+    nothing: int
 
     @property
     def context(self) -> Int[np.ndarray, " C"]:
@@ -57,15 +61,15 @@ class Window:
     def places(self, start: int, end: int) -> tuple[int, int]:
         """Return the first and last token in the row of the context's characters [start, end).
 
-        (0, 0) if this window does not contain all of them.
+        Twice `nothing` if this window does not contain all of them.
         """
         if start >= end or not len(self.offsets):
-            return 0, 0
+            return self.nothing, self.nothing
         first = int(np.searchsorted(self.offsets[:, 1], start, side="right"))
         last = int(np.searchsorted(self.offsets[:, 0], end, side="left")) - 1
         begins_before = self.offsets[0, 0] > start
         if begins_before or self.offsets[-1, 1] < end or first > last:
-            return 0, 0
+            return self.nothing, self.nothing
         return self.first + first, self.first + last
 
     def characters(self, first: int, last: int) -> tuple[int, int]:
@@ -75,7 +79,10 @@ class Window:
 
 
 class RowWriter:
-    """Writes texts as rows of at most `length` tokens.
+    """Writes texts as rows of at most `length` tokens: [CLS] A [SEP] B [SEP].
+
+    With a vocabulary whose tokenizer puts [CLS] last (`Vocabulary.suffix_ids`), as XLNet's, rows
+    are A [SEP] B [SEP] [CLS].
 
     Raises:
         ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or rows have no room for text.
@@ -86,6 +93,8 @@ class RowWriter:
         self._special = SpecialTokens(vocabulary)
         # RoBERTa has a second </s> between segments, and no token types.
         self._separators = 2 if self._vocabulary.pieces[self._special.sep] == "</s>" else 1
+        self._class_last = vocabulary.class_last
+        self._begin = 0 if self._class_last else 1  # the position of the first text
         if length < 8:
             raise ValueError(
                 f"lengths.inputs={length}: rows of labelled text need 8 tokens or more"
@@ -123,7 +132,7 @@ class RowWriter:
     def of_words(self, words: Sequence[str]) -> tuple[EncoderRow, Int[np.ndarray, " W"]]:
         """Return the row of some words, and the position of each word's first token.
 
-        The position is 0 if the row ends before the word, or the vocabulary's cleaning removes it.
+        The position is -1 if the row ends before the word, or the vocabulary's cleaning removes it.
         """
         ids, offsets = self._vocabulary.encode_with_offsets(" ".join(words))
         size = min(len(ids), self._length - 2)
@@ -134,7 +143,7 @@ class RowWriter:
         first = np.searchsorted(begins, starts)
         found = np.append(begins, np.iinfo(np.int64).max)[first] < ends
         row = self._write(ids, [[(0, size)]])[0]
-        return row, np.where(found, 1 + first, 0).astype(np.int32)
+        return row, np.where(found, self._begin + first, -1).astype(np.int32)
 
     def windows(
         self,
@@ -161,8 +170,11 @@ class RowWriter:
             [*question_ids, *ids], [[(0, base), (base + a, base + b)] for a, b in parts]
         )
         ranges = np.array(offsets, np.int32).reshape(-1, 2)
-        first = 1 + base + self._separators
-        return [Window(row, first, ranges[a:b]) for row, (a, b) in zip(rows, parts, strict=True)]
+        first = self._begin + base + self._separators
+        return [
+            Window(row, first, ranges[a:b], len(row.tokens) - 1 if self._class_last else 0)
+            for row, (a, b) in zip(rows, parts, strict=True)
+        ]
 
     def check_windows(self, *, stride: int, longest_question: int) -> None:
         """Check that a window has room for some of the context.
@@ -193,10 +205,17 @@ class RowWriter:
             special=self._special,
         )
         types = laid_out.token_types if self._separators == 1 else np.zeros_like(laid_out.tokens)
-        return [
+        cut = [
             EncoderRow(laid_out.tokens[number, :size], types[number, :size])
             for number, size in enumerate(laid_out.sizes)
         ]
+        return [_with_class_last(row) for row in cut] if self._class_last else cut
+
+
+def _with_class_last(row: EncoderRow) -> EncoderRow:
+    """Move [CLS] to the end, where it is a segment of its own (Yang et al. 2019, section 2.5)."""
+    types = np.append(row.token_types[1:], np.int32(CLASS_SEGMENT))
+    return EncoderRow(np.roll(row.tokens, -1), types)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,9 +249,9 @@ class WordRowWriter:
         return self._write(words)
 
     def of_words(self, words: Sequence[str]) -> tuple[WordRow, Int[np.ndarray, " W"]]:
-        """Return the row of some words, and the position of each; 0 for words that are cut off."""
+        """Return the row of some words, and the position of each; -1 for words cut off."""
         places = np.arange(1, len(words) + 1, dtype=np.int32)
-        return self._write(words), np.where(places < self._length - 1, places, 0)
+        return self._write(words), np.where(places < self._length - 1, places, -1)
 
     def _write(self, words: Sequence[str]) -> WordRow:
         words = [START, *words[: self._length - 2], END]

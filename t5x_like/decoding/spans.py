@@ -14,7 +14,7 @@ class AnswerSpans(NamedTuple):
     Attributes:
         start, end: positions of the first and of the last token of the span.
         score: the sum of their logits; if no span is allowed, -inf, and both positions are 0.
-        null_score: the sum of both logits at the null position; -inf without a null position.
+        null_score: the sum of both logits at the null position; -inf without null positions.
     """
 
     start: Int[Array, " B"]
@@ -29,7 +29,7 @@ def best_spans(
     *,
     allowed: Bool[Array, "B L"],
     max_length: int,
-    null_position: int | None = 0,
+    null_positions: Int[Array, " B"] | None,
 ) -> AnswerSpans:
     """Find the span start <= end with the largest start_logits[start] + end_logits[end].
 
@@ -41,14 +41,14 @@ def best_spans(
         allowed: the positions that may be part of an answer: the tokens of the text, but not the
             question, special tokens or padding.
         max_length: the largest number of tokens of an answer.
-        null_position: the position of the token that stands for no answer, usually [CLS], which is
-            never part of an answer; None if every question has an answer.
+        null_positions: the position of the token that stands for no answer, usually [CLS], which
+            is never part of an answer; None if every question has an answer.
 
     Returns:
         The best spans; ties go to the lowest start, then to the lowest end.
 
     Raises:
-        ValueError: shapes differ, max_length is below 1, or null_position is not in the row.
+        ValueError: shapes differ, or max_length is below 1.
     """
     length = start_logits.shape[-1]
     if not start_logits.shape == end_logits.shape == allowed.shape:
@@ -60,11 +60,10 @@ def best_spans(
         raise ValueError(f"max_length={max_length}: must be 1 or more, the tokens of an answer")
     start_logits, end_logits, allowed = map(jnp.asarray, (start_logits, end_logits, allowed))
     null_score = jnp.full(start_logits.shape[:1], -jnp.inf)
-    if null_position is not None:
-        if not 0 <= null_position < length:
-            raise ValueError(f"null_position={null_position}: 0 to {length - 1} allowed, or None")
-        allowed = allowed.at[:, null_position].set(False)
-        null_score = start_logits[:, null_position] + end_logits[:, null_position]
+    if null_positions is not None:
+        rows = jnp.arange(len(start_logits))
+        allowed = allowed.at[rows, null_positions].set(False)
+        null_score = (start_logits + end_logits)[rows, null_positions]
     # One column per span length, [B, L, max_length]: all pairs of positions would be [B, L, L].
     longest = min(max_length, length)
     ends = jnp.arange(length)[:, None] + jnp.arange(longest)

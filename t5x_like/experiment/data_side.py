@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from t5x_like import partitioning
 from t5x_like.batches import converters
+from t5x_like.batches.labelled_rows import CLASS_SEGMENT
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.config.run_settings import DataSettings
 from t5x_like.experiment.run import Part
@@ -255,6 +256,14 @@ def number_of_shards(
 def _check_vocabulary(part: Part) -> None:
     """Check that the model has an embedding for each id, and the vocabulary's special tokens."""
     name, vocabulary, model = part.data.vocabulary, part.text.vocabulary, part.model
+    segments = model.get("token_types")
+    if vocabulary.class_last and segments is not None and segments <= CLASS_SEGMENT:
+        last = vocabulary.piece(vocabulary.suffix_ids[-1])
+        raise ValueError(
+            f"data.vocabulary={name!r} ends rows with {last}, of segment {CLASS_SEGMENT}: set "
+            f"model.token_types={CLASS_SEGMENT + 1} or more, not {segments}, or use another "
+            "vocabulary"
+        )
     if vocabulary.vocab_size > model["vocab_size"]:
         raise ValueError(
             f"data.vocabulary={name!r} has {vocabulary.vocab_size} ids, sentinels included, and "

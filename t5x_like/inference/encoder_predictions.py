@@ -56,7 +56,9 @@ class EncoderPrediction(Prediction):
         return [self.writer.of_text(*_texts(item))]
 
     def collate(self, rows: Sequence[Any], *, batch_size: int) -> NumpyBatch:
-        """Pad rows into the fields of a batch [B, L]; `allowed` is 1 on the context of a question.
+        """Pad rows into the fields of a batch [B, L].
+
+        For questions `allowed` is 1 on the context, and `no_answer` [B] is the position of [CLS].
 
         L is a multiple of `_STEP`, or the prediction's length. BigBird attends to all tokens of a
         short row, as transformers does, and no network computes more padding than it needs.
@@ -69,6 +71,7 @@ class EncoderPrediction(Prediction):
         length = min(self.length, -(-longest // _STEP) * _STEP)
         zeros = np.zeros([batch_size, length], np.int32)
         batch = {"encoder_segment_ids": zeros.copy(), "allowed": zeros.copy()}
+        batch["no_answer"] = zeros[:, 0].copy()
         for number, one in enumerate(rows):
             row = _row(one)
             size = len(row.tokens)
@@ -77,6 +80,7 @@ class EncoderPrediction(Prediction):
             batch["encoder_segment_ids"][number, :size] = 1
             if isinstance(one, Window):
                 batch["allowed"][number, one.context] = 1
+                batch["no_answer"][number] = one.places(0, 0)[0]
         return batch
 
 
@@ -276,7 +280,7 @@ class Tags(EncoderPrediction):
         """See the class."""
         _, places = self.writer.of_words(self._words(item))
         tags = results[0]["tags"]
-        return {"prediction": [self.label(tags[p]) if p else None for p in places]}
+        return {"prediction": [self.label(tags[p]) if p >= 0 else None for p in places]}
 
     def _words(self, item: Item) -> list[str]:
         words = item.get("words", item.get("text_a"))
@@ -329,6 +333,7 @@ class AnswerPrediction(EncoderPrediction):
             outputs["end_logits"],
             allowed=batch["allowed"] > 0,
             max_length=self.longest_answer,
+            null_positions=batch["no_answer"],
         )
         return found._asdict()
 

@@ -135,8 +135,8 @@ def spans(
     in the paper's code (the paper adds the two).
 
     Args:
-        answer: the positions of the first and of the last token; (0, 0), the position of [CLS],
-            if there is no answer (section 4.3).
+        answer: the positions of the first and of the last token; twice the position of [CLS] if
+            there is no answer (section 4.3).
         mask: True where an answer may begin or end; a row without a True is not counted.
 
     Returns:

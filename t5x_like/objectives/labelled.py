@@ -69,7 +69,7 @@ def question_answering(*, stride: int = STRIDE, longest_question: int = LONGEST_
     """Predict where in a context the answer begins and ends (sections 4.2 and 4.3).
 
         inputs: [CLS] who came ? [SEP] it was jim henson . [SEP]
-        answer: 7 and 8, the positions of "jim" and "henson"; 0 and 0 if there is no answer
+        answer: 7 and 8, the positions of "jim" and "henson"; [CLS]'s if there is no answer
 
     A context that is too long becomes several overlapping examples of one question.
 
@@ -151,7 +151,7 @@ def write_tags(writer: RowWriter) -> WriteExamples:
     def write(raw: Mapping[str, Any]) -> list[Example]:
         row, first = writer.of_words([text_of(word) for word in raw["words"]])
         targets, weights = np.zeros([2, len(row.tokens)], np.int32)
-        here = first > 0
+        here = first >= 0
         targets[first[here]], weights[first[here]] = np.asarray(raw["tags"])[here], 1
         return [row.features | {"targets": targets, "loss_weights": weights}]
 
@@ -170,8 +170,8 @@ def write_answers(writer: RowWriter, *, stride: int, longest_question: int) -> W
     def write(row: Mapping[str, Any]) -> list[Example]:
         start, answer_text = int(row["answer_start"]), text_of(row["answer_text"])
         windows = writer.windows(text_of(row["question"]), text_of(row["context"]), **given)
-        characters = start, start + len(answer_text)
-        answers = [window.places(*characters) if start >= 0 else (0, 0) for window in windows]
+        characters = (start, start + len(answer_text)) if start >= 0 else (0, 0)
+        answers = [window.places(*characters) for window in windows]
         return [
             window.row.features | {"answer": np.array(answer)}
             for window, answer in zip(windows, answers, strict=True)
@@ -256,7 +256,7 @@ def word_tagging() -> Rows:
         def write(raw: Mapping[str, Any]) -> list[Example]:
             row, first = writer.of_words([text_of(word) for word in raw["words"]])
             targets, weights = np.zeros([2, len(row.tokens)], np.int32)
-            here = first > 0
+            here = first >= 0
             targets[first[here]], weights[first[here]] = np.asarray(raw["tags"])[here], 1
             return [_features(row) | {"targets": targets, "loss_weights": weights}]
 

@@ -1,7 +1,8 @@
 """Pretrained encoders whose arguments have Hugging Face's names."""
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -46,31 +47,47 @@ class PretrainedEncoder(Pretrained):
             ValueError: an argument does not exist, a token is outside the vocabulary, or shapes
                 do not match.
         """
-        allowed = [
-            "input_ids",
-            "attention_mask",
-            "token_type_ids",
-            "labels",
-            "output_hidden_states",
-        ]
+        self._refuse(unknown)
+        batch = self._batch(input_ids, attention_mask, token_type_ids)
+        outputs = self._run(batch, all_layers=output_hidden_states)
+        return ModelOutput(**outputs, loss=self._label_loss(outputs, labels))
+
+    def _refuse(self, unknown: Mapping[str, Any]) -> None:
+        allowed = list(inspect.signature(self.__call__).parameters)[:-1]
         for name in unknown:
             raise ValueError(f"this {self.system} takes no argument {name!r}.{hint(name, allowed)}")
+
+    def _batch(
+        self,
+        input_ids: ArrayLike,
+        attention_mask: ArrayLike | None,
+        token_type_ids: ArrayLike | None,
+    ) -> dict[str, Any]:
         tokens = self._rows("input_ids", input_ids, size=self.config["vocab_size"])
         mask = model.check_mask("attention_mask", attention_mask, tokens)
         batch = model.encoder_side(tokens, mask)
         if token_type_ids is not None:
             batch["encoder_token_types"] = self._token_types(token_type_ids, tokens)
+        return batch
+
+    def _run(self, batch: Mapping[str, Any], *, all_layers: bool) -> dict[str, Any]:
         with self.layout():
-            outputs = self._outputs(self.params, batch, all_layers=output_hidden_states)
-            problem = self.head_labels.problem
-            loss = None if labels is None else _loss(outputs, np.asarray(labels), problem=problem)
-        return ModelOutput(**outputs, loss=loss)
+            return self._outputs(self.params, batch, all_layers=all_layers)
+
+    def _label_loss(self, outputs: Mapping[str, Any], labels: ArrayLike | None) -> Array | None:
+        if labels is None:
+            return None
+        return _loss(outputs, np.asarray(labels), problem=self.head_labels.problem)
+
+    @property
+    def _has_choices(self) -> bool:
+        """Whether an example has a row for each of its choices."""
+        tasks, head = systems.find(self.system).tasks, self.config.get("head")
+        return head in list(tasks) and tasks[head].prediction == "encoder_choices"
 
     def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> model.TokenArray:
         """Check rows of tokens [B, L]; for multiple choice [B, C, L]."""
-        tasks, head = systems.find(self.system).tasks, self.config.get("head")
-        choices = head in list(tasks) and tasks[head].prediction == "encoder_choices"
-        shape = ("rows", "choices", "length") if choices else ("rows", "length")
+        shape = ("rows", "choices", "length") if self._has_choices else ("rows", "length")
         return model.check_tokens(name, tokens, vocab_size=size, shape=shape)
 
     def _token_types(self, types: ArrayLike, tokens: model.TokenArray) -> model.TokenArray:
@@ -123,12 +140,10 @@ class PretrainedWords(PretrainedEncoder):
         ids = model.check_tokens("characters", characters, vocab_size=CHARACTERS, shape=shape)
         real = np.any(ids > 0, axis=-1).astype(np.int32)
         batch = {"encoder_characters": ids, "encoder_segment_ids": real}
-        with self.layout():
-            outputs = self._outputs(self.params, batch, all_layers=output_hidden_states)
-        return ModelOutput(**outputs)
+        return ModelOutput(**self._run(batch, all_layers=output_hidden_states))
 
 
-def _loss(outputs: dict[str, Array], labels: np.ndarray, *, problem: str) -> Array:
+def _loss(outputs: Mapping[str, Array], labels: np.ndarray, *, problem: str) -> Array:
     loss, logits = jnp.zeros(()), outputs.get("logits")
     if logits is None:
         raise ValueError(

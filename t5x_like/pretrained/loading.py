@@ -22,8 +22,10 @@ from t5x_like.hf.architectures import Labels
 from t5x_like.nn.compound_networks import Ensemble
 from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
+from t5x_like.pretrained.permuted_model import PretrainedPermuted
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source, vocabulary_of
 from t5x_like.systems.system import Adaptation
+from t5x_like.systems.xlnet import PermutedEncoder
 
 HEAD = "head/"  # parameters of a head may be new, if the folder has another head
 
@@ -86,6 +88,8 @@ def from_source(
     encoder = PretrainedEncoder
     if "encoder_characters" in module.example_batch():
         encoder = PretrainedWords
+    elif isinstance(module, PermutedEncoder):
+        encoder = PretrainedPermuted
     make = Pretrained if "decoder" in module.sides else encoder
     return make(
         module,

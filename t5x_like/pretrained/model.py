@@ -145,6 +145,8 @@ class ModelOutput:
         hidden_states: of an encoder, on request: the input of the first layer, and the output of
             each of N layers, before a final norm [N + 1, B, L, D]; with C choices
             [N + 1, B * C, L, D].
+        mems: of XLNet: for each layer the inputs that the next batch's tokens may attend to, each
+            [M, B, D].
     """
 
     logits: Array | None = None
@@ -155,6 +157,7 @@ class ModelOutput:
     hidden: Float[Array, "B L D"] | None = None
     summary: Float[Array, "B D"] | None = None
     hidden_states: Float[Array, "N+1 B L D"] | None = None
+    mems: tuple[Float[Array, "M B D"], ...] | None = None
 
 
 class Pretrained:

@@ -48,6 +48,11 @@ class Vocabulary(abc.ABC):
         return self
 
     @property
+    def class_last(self) -> bool:
+        """Whether the tokenizer ends a text with [CLS], as XLNet's does."""
+        return self.cls_id is not None and self.suffix_ids[-1:] == (self.cls_id,)
+
+    @property
     def start_id(self) -> int:
         """The token that a decoder reads before a text; padding, as in T5, by default."""
         return self.pad_id

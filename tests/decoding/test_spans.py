@@ -29,27 +29,36 @@ def search(start, end, allowed, *, max_length, null_position):
     return best
 
 
-@pytest.mark.parametrize("null_position", [0, 4, None])
+NULLS = {"first": np.zeros(B, int), "different": np.arange(B) % L, "none": None}
+
+
+@pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("max_length", [1, 3, L, 100])
-def test_the_best_span_is_found(max_length, null_position):
+def test_the_best_span_is_found(max_length, nulls):
     start, end, allowed = draw(max_length)
-    settings = {"max_length": max_length, "null_position": null_position}
-    found = best_spans(start, end, allowed=allowed, **settings)
-    expected = [search(*row, **settings) for row in zip(start, end, allowed, strict=True)]
+    at = NULLS[nulls]
+    found = best_spans(start, end, allowed=allowed, max_length=max_length, null_positions=at)
+    each = [None] * B if at is None else at
+    expected = [
+        search(*row, max_length=max_length, null_position=one)
+        for *row, one in zip(start, end, allowed, each, strict=True)
+    ]
     np.testing.assert_array_equal(np.stack(found[:3], axis=1), expected)
 
 
 def test_no_answer_scores_the_sum_of_both_logits_of_its_token():
     start, end, allowed = draw(0)
-    found = best_spans(start, end, allowed=allowed, max_length=3, null_position=2)
-    np.testing.assert_array_equal(found.null_score, start[:, 2] + end[:, 2])
-    always = best_spans(start, end, allowed=allowed, max_length=3, null_position=None)
+    at = NULLS["different"]
+    found = best_spans(start, end, allowed=allowed, max_length=3, null_positions=at)
+    np.testing.assert_array_equal(found.null_score, (start + end)[np.arange(B), at])
+    always = best_spans(start, end, allowed=allowed, max_length=3, null_positions=None)
     assert jnp.all(always.null_score == -jnp.inf)
 
 
 def test_where_nothing_is_allowed_no_answer_wins():
     start, end, _ = draw(0)
-    found = best_spans(start, end, allowed=np.zeros((B, L), bool), max_length=3)
+    nothing = np.zeros((B, L), bool)
+    found = best_spans(start, end, allowed=nothing, max_length=3, null_positions=NULLS["different"])
     assert jnp.all(found.score < found.null_score)
     np.testing.assert_array_equal(np.stack(found[:2]), 0)
 
@@ -58,11 +67,10 @@ def test_where_nothing_is_allowed_no_answer_wins():
     ("settings", "message"),
     [
         ({"max_length": 0}, "max_length=0"),
-        ({"max_length": 3, "null_position": L}, "null_position=9: 0 to 8 allowed"),
         ({"max_length": 3, "allowed": np.ones((B, 1), bool)}, r"allowed \(32, 1\) must have"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
     start, end, allowed = draw(0)
     with pytest.raises(ValueError, match=message):
-        best_spans(start, end, **({"allowed": allowed} | settings))
+        best_spans(start, end, **({"allowed": allowed, "null_positions": None} | settings))

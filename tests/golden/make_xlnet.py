@@ -5,8 +5,8 @@ python tests/golden/make_xlnet.py      (made with torch 2.13.0, transformers 5.2
 The folders and outputs of all heads have the form of make_encoders.py. Rows are padded on the left
 alone, since Hugging Face reads a class at the last place, whether it is padding or not. Under
 `ordered/`, three batches without padding follow each other with a memory, each with an order of
-prediction; under `backward/` half of the rows of one, with padding, have their positions the other
-way round.
+prediction; under `clamped/` distances have a limit; under `backward/` half of the rows of one,
+with padding, have their positions the other way round.
 """
 
 import json
@@ -19,6 +19,7 @@ import transformers
 from safetensors.numpy import load_file
 
 VOCABULARY, LENGTH, LABELS, ROWS, PLACES, MEMORY, REUSED = 74, 19, 3, 4, 5, 7, 6
+CLAMPED = 4  # distances above are this one, in one of the batches
 CONFIG = {
     "vocab_size": VOCABULARY,
     "d_model": 24,
@@ -123,6 +124,13 @@ def freeze() -> dict[str, np.ndarray]:
             if name in found:
                 arrays[f"{head}/{ours}"] = found[name].numpy()
 
+    return arrays | in_order()
+
+
+@torch.no_grad()
+def in_order() -> dict[str, np.ndarray]:
+    """The arrays of batches with an order."""
+    arrays: dict[str, np.ndarray] = {}
     model, mems = build("language_modeling"), None
     model.transformer.reuse_len = REUSED
     for step in range(3):
@@ -134,6 +142,11 @@ def freeze() -> dict[str, np.ndarray]:
         arrays[f"ordered/{step}/memory"] = np.stack([one.numpy() for one in mems]).transpose(
             2, 0, 1, 3
         )
+    model.transformer.clamp_len = CLAMPED
+    batch = ordered(rows(5, padded=True), 4)
+    arrays |= {f"clamped/{k}": v.astype(np.int32) for k, v in batch.items()}
+    arrays["clamped/logits"], _ = run(model, batch, None)
+    model.transformer.clamp_len = -1
     model.transformer.bi_data = True
     batch = ordered(rows(4, padded=True), 3)
     arrays |= {f"backward/{k}": v.astype(np.int32) for k, v in batch.items()}

@@ -1,12 +1,17 @@
 """Rows of labelled text: special tokens, segments, truncation, words, windows."""
 
+import base64
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from t5x_like import vocabularies
 from t5x_like.batches.labelled_rows import RowWriter
+from t5x_like.objectives import labelled
+
+XLNET = json.loads((Path(__file__).parents[1] / "golden" / "xlnet_rows.json").read_text())
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["he", "did", "not", "come", "here", "jim", "hen", "##son", "was", "it", ".", "?", "who"]
@@ -77,12 +82,12 @@ def test_a_single_text_loses_its_end(bert):
 def test_a_word_is_found_at_its_first_token(bert):
     row, places = RowWriter(bert, length=12).of_words(["Jim", "Henson", "\u0301", "was", "here"])
     assert pieces(bert, row) == "[CLS] jim hen ##son was here [SEP]"
-    assert places.tolist() == [1, 2, 0, 4, 5]  # of the accent alone nothing is left
+    assert places.tolist() == [1, 2, -1, 4, 5]  # of the accent alone nothing is left
 
 
 def test_a_word_beyond_the_row_is_nowhere(bert):
     _, places = RowWriter(bert, length=8).of_words(["he"] * 9)
-    assert places.tolist() == [1, 2, 3, 4, 5, 6, 0, 0, 0]
+    assert places.tolist() == [1, 2, 3, 4, 5, 6, -1, -1, -1]
 
 
 def test_windows_overlap_and_lose_nothing(bert):
@@ -140,3 +145,36 @@ def test_an_empty_text_is_special_tokens_alone(bert):
     assert pieces(bert, writer.of_text("", "")) == "[CLS] [SEP] [SEP]"
     [window] = writer.windows("", "")
     assert np.array_equal(window.places(0, 1), (0, 0))
+
+
+@pytest.fixture(scope="module")
+def xlnet(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("xlnet")
+    (folder / "spiece.model").write_bytes(base64.b64decode(XLNET["model"]))
+    (folder / "config.json").write_text('{"model_type": "xlnet"}')
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
+    return vocabularies.load(folder)
+
+
+@pytest.mark.parametrize("row", XLNET["rows"], ids=lambda row: row["texts"][0][:9])
+def test_rows_of_xlnets_tokenizer_are_transformers(xlnet, row):
+    found = RowWriter(xlnet, length=XLNET["length"]).of_text(*row["texts"])
+    assert found.tokens.tolist() == row["tokens"]
+    assert found.token_types.tolist() == row["types"]
+
+
+def test_words_and_answers_of_rows_that_begin_with_text(xlnet):
+    writer = RowWriter(xlnet, length=24)
+    row, places = writer.of_words(["a", "b", "dog"])
+    assert places[0] == 0
+    assert row.tokens[places].tolist() == [xlnet.encode(word)[0] for word in ("a", "b", "dog")]
+    assert row.tokens[-2:].tolist() == [xlnet.sep_id, xlnet.cls_id]
+    [window] = writer.windows("who ?", "a dog b")
+    start, end = window.places(2, 5)
+    assert xlnet.decode(window.row.tokens[start : end + 1]) == "dog"
+    assert window.characters(start, end) == (2, 5)
+    assert window.places(0, 0) == (len(window.row.tokens) - 1,) * 2
+    example = labelled.write_answers(writer, stride=8, longest_question=4)(
+        {"question": "who ?", "context": "a dog b", "answer_text": "", "answer_start": -1}
+    )
+    assert example[0]["inputs"][example[0]["answer"]].tolist() == [xlnet.cls_id] * 2

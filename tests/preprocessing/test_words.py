@@ -163,7 +163,7 @@ def test_rows_of_labelled_words():
     )
     row, places = writer.of_words(["he", "came.", "zoë", "do", "came"])
     assert row.tokens.tolist() == [1, 3, 2, 2, 6, 0]
-    assert places.tolist() == [1, 2, 3, 4, 0]
+    assert places.tolist() == [1, 2, 3, 4, -1]
     with pytest.raises(ValueError, match=r"lengths\.inputs=2: rows .* need 3 words"):
         WordRowWriter(VOCABULARY, length=2)
 

@@ -107,6 +107,14 @@ def test_rows_that_run_backward_are_pytorchs(published):
     assert np.abs(found[2:] - other[2:]).max() > 0.1
 
 
+def test_distances_with_a_limit_are_pytorchs(published):
+    frozen = group("clamped/")
+    module = systems.build("xlnet", published.config | {"longest_distance": 4})
+    for one, same in ((module, True), (published.module, False)):
+        logits = losses.forward(one, published.params, batch_of(frozen), rng=None)["logits"]
+        assert np.allclose(logits, frozen["logits"], atol=TOLERANCE, rtol=0) == same
+
+
 @functools.cache
 def tiny(**settings):
     """The network and parameters so large that what one of them changes is seen in float32."""
@@ -322,3 +330,56 @@ def test_an_odd_width_and_a_batch_without_an_order_are_refused():
     rows = {k: v for k, v in batch().items() if k != "encoder_order"}
     with pytest.raises(ValueError, match=r"set data\.objective='xlnet'"):
         xlnet.loss(module, params, rows, None, carry={})
+
+
+def orders(frozen):
+    """The order of a golden batch, as the arguments of Hugging Face's class."""
+    rank, ranks = frozen["order"][:, :, None], frozen["order"][:, None, :]
+    return {
+        "perm_mask": ((ranks > rank) | ((ranks == rank) & (rank > 0))).astype(np.float32),
+        "target_mapping": np.eye(rank.shape[1])[frozen["places"]],
+    }
+
+
+def fields(frozen):
+    return {name: frozen[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+
+
+def test_the_model_takes_and_returns_what_pytorchs_does(published):
+    mems = None
+    for step in range(3):
+        frozen = group(f"ordered/{step}/")
+        found = published(**fields(frozen), **orders(frozen), mems=mems, reuse_len=6)
+        mems = found.mems
+        np.testing.assert_allclose(found.logits, frozen["logits"], atol=TOLERANCE, rtol=0)
+        theirs = frozen["memory"].transpose(1, 2, 0, 3)  # [N, M, B, D]
+        assert [one.shape for one in mems] == [one.shape for one in theirs]
+        np.testing.assert_allclose(np.stack(mems), theirs, atol=TOLERANCE, rtol=0)
+    assert published(**fields(frozen), use_mems=False).mems is None
+
+
+def test_labels_of_queries_have_a_loss(published):
+    frozen = group("ordered/0/")
+    labels = np.take_along_axis(frozen["input_ids"], frozen["places"], axis=1)
+    labels[:, 0] = -100
+    found = published(**fields(frozen), **orders(frozen), labels=labels)
+    likely = jax.nn.log_softmax(frozen["logits"])[:, 1:]
+    wanted = -np.mean(np.take_along_axis(likely, labels[:, 1:, None], axis=-1))
+    np.testing.assert_allclose(found.loss, wanted, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"perm_masks": 0}, "no argument 'perm_masks'. Did you mean 'perm_mask'"),
+        ({"perm_mask": np.zeros((4, 19))}, r"perm_mask must be .* of shape \[4, 19, 19\]"),
+        ({"perm_mask": np.full((4, 19, 19), 0.5)}, "perm_mask must be zeros and ones"),
+        ({"target_mapping": np.zeros((4, 5, 19))}, "each query must have a single 1"),
+        ({"mems": [np.zeros((7, 4, 24))]}, r"needs 2 of shape \[M, 4, 24\]"),
+        ({"mems": [np.zeros((7, 3, 24))] * 2}, r"needs 2 of shape \[M, 4, 24\]"),
+        ({"reuse_len": 20}, "reuse_len=20: 0 to 19 allowed"),
+    ],
+)
+def test_wrong_arguments_are_named(published, given, problem):
+    with pytest.raises(ValueError, match=problem):
+        published(**fields(group("ordered/0/")), **given)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from t5x_like import losses
-from t5x_like.hf.config_settings import COUNT, FLAG, LAYERS, RATE, Setting, or_null
+from t5x_like.hf.config_settings import COUNT, FLAG, LAYERS, RATE, Setting, integers, or_null
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.nn.blocks import Collected, Shared
@@ -41,13 +41,19 @@ from t5x_like.systems.xlnet.two_streams import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class XlnetConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
-    """The settings of an XLNet; `memory` is the number of remembered tokens before a row."""
+    """The settings of an XLNet.
+
+    Attributes:
+        memory: the number of remembered tokens before a row.
+        longest_distance: distances beyond it count as it (the code's `clamp_len`); 0: no limit.
+    """
 
     head: str | Mapping[str, Any] = "language_modeling"
     labels: int = 2
     vocab_size: int = 32000
     token_types: int = 3
     memory: int = 384
+    longest_distance: int = 0
     layers: int
     d_model: int
     d_ff: int
@@ -93,6 +99,8 @@ class PermutedEncoder(Encoder):
         encoder_order        int32 [B, L], the rank of each token in the order of prediction, from
                              0: its content attends to tokens of the same and lower ranks, its query
                              only to tokens of lower ranks; without it all attend to all
+        encoder_visible      bool [B, L, L], which tokens each token attends to: any relation, of
+                             which an order is a special case
         predicted_positions  int32 [B, P], the positions of the queries
         encoder_token_types  int32 [B, L], segments
         reversed             int32 [B], 1 if the row's text runs from its end to its beginning
@@ -200,13 +208,13 @@ def _streams(batch: Batch, real: Array | None) -> Streams:
         real: which tokens of the memory exist, bool [B, M]; None without a memory.
 
     Raises:
-        ValueError: the batch has positions to predict, but no order.
+        ValueError: the batch has positions to predict, but neither an order nor visible tokens.
     """
     places: dict[str, Array | None] = {CONTENT: None}
     masks = {CONTENT: _mask(batch, real, None)}
     blind = None
     if "predicted_positions" in batch:
-        if "encoder_order" not in batch:
+        if "encoder_order" not in batch and "encoder_visible" not in batch:
             raise ValueError(
                 "this head predicts tokens in an order, and the batch has none: set "
                 "data.objective='xlnet', or model.head to one for the labels"
@@ -233,8 +241,21 @@ def _mask(batch: Batch, real: Array | None, at: Array | None) -> OrderMask:
         key_segments=_after(real, segments, real),
         query_ranks=None if order is None else _take(order, at),
         key_ranks=None if order is None else _after(real, order, -1),
+        visible=_visible(batch, real, at),
         own=at is None,
     )
+
+
+def _visible(batch: Batch, real: Array | None, at: Array | None) -> Array | None:
+    """Return which keys of the memory and of the row each query may attend to; None for all."""
+    visible = batch.get("encoder_visible")
+    if visible is None:
+        return None
+    if at is not None:
+        visible = jnp.take_along_axis(visible, at[..., None], axis=1)
+    if real is None:
+        return visible
+    return jnp.pad(visible, ((0, 0), (0, 0), (real.shape[1], 0)), constant_values=True)
 
 
 def _sides(batch: Batch, real: Array | None, at: Array | None) -> Sides:
@@ -321,6 +342,7 @@ def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
             heads=config.heads,
             width=config.d_model // config.heads,
             features=config.d_model,
+            longest_distance=config.longest_distance or None,
             query_init=config.init,
             kernel_init=config.init,
             out_init=config.init,
@@ -377,7 +399,7 @@ SYSTEM = System(
     name="xlnet",
     sizes=SIZES,
     build=build,
-    later=bert.EARLIER_INIT,
+    later={**bert.EARLIER_INIT, "longest_distance": 0},
     tasks={
         "language_modeling": Task(
             loss=loss, carry=lambda module, batch: module.first_memory(batch)
@@ -388,6 +410,8 @@ SYSTEM = System(
 
 
 # XLNet in Hugging Face's folders.
+
+_NO_LIMIT = -1  # of clamp_len
 
 _LAYER, _BLOCK = "transformer.layer.{layer}", "encoder/layers/{layer}"
 _THEIRS, _OURS = f"{_LAYER}.rel_attn", f"{_BLOCK}/self_attention"
@@ -402,7 +426,8 @@ def _derive_settings(
         raise ValueError(
             f"config.json has d_head={config['d_head']!r}; allowed: d_model / n_head = {width}"
         )
-    return {"memory": config.get("mem_len") or 0}
+    limit = config.get("clamp_len", _NO_LIMIT)
+    return {"memory": config.get("mem_len") or 0, "longest_distance": max(limit, 0)}
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:
@@ -415,6 +440,7 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
     return {
         "d_head": settings["d_model"] // settings["heads"],
         "mem_len": settings["memory"] or None,
+        "clamp_len": settings["longest_distance"] or _NO_LIMIT,
     }
 
 
@@ -444,6 +470,7 @@ HUGGING_FACE = HuggingFaceFormat(
         "dropout": Setting("dropout", RATE, default=0.1),
         "summary_last_dropout": Setting("dropout", RATE, default=0.1),
         "mem_len": Setting("", or_null(COUNT), default=None),
+        "clamp_len": Setting("", integers(_NO_LIMIT, 2**31 - 1), default=_NO_LIMIT),
         # How Hugging Face's class runs by default; they do not affect the network.
         "reuse_len": Setting("", or_null(COUNT), default=None),
         "use_mems_eval": Setting("", FLAG, default=True),
@@ -462,7 +489,6 @@ HUGGING_FACE = HuggingFaceFormat(
         "untie_r": True,
         "bi_data": False,  # True: half of the rows of a batch are reversed
         "same_length": False,
-        "clamp_len": -1,
         "summary_type": "last",
         "summary_use_proj": True,
         "summary_activation": "tanh",

@@ -28,12 +28,14 @@ class OrderMask(AttentionMask):
 
     Attributes:
         query_ranks, key_ranks: the rank of each token in the order; None for no order.
+        visible: which keys each query may attend to, beside the ranks; None for all.
         own: whether a query attends to keys of its own rank, and always to its own key, even if
             that is padding; the T queries are then the tokens of the last T keys.
     """
 
     query_ranks: Int[Array, "B T"] | None = None
     key_ranks: Int[Array, "B S"] | None = None
+    visible: Bool[Array, "B T S"] | None = None
     own: bool = flax.struct.field(pytree_node=False)
 
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"] | None:
@@ -43,6 +45,9 @@ class OrderMask(AttentionMask):
             query, key = self.query_ranks[:, None, :, None], self.key_ranks[:, None, None, :]
             before = key <= query if self.own else key < query
             allowed = before if allowed is None else allowed & before
+        if self.visible is not None:
+            visible = self.visible[:, None]
+            allowed = visible if allowed is None else allowed & visible
         if self.own and allowed is not None:
             allowed |= jnp.eye(queries, keys, keys - queries, dtype=bool)
         return allowed
@@ -78,14 +83,16 @@ class TwoSidedAttention(Attention):
 
     where s is one vector if i and j have the same segment, and the other vector if not. As in the
     released code, u, v and w are initialized like kernels, and have weight decay. Distances are
-    negative for keys after the query, and have no limit; in a row whose text runs backward all
-    distances change sign. `extra` of `attend` is a `Sides`.
+    negative for keys after the query; in a row whose text runs backward all distances change sign.
+    `extra` of `attend` is a `Sides`.
 
     Attributes:
         features: D, the width of the sines and cosines; even.
+        longest_distance: distances beyond it count as it, to both sides; None: no limit.
     """
 
     features: int = dataclasses.field(kw_only=True)
+    longest_distance: int | None = None
 
     def setup(self) -> None:
         super().setup()
@@ -138,6 +145,8 @@ class TwoSidedAttention(Attention):
         # A row of L tokens after M of memory has M + 2 L - 1 distances, from the distance of the
         # last query from the first key down to the distance of the first query from the last key.
         distances = jnp.arange(keys - 1, sides.memory - keys, -1)
+        if self.longest_distance is not None:
+            distances = jnp.clip(distances, -self.longest_distance, self.longest_distance)
         query = (query + self.distance_bias.astype(query.dtype)) * self.scale_factor
         table = self._table(distances, sides.backward)
         equation = "BTHK,RHK->BHTR" if sides.backward is None else "BTHK,BRHK->BHTR"
