@@ -73,6 +73,9 @@ GCS = ["gcsfs>=2026.10", "google-cloud-storage>=3.17", "google-cloud-storage-con
 # C4's rules for raw web pages (data/clean_pages.py): its sentences and its language detection.
 C4 = ["langdetect>=1.0.9", "nltk>=3.9.1"]
 
+# The markup of Wikipedia's dumps (data/wikipedia.py).
+WIKIPEDIA = ["mwparserfromhell>=0.6.6"]
+
 # Models of the hub by their names, `google/t5-v1_1-small`; chat templates of folders.
 HUB = ["huggingface_hub>=0.34", "jinja2>=3.1"]
 
@@ -91,6 +94,7 @@ EXTRAS = {
     "mlflow": ["mlflow>=3.17"],
     "gcs": GCS,
     "c4": C4,
+    "wikipedia": WIKIPEDIA,
     "hub": HUB,
     "dev": [
         *GIN,
@@ -98,6 +102,7 @@ EXTRAS = {
         *SEQIO,
         *GCS,
         *C4,
+        *WIKIPEDIA,
         *HUB,
         "gcp-storage-emulator>=2026.7",
         "ipykernel>=6.29",

@@ -54,6 +54,7 @@ BEGINNINGS = {
     "deduplicate": "--input={made}/rows.jsonl --output={new}/out --text=text_a",
     "decontaminate": "--input={made}/rows.jsonl --tests={made}/rows.jsonl --text=text_a",
     "clean_pages": "--input={made}/rows.jsonl --output={new}/out",
+    "wikipedia": "--input={made}/dump.xml --output={new}/out",
     "augment": "--input={made}/rows.jsonl --output={new}/out --model={made}/bert --text=text_a",
     "reward": "--config=configs/instructgpt.py:reward:{made}/run --config.workdir={new}/run",
     "dpo": "--config=configs/dpo.py:{made}/run --config.workdir={new}/run",
@@ -70,7 +71,7 @@ MODULES = {
         name: f"data.{name}"
         for name in (
             *("quality_filter", "deduplicate", "decontaminate"),
-            *("augment", "clean_pages", "pyglue_baselines"),
+            *("augment", "clean_pages", "pyglue_baselines", "wikipedia"),
         )
     },
     **{
@@ -133,6 +134,7 @@ def made(tmp_path_factory):
     _write_tokenizer(made / "xlnet")
     (made / "broken.py").write_text("def f(:\n")
     (made / "empty.py").write_text("")
+    (made / "dump.xml").write_text("<mediawiki />")
     return made
 
 
