@@ -7,15 +7,25 @@ the auxiliary loss it falls on the larger data sets and not on the smaller ones.
 `fields` of the language `homonyms` (docs/languages.md): which of 8 fields a sentence of three words
 is from. A constant is right in 1 of 8 sentences, and each word that only one field has is enough to
 be always right. The labelled sentences are so few that a fifth of the words are in none of them:
-what the words of a field have in common must come from the text.
+what the words of a field have in common must come from the text. Two points do not matter, or
+three with and without the auxiliary loss. This loss on 64 rows is learned by heart: it ends at 1.4
+nats a token, and at 3.0 on held-out rows.
 
 | the paper | here |
 |---|---|
 | 12 layers, 768 wide, BooksCorpus | 2 layers, 128 wide, 20,000 generated documents |
+| one pretrained network | one, trained by the first call of the command |
 | nine tasks, the score's average | accuracy on `fields`, 64 rows of training |
+| fine-tuning at 6.25e-5, 3 epochs | at 3e-4, 100 epochs, warmup of the first tenth |
 | an LSTM instead of the Transformer | left out |
+
+With 100 steps at 1e-3, nearly without warmup, three runs with the auxiliary loss reached 66, 96 and
+98%, so that both claims were open. With 200 steps at 3e-4 the training loss of this arm was still
+falling. With 400 steps, and a network of its own for each seed, two seeds had 94 and 82% with the
+auxiliary loss, 100% without, and 84 and 79% without pretraining.
 """
 
+from configs import gpt
 from t5x_like.studies import (
     Arm,
     Claim,
@@ -27,56 +37,44 @@ from t5x_like.studies import (
 )
 
 _TEXT = GeneratedText(language="homonyms", kind="gpt_bpe", size=275)
-_STEPS = 100
+_GPT = "runs/studies/homonyms_gpt"
+_STEPS = 400
 
-
-def get_study() -> Study:
-    """Return the study."""
-    pretraining = {
-        **_TEXT.changes(),
-        "model.vocab_size": 275,
-        "data.lengths": {"targets": 64},
-        "data.batch_size": 32,
-        "evaluate.every": 0,
-    }
-    fine_tuning = {
-        **_TEXT.changes("fields", documents=64, around=1),
-        "data.lengths": {"inputs": 32},
-        "data.batch_size": 16,
-        "train.steps": _STEPS,
-        "evaluate.every": _STEPS,
-        "optimizer.learning_rate": 1e-3,
-    }
-    return Study(
-        title="GPT without pretraining and without the auxiliary loss",
-        source="Radford et al. 2018, table 5",
-        needs=_TEXT.needs,
-        runs={
-            "pretraining": TrainingRun(config="configs/gpt.py:demo", changes=pretraining),
-            "fields": TrainingRun(
-                config="configs/gpt.py:classification",
-                changes=fine_tuning,
-                starts_from="pretraining",
-            ),
-        },
-        arms=ARMS,
-        measures={
-            "accuracy": OutcomeMeasure(
-                run="fields", number="fields/accuracy", scale=100.0, in_paper="average score"
-            )
-        },
-        learned=(Learned(arm="gpt", measure="accuracy", than=12.5, what="a constant"),),
-        claims=CLAIMS,
-    )
-
-
+_FIELDS = {
+    **_TEXT.changes("fields", documents=64, around=1),
+    "initialize": _GPT,
+    "data.lengths": {"inputs": 32},
+    "data.batch_size": 16,
+    "train.steps": _STEPS,
+    "checkpoint.every": 0,
+    "evaluate.every": _STEPS,
+    "optimizer.learning_rate": 3e-4,
+    "optimizer.warmup_steps": _STEPS // 10,
+}
+_RANDOM = {
+    "initialize": "",
+    "system": "gpt",
+    "model": {
+        **gpt.get_config("demo").model.to_dict(),
+        "vocab_size": _TEXT.size,
+        "added_tokens": 3,
+        "head": "classification",
+        "labels": 8,
+    },
+}
 ARMS = {
     "gpt": Arm(paper={"accuracy": 74.7}),
     "no_auxiliary": Arm(changes={"fields": {"loss.auxiliary": 0.0}}, paper={"accuracy": 75.0}),
-    "no_pretraining": Arm(leaves_out=("pretraining",), paper={"accuracy": 59.9}),
+    "no_pretraining": Arm(changes={"fields": _RANDOM}, paper={"accuracy": 59.9}),
 }
 CLAIMS = (
-    Claim(text="Pretraining helps.", measure="accuracy", arm="gpt", than="no_pretraining"),
+    Claim(
+        text="Pretraining helps.",
+        measure="accuracy",
+        arm="gpt",
+        than="no_pretraining",
+        margin=2.0,
+    ),
     Claim(
         text="With little data the auxiliary loss does not matter.",
         measure="accuracy",
@@ -85,3 +83,33 @@ CLAIMS = (
         within=3.0,
     ),
 )
+
+
+def get_study() -> Study:
+    """Return the study."""
+    pretrained = _TEXT.pretrained(
+        "configs/gpt.py:demo",
+        _GPT,
+        steps=1000,
+        changes={
+            "model.vocab_size": _TEXT.size,
+            "data.lengths.targets": 64,
+            "data.batch_size": 32,
+            "evaluate.every": 0,
+        },
+    )
+    return Study(
+        title="GPT without pretraining and without the auxiliary loss",
+        source="Radford et al. 2018, table 5",
+        needs={**_TEXT.needs, **pretrained},
+        runs={"fields": TrainingRun(config="configs/gpt.py:classification", changes=_FIELDS)},
+        arms=ARMS,
+        measures={
+            "accuracy": OutcomeMeasure(
+                run="fields", number="fields/accuracy", scale=100.0, in_paper="average score"
+            )
+        },
+        learned=(Learned(arm="gpt", measure="accuracy", than=12.5, what="a constant"),),
+        claims=CLAIMS,
+        seeds=range(8),
+    )
