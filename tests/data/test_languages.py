@@ -9,6 +9,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from data import persons_graph
 from data.languages import (
     agreement,
     arithmetic,
@@ -20,8 +21,10 @@ from data.languages import (
     in_context,
     language,
     names,
+    persons,
     references,
 )
+from t5x_like.batches import knowledge_graph
 from t5x_like.grain_pipeline.corpus_tasks import training_texts
 from t5x_like.objectives import grouping
 
@@ -81,6 +84,7 @@ SMALL = {
     "homonyms": lambda draw: homonyms.document(draw, sentences=1, around=1),
     "in_context": lambda draw: in_context.document(draw, examples=3),
     "names": lambda draw: names.document(draw, names=12, sentences=1, around=2),
+    "persons": lambda draw: persons.document(draw, persons=2, sentences=1, words=1),
     "references": lambda draw: references.document(draw, names=1, distance=2, asked=1),
 }
 
@@ -325,6 +329,34 @@ def test_names_are_whole_and_of_a_topic():
     assert names.labels("xlnet", task="names") == ()
     with pytest.raises(ValueError, match="at most 160"):
         names.corpora(names=161)
+
+
+def test_the_facts_of_persons_are_only_in_the_graph(tmp_path):
+    path = tmp_path / "graphs" / "persons.tsv"
+    graph = collections.defaultdict(set)
+    number = persons_graph.write(path, number=2000, world=0)
+    for triple in knowledge_graph.read(path):
+        assert triple.relation == "sees"
+        graph[triple.subject].add(triple.object)
+    assert sum(map(len, graph.values())) == number
+    assert {*map(len, graph.values())} == {1, 2, 3, 4}
+    assert graph.keys() == {*persons.names(2000)}
+    corpora = persons.corpora(words=2)
+    of_label = collections.defaultdict(set)  # words of each field, as the sentences have them
+    agree = 0
+    for row in texts(corpora, "stated", 2000):
+        person, _, *words, _, _, _, _, _, _ = row["text_a"].split()
+        of_label[row["label"]] |= {*words}
+        agree += graph[person] <= of_label[row["label"]]
+    assert agree == pytest.approx(2000 / 8, abs=5 * 15)  # facts say nothing of the words
+    assert [len(words) for words in of_label.values()] == [12] * 8
+    assert len(set.union(*of_label.values())) == 96
+    for row in texts(corpora, "unstated", 2000):
+        person, *words = row["text_a"].split()
+        assert graph[person] <= of_label[row["label"]]
+        assert {*words} - graph.keys() == {"sees", "."}
+    assert persons.labels("knowledge_classification", task="stated")[7] == "field 7"
+    assert persons.labels("bert", task="persons") == ()
 
 
 def test_a_vocabulary_sees_every_text_of_every_task():
