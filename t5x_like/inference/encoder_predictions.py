@@ -26,6 +26,7 @@ from t5x_like.batches.labelled_rows import (
 from t5x_like.decoding.spans import best_spans, join
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
+from t5x_like.nn.linear_chain import best_tags
 from t5x_like.vocabularies.words import LONGEST
 
 _STEP = 64  # tokens, the block of the published BigBirds; few lengths compile few programs
@@ -534,3 +535,16 @@ class TextClass(_OfWords, Classes):
 @dataclasses.dataclass(frozen=True)
 class WordTags(_OfWords, Tags):
     """A tag for each of `words`, a list or a text; None for words beyond the row's length."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ChainedWordTags(WordTags):
+    """The most likely sequence of tags of `words`, by a conditional random field."""
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the tag at each position; <S> and </S> have none."""
+        real = batch["encoder_segment_ids"] > 0
+        counts = real & jnp.roll(real, -1, axis=1).at[:, -1].set(False)
+        counts = counts.at[:, 0].set(False)
+        chain: Any = outputs["chain"]
+        return {"tags": best_tags(chain, outputs["logits"], counts)}

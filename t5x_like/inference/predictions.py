@@ -9,6 +9,7 @@ from t5x_like.hf.architectures import MULTI, REGRESSION
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import (
     AnswerPrediction,
+    ChainedWordTags,
     Classes,
     EncoderChoices,
     KnowledgeAnswers,
@@ -44,6 +45,7 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "choices": Choices,
     "text_class": TextClass,
     "word_tags": WordTags,
+    "chained_word_tags": ChainedWordTags,
     "knowledge_classes": KnowledgeClasses,
     "knowledge_tags": KnowledgeTags,
     "knowledge_answers": KnowledgeAnswers,

@@ -33,6 +33,13 @@ def tagging(outputs: Outputs, batch: Batch) -> LossSums:
     return labels.tagging(outputs["logits"], tags, weights)
 
 
+def chained_tagging(outputs: Outputs, batch: Batch) -> LossSums:
+    """Return the loss on the sequences of tags, by `encoder_loss_weights` of 0 and 1."""
+    counts = batch["encoder_loss_weights"] > 0
+    tags = batch["encoder_target_tokens"]
+    return labels.chained_tagging(outputs["chain"], outputs["logits"], tags, counts)
+
+
 def question_answering(outputs: Outputs, batch: Batch) -> LossSums:
     """Return the loss on the span `answer` [B, 2]; (0, 0) if there is no answer (4.2 and 4.3)."""
     real = batch["encoder_segment_ids"] > 0
@@ -45,6 +52,7 @@ OF_OUTPUTS: Mapping[str, Callable[[Outputs, Batch], LossSums]] = {
     "multiple_choice": multiple_choice,
     "regression": regression,
     "tagging": tagging,
+    "chained_tagging": chained_tagging,
     "question_answering": question_answering,
 }
 

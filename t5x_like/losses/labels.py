@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.token_cross_entropy import cross_entropy, is_argmax
 from t5x_like.nn.compute import Batch
+from t5x_like.nn.linear_chain import Chain, best_tags, log_likelihood
 
 
 def real_rows(batch: Batch) -> Bool[Array, " B"]:
@@ -90,13 +91,45 @@ def tagging(
         ValueError: shapes do not fit.
     """
     total, weight, metrics = cross_entropy(logits, tags, weights)
-    counts = weights != 0
-    correct = jnp.all(is_argmax(logits, tags) | ~counts, axis=1)
-    rows = jnp.any(counts, axis=1)
-    exact = _count(correct & rows), _count(rows)
+    exact = _exact(is_argmax(logits, tags), weights != 0)
     kept = {name: metrics[name] for name in ("cross_entropy", "accuracy")}
     constant = constant_accuracy(tags, weights, classes=logits.shape[-1])
     return total, weight, {**kept, "constant_accuracy": constant, "exact": exact}
+
+
+def chained_tagging(
+    chain: Chain,
+    logits: Float[Array, "B L C"],
+    tags: Int[Array, "B L"],
+    counts: Bool[Array, "B L"],
+) -> LossSums:
+    """Sum the negative log-likelihood of each row's sequence of tags, in nats.
+
+    Args:
+        counts: which tokens have a tag.
+
+    Returns:
+        The sum, the number of tags, and the metrics of `tagging`, of the most likely sequences;
+        `cross_entropy` is also for each tag.
+    """
+    total = -jnp.sum(log_likelihood(chain, logits, tags, counts))
+    right = best_tags(chain, logits, counts) == tags
+    number = jnp.sum(counts, dtype=jnp.float32)
+    metrics = {
+        "cross_entropy": (jax.lax.stop_gradient(total), number),
+        "accuracy": (jnp.sum(right & counts, dtype=jnp.float32), number),
+        "constant_accuracy": constant_accuracy(tags, counts, classes=logits.shape[-1]),
+        "exact": _exact(right, counts),
+    }
+    return total, number, metrics
+
+
+def _exact(
+    right: Bool[Array, "B L"], counts: Bool[Array, "B L"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return the number of rows whose tags are all right, and of rows with tags."""
+    rows = jnp.any(counts, axis=1)
+    return _count(jnp.all(right | ~counts, axis=1) & rows), _count(rows)
 
 
 def regression(

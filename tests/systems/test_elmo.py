@@ -299,7 +299,7 @@ def test_the_mix_is_a_scaled_mean_at_first():
     )
 
 
-@pytest.mark.parametrize("head", ["tagging", "classification"])
+@pytest.mark.parametrize("head", ["tagging", "chained_tagging", "classification"])
 @pytest.mark.parametrize("place", ["input", "output", "both", "none"])
 def test_elmo_is_included_where_the_setting_puts_it(head, place):
     config = TINY | {"head": head, "labels": 3, "elmo": place}
@@ -317,7 +317,7 @@ def test_elmo_is_included_where_the_setting_puts_it(head, place):
     d_model, width = TINY["d_model"], TINY["task_width"]
     read = shapes["task_lstm"]["layer_0"]["input"].shape[1]
     assert read == d_model + (2 * d_model if "mix_input" in mixes else 0)
-    name = {"tagging": "tagger", "classification": "classifier"}[head]
+    name = "classifier" if head == "classification" else "tagger"
     seen = shapes["head"][name]["kernel"].shape[0]
     assert seen == 2 * width + (2 * d_model if "mix_output" in mixes else 0)
 

@@ -61,11 +61,21 @@ def rows(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["word_tagging", "word_classification"])
-def test_a_task_is_trained_on_a_frozen_language_model_and_predicts(pretrained, tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [
+        ("word_tagging", "tagging"),
+        ("word_tagging", "chained_tagging"),
+        ("word_classification", "classification"),
+    ],
+)
+def test_a_task_is_trained_on_a_frozen_language_model_and_predicts(
+    pretrained, tmp_path, kind, head
+):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(kind)))
     made = common(elmo.get_config(kind), pretrained)
     made.workdir = str(tmp_path / "run")
+    made.model.head = head
     made.initialize = str(pretrained / "run")
     made.data.settings.train = str(tmp_path / "rows.jsonl")
     made.data.lengths = {"inputs": 12}

@@ -21,6 +21,7 @@ from t5x_like.systems.elmo.network import (
     PLACES,
     BidirectionalLM,
     BothDirections,
+    ChainedWordTagger,
     StackedLSTM,
     State,
     TaskOverLM,
@@ -75,8 +76,8 @@ def build(config: ElmoConfig) -> nn.Module:
 
     Args:
         config: its `head` is "language_modeling"; "features", to output hidden states; or, for a
-            task, "tagging" or "classification". A task includes ELMo at `elmo`, one of PLACES, and
-            mixes the layers that `mix` names (`elmo.network.LAYERS`).
+            task, "tagging", "chained_tagging" or "classification". A task includes ELMo at `elmo`,
+            one of PLACES, and mixes the layers that `mix` names (`elmo.network.LAYERS`).
 
     Raises:
         ValueError: the head, place or mix is unknown, a filter is not a pair of a width from 1 to
@@ -144,6 +145,7 @@ def _heads(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
         ),
         "features": WordsHead,
         "tagging": functools.partial(WordTagger, **output),
+        "chained_tagging": functools.partial(ChainedWordTagger, **output),
         "classification": functools.partial(TextClassifier, **output),
     }
 
@@ -340,6 +342,11 @@ SYSTEM = System(
         "tagging": Task(
             loss=functools.partial(task_loss, "tagging"),
             prediction="word_tags",
+            measures=("predictions",),
+        ),
+        "chained_tagging": Task(
+            loss=functools.partial(task_loss, "chained_tagging"),
+            prediction="chained_word_tags",
             measures=("predictions",),
         ),
         "classification": Task(

@@ -14,6 +14,7 @@ from t5x_like.nn.blocks import Collected
 from t5x_like.nn.compute import Batch, Compute, Outputs, make_dropout
 from t5x_like.nn.encoder_heads import output_layer
 from t5x_like.nn.linear import Initializer
+from t5x_like.nn.linear_chain import Chain
 from t5x_like.nn.matrix_product import product
 from t5x_like.systems.elmo.character_cnn import symmetric
 
@@ -308,6 +309,25 @@ class WordTagger(nn.Module):
     ) -> Outputs:
         """Return `logits`, float32 [B, L, outputs]."""
         return {"logits": output_layer(self.outputs, self.kernel_init, "tagger")(hidden)}
+
+
+class ChainedWordTagger(WordTagger):
+    """Predict the tags of a text together: a conditional random field (section 4, NER)."""
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "B L F"], batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """Return `logits`, float32 [B, L, outputs], and the `chain`, a `linear_chain.Chain`."""
+        ends = nn.with_logical_partitioning(nn.initializers.zeros, ("classes",))
+        init = nn.with_logical_partitioning(nn.initializers.xavier_uniform(), (None, "classes"))
+        shape = self.outputs, self.outputs
+        chain = Chain(
+            transitions=self.param("transitions", init, shape),
+            first=self.param("first_tag", ends, shape[:1]),
+            last=self.param("last_tag", ends, shape[:1]),
+        )
+        return {**super().__call__(hidden, batch, deterministic=deterministic), "chain": chain}
 
 
 class TextClassifier(nn.Module):
