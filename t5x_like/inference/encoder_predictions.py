@@ -5,7 +5,7 @@ Also of networks that read branches of a knowledge graph, or words as characters
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from t5x_like.batches.labelled_rows import (
 from t5x_like.decoding.spans import best_spans, join
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
-from t5x_like.nn.linear_chain import best_tags
+from t5x_like.nn.linear_chain import Chain, best_tags
 from t5x_like.vocabularies.words import LONGEST
 
 _STEP = 64  # tokens, the block of the published BigBirds; few lengths compile few programs
@@ -546,5 +546,5 @@ class ChainedWordTags(WordTags):
         real = batch["encoder_segment_ids"] > 0
         counts = real & jnp.roll(real, -1, axis=1).at[:, -1].set(False)
         counts = counts.at[:, 0].set(False)
-        chain: Any = outputs["chain"]
+        chain = cast(Chain, outputs["chain"])
         return {"tags": best_tags(chain, outputs["logits"], counts)}

@@ -1,7 +1,7 @@
 """The losses of an encoder's heads for labelled text, which all systems share."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -9,6 +9,7 @@ import jax
 from t5x_like.losses import labels
 from t5x_like.losses.sums import LossSums, forward
 from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.linear_chain import Chain
 
 
 def classification(outputs: Outputs, batch: Batch) -> LossSums:
@@ -36,8 +37,8 @@ def tagging(outputs: Outputs, batch: Batch) -> LossSums:
 def chained_tagging(outputs: Outputs, batch: Batch) -> LossSums:
     """Return the loss on the sequences of tags, by `encoder_loss_weights` of 0 and 1."""
     counts = batch["encoder_loss_weights"] > 0
-    tags = batch["encoder_target_tokens"]
-    return labels.chained_tagging(outputs["chain"], outputs["logits"], tags, counts)
+    tags, chain = batch["encoder_target_tokens"], cast(Chain, outputs["chain"])
+    return labels.chained_tagging(chain, outputs["logits"], tags, counts)
 
 
 def question_answering(outputs: Outputs, batch: Batch) -> LossSums:

@@ -434,14 +434,18 @@ class CountedEmbeddings(Embeddings):
     """norm(token + position), where positions count only tokens that are not padding (fairseq).
 
     So the embeddings of a text do not depend on where its padding is. Padding has position -1, the
-    table's row before position 0, which is why `make_positions` must have an offset.
+    table's row before position 0, which is why `make_positions` must have an offset. If the table
+    of token types has a single row, as RoBERTa's, all tokens have it, whatever their segment.
     """
 
     def __call__(self, batch: Batch) -> Float[Array, "B L E"]:
         """Return the normed sum of the embeddings."""
         real = batch["encoder_segment_ids"] > 0
         positions = batch.get("encoder_positions", jnp.cumsum(real, axis=1, dtype=jnp.int32) - 1)
-        return super().__call__({**batch, "encoder_positions": jnp.where(real, positions, -1)})
+        given = {**batch, "encoder_positions": jnp.where(real, positions, -1)}
+        if self.make_token_types is not None and self.token_type.vocab_size == 1:
+            given["encoder_token_types"] = jnp.zeros_like(positions)
+        return super().__call__(given)
 
 
 class ContentEmbeddings(nn.Module):

@@ -6,6 +6,8 @@ sequences. Positions that do not count, such as padding, are skipped: the next o
 follows the one before.
 """
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -34,7 +36,7 @@ def log_likelihood(
 ) -> Float[Array, " B"]:
     """Return the log-likelihood of each row's tags, in nats; 0 for a row where nothing counts."""
 
-    def step(carry: tuple[Array, ...], inputs: tuple[Array, ...]) -> tuple[tuple[Array, ...], None]:
+    def step(carry: Any, inputs: Any) -> tuple[Any, None]:
         alpha, score, before, begun = carry
         logit, tag, count = inputs
         after = jax.nn.logsumexp(alpha[:, :, None] + chain.transitions, axis=1)
@@ -63,7 +65,7 @@ def best_tags(
     """Return the tags of the most likely sequence (Viterbi); any tag where nothing counts."""
     classes = jnp.arange(logits.shape[-1])
 
-    def forward(carry: tuple[Array, Array], inputs: tuple[Array, Array]) -> tuple:
+    def forward(carry: Any, inputs: Any) -> tuple[Any, Array]:
         best, begun = carry
         logit, count = inputs
         scores = best[:, :, None] + chain.transitions

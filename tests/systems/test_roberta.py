@@ -97,6 +97,15 @@ def test_a_text_is_the_same_wherever_its_padding_is():
     np.testing.assert_allclose(on_the_left, on_the_right, atol=ROUNDING)
 
 
+def test_all_segments_have_the_single_token_type():
+    batch = rows([0, 7, 2, 9, 2])
+    types = jnp.asarray(
+        batch["encoder_segment_ids"] * (jnp.arange(batch["encoder_segment_ids"].shape[1]) > 2)
+    )
+    found = outputs(batch | {"encoder_token_types": types})["hidden"]
+    np.testing.assert_array_equal(found, outputs(batch)["hidden"])
+
+
 def test_positions_begin_after_that_of_padding():
     module, params = make()
 
