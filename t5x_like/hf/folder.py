@@ -224,7 +224,8 @@ def _write_file(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
     A file has the length of the header in 8 bytes, the header in JSON, and the tensors without
     gaps.
     """
-    names = {ours: theirs for theirs, ours in _DTYPES.items()}
+    # Of 8-bit weights for programs; as a model they are not read.
+    names = {"int8": "I8"} | {ours: theirs for theirs, ours in _DTYPES.items()}
     # transformers refuses a file that does not name the framework whose layouts it has.
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0

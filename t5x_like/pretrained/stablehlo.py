@@ -1,8 +1,8 @@
 """Write a model as StableHLO programs, which JAX runs without this package.
 
-A folder contains `sums.stablehlo` and, for a model that generates, `prefill.stablehlo` and
+A folder contains `forward.stablehlo` and, for a model that generates, `prefill.stablehlo` and
 `decode_step.stablehlo`, all serialized by `jax.export`; `model.safetensors` with the parameters;
-and `hlo.json`, which describes the inputs and outputs. Each program runs on CPUs, NVIDIA GPUs
+and `program.json`, which describes the inputs and outputs. Each program runs on CPUs, NVIDIA GPUs
 and TPUs. Batch size and lengths are symbolic (any size) unless they are fixed.
 """
 
@@ -27,7 +27,7 @@ from t5x_like.decoding.generator import unrolled, unstack
 from t5x_like.hf import folder as files
 from t5x_like.hf.weight_map import Tensor
 from t5x_like.nn.moe import undropped
-from t5x_like.pretrained import model
+from t5x_like.pretrained import int8_weights, model
 from t5x_like.pretrained.model import Pretrained
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -48,22 +48,32 @@ class _Network:
     params: dict[str, jax.Array]
 
     def apply(self, params: Mapping[str, jax.Array], *given: Any, **named: Any) -> Any:
-        """Apply the network with parameters by their path, `decoder/layers_0/...`."""
-        tree = flax.traverse_util.unflatten_dict(dict(params), sep="/")
+        """Apply the network with parameters by their path, `decoder/layers_0/...`, or in 8 bits."""
+        tree = flax.traverse_util.unflatten_dict(int8_weights.dequantize(params), sep="/")
         return self.module.apply({"params": tree}, *given, **named)
 
 
-def save(model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int]) -> None:
-    """Write the programs, the parameters and `hlo.json` to a folder.
+def save(
+    model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int], int8: bool = False
+) -> float:
+    """Write the programs, the parameters and `program.json` to a folder.
 
     Args:
         sizes: sizes to fix, by their names in `SIZES`; the others stay symbolic.
+        int8: whether to write the weights in 8 bits, see `int8_weights`; the programs compute in
+            float32.
+
+    Returns:
+        The largest change of an output by rounding the weights, on random tokens, divided by the
+        largest absolute value of this output; 0 without `int8`.
 
     Raises:
         ValueError: the network has several heads, does not read tokens, or cannot run with sizes
             that are not fixed.
     """
-    network = _network(model)
+    exact = network = _network(model)
+    if int8:
+        network = dataclasses.replace(exact, params=int8_weights.quantize(exact.params))
     made = _programs(model, network, sizes)
     folder.mkdir(parents=True, exist_ok=True)
     for name, program in made.items():
@@ -74,11 +84,31 @@ def save(model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int]) -
     ]
     files.write_tensors(folder, tensors, max_shard_size=2**62)
     files.write_json(folder / "program.json", _description(model, made))
+    return _change(model, exact.params, network) if int8 else 0.0
+
+
+_TRIED = 4, 32  # rows and length of the random tokens
+
+
+def _change(model: Pretrained, exact: Mapping[str, jax.Array], network: _Network) -> float:
+    rows, length = _TRIED
+    length = min(length, model.config.get("positions") or length)
+    tokens = np.random.default_rng(0).integers(0, model.config["vocab_size"], (rows, length))
+    inputs = dict.fromkeys(("input_ids", "attention_mask"), np.ones_like(tokens, np.int32))
+    inputs["input_ids"] = tokens.astype(np.int32)
+    if len(model.module.sides) == 2:
+        inputs |= {f"decoder_{name}": array for name, array in inputs.items()}
+    run = jax.jit(_forward(network) if model.module.generates else _encode(network))
+    outputs, rounded = run(exact, inputs), run(network.params, inputs)
+    return max(
+        float(jnp.max(jnp.abs(rounded[name] - one)) / jnp.max(jnp.abs(one)))
+        for name, one in outputs.items()
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Array:
-    """The description of an array in `hlo.json`: sizes are numbers, or names in `SIZES`."""
+    """The description of an array in `program.json`: sizes are numbers, or names in `SIZES`."""
 
     shape: tuple[int | str, ...]
     dtype: Any = jnp.int32
@@ -262,7 +292,7 @@ def _names(structure: Any) -> list[str]:
 
 
 def _description(model: Pretrained, made: Mapping[str, export.Exported]) -> dict[str, Any]:
-    """Return the content of `hlo.json`, which a program that runs the functions needs."""
+    """Return the content of `program.json`, which a program that runs the functions needs."""
 
     def described(tree: Any) -> Any:
         def one(array: _Array) -> dict[str, Any]:

@@ -139,6 +139,8 @@ def post(server, asked):
 
 def test_the_description_names_sizes_fixed_and_open(tmp_path):
     stablehlo.save(model_of("bert"), tmp_path, sizes={"batch": 4})
+    page = (ROOT / "docs" / "serving.md").read_text()
+    assert all(f"`{path.name}`" in page for path in tmp_path.iterdir())
     about = json.loads((tmp_path / "program.json").read_text())
     (forward,) = about["functions"].values()
     assert {name: one["shape"] for name, one in forward["inputs"].items()} == {
@@ -176,3 +178,39 @@ def test_a_mistake_in_the_sizes_is_one_line(flags, message, tmp_path, capsys):
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def rounded(path, leaf):
+    """A kernel or embedding whose groups of 64 are multiples of their largest number / 127."""
+    if not path[-1].key.endswith(("kernel", "embedding")):
+        return leaf
+    groups = np.asarray(leaf, np.float64).reshape(-1, 64)
+    step = np.abs(groups).max(axis=1, keepdims=True) / 127
+    return (np.rint(groups / step) * step).astype(np.float32).reshape(leaf.shape)
+
+
+@pytest.mark.parametrize("system", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
+def test_weights_in_8_bits_compute_what_rounded_weights_do(system, tmp_path, capsys):
+    model = model_of(system)
+    model.save_pretrained(tmp_path / "hf")
+    command = [f"--from={tmp_path / 'hf'}", f"--to={tmp_path / 'out'}", "--format=stablehlo"]
+    convert.main([*command, "--dtype=int8"])
+    weights = serve.load_file(tmp_path / "out" / "model.safetensors")
+    run = jax.export.deserialize((tmp_path / "out" / "forward.stablehlo").read_bytes()).call
+    given = inputs_of(model)
+    read = {"token_type_ids": np.zeros((3, 7), np.int32)} if system == "bert" else {}
+    found = run(weights, given | read)["logits"]
+    exact = model(**given).logits
+    model.params = jax.tree.map_with_path(rounded, model.params)
+    np.testing.assert_allclose(found, model(**given).logits, rtol=1e-4, atol=1e-4)
+    assert 1e-3 < np.abs(found - exact).max() < 0.1 * np.abs(exact).max()
+    kernels = [x for name, x in weights.items() if name.endswith(("kernel", "embedding"))]
+    assert {str(x.dtype) for x in kernels} == {"int8"}
+    [line] = [one for one in capsys.readouterr().out.splitlines() if "8-bit" in one]
+    assert 0 < float(line.split("by ")[1].split("%")[0]) < 10
+
+
+def test_weights_in_8_bits_are_for_programs(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        convert.main([f"--from={tmp_path}", f"--to={tmp_path / 'out'}", "--dtype=int8"])
+    assert "--dtype=int8 is for --format=stablehlo, not hf" in capsys.readouterr().err

@@ -234,7 +234,7 @@ def masked_scores(
 
 
 def tile_places(grid: Grid, i: Any, j: Any) -> list[list[Any]]:
-    """Return the index in `Settings.tiles` of each tile of a block, row by row."""
+    """Return the index in `KernelSettings.tiles` of each tile of a block, row by row."""
     diagonals = grid.settings.tiles
     high, wide = grid.key_block // LANES, grid.query_block // LANES
     first = j * high - i * wide
