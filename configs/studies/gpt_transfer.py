@@ -1,6 +1,6 @@
 """GPT without pretraining, and without the language model as an auxiliary loss.
 
-    python -m t5x_like.study gpt_transfer
+    python -m t5x_like.study gpt_transfer --until_decided --most_seeds=20
 
 Radford et al. 2018, table 5: without pretraining the average score falls by 14.8 points; without
 the auxiliary loss it falls on the larger data sets and not on the smaller ones. Here the task is
