@@ -5,17 +5,21 @@
 Vaswani et al. 2017, section 6.2, table 3: one head is worse than several, and so are too many;
 small keys hurt; more layers and wider ones help; dropout helps; learned positions are as good as
 sinusoids. The paper gives BLEU and perplexity on newstest2013. Here the language is `dictionary`
-(docs/languages.md), whose translations are certain, so that the loss of an optimal translator is 0
-and each loss is the excess over it.
+(docs/languages.md), whose translations are certain: the perplexity of a translator who knows all
+words is 1. The 200 pairs for training are few, so that an arm that learns them by heart is worse.
 
 | the paper | here |
 |---|---|
 | base: 6 layers, 512 wide, 8 heads of 64 | 2 layers, 128 wide, 4 heads of 32 |
-| 100,000 steps on 4.5 million sentence pairs | 150 steps of 16 rows, 20,000 pairs |
-| perplexity of a word piece, base 4.92 | perplexity of a word; 1 is the best possible |
-| label smoothing 0.1 | none, which would hide the excess |
+| 100,000 steps on 4.5 million sentence pairs | 200 steps of 16 rows of about 6 pairs; 200 pairs |
+| perplexity of a word piece, base 4.92 | perplexity of a word, 2,000 held-out pairs |
+| label smoothing 0.1 | none |
 
-After 250 steps every arm translates all words right, so the arms are compared before that.
+A difference of 0.02 does not matter; it is 2% of the perplexity, as much as between 16 and 32 heads
+in the paper. With 20,000 pairs all arms but two came within 0.02 of a perplexity of 1 after 150
+steps, and three of these eight claims could not be told apart; 500 pairs were still too many. The
+200 pairs were chosen with one seed of four arms. One head was better than four: each target word is
+the translation of one source word, so attention to one position is enough.
 """
 
 from typing import Any
@@ -31,7 +35,7 @@ from t5x_like.studies import (
 )
 
 _TEXT = GeneratedText(language="dictionary", kind="unigram", size=251)
-_STEPS = 150
+_STEPS = 200
 
 
 def _arm(perplexity: float, **model: Any) -> Arm:
@@ -55,7 +59,7 @@ ARMS = {
 def get_study() -> Study:
     """Return the study."""
     changes = {
-        **_TEXT.changes("pairs"),
+        **_TEXT.changes("pairs", documents=200),
         "model.vocab_size": 351,
         "data.lengths": {"inputs": 64, "targets": 64},
         "train.steps": _STEPS,
@@ -83,11 +87,12 @@ def get_study() -> Study:
             Learned(arm="base", measure="perplexity", than=20.0, what="the frequencies of words"),
         ),
         claims=CLAIMS,
+        seeds=range(4),
     )
 
 
 def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="perplexity", arm=arm, than=than, margin=0.01)
+    return Claim(text=text, measure="perplexity", arm=arm, than=than, margin=0.02)
 
 
 CLAIMS = (
