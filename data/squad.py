@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), as text to text and as spans.
+"""SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018) and MRQA's sets, as text to text and as spans.
 
     --config.data.module=data/squad.py --config.data.task=squad
     --config.data.settings="{'folder': 'questions'}"
@@ -9,9 +9,17 @@ published .json files are read by data/labelled_files.py. docs/tasks.md has all 
 
 As text, punctuation is separated by spaces, also in the answers, as in T5's released code. T5 did
 not include SQuAD 2.0: here the target of a question without an answer is "unanswerable".
+
+The shared task MRQA 2019 (Fisch et al. 2019) has twelve sets in one format, the benchmark of
+SpanBERT's table 3: `mrqa_newsqa`, `mrqa_triviaqa`, `mrqa_searchqa`, `mrqa_hotpotqa`,
+`mrqa_natural_questions` and `mrqa_squad` for training, and six others only for evaluation. All are
+read from FOLDER/mrqa/train.jsonl and validation.jsonl (the six from test.jsonl), in the schema of
+Hugging Face's mrqa, whose field `subset` says which set a row belongs to. The spans are MRQA's
+`detected_answers`, the right answers its `answers`; text keeps its punctuation.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable
 
@@ -60,10 +68,68 @@ _SQUAD = Benchmark(
     prepared="squad/v1.1:3.0.0",
 )
 
+
+def _detected(raw: Raw) -> Raw:
+    """Take the first place of each detected answer of a row of MRQA; the last character counts."""
+    context, places = benchmark.text(raw, "context"), []
+    for spans in benchmark.value(raw, "detected_answers.char_spans") or ():
+        start, end = (benchmark.value(spans, name)[0] for name in ("start", "end"))
+        places.append((context[start : end + 1], start))
+    if not places:
+        raise ValueError("detected_answers.char_spans is empty: each question has an answer.")
+    texts, starts = zip(*places, strict=True)
+    spans = {"text": [*texts], "answer_start": [*starts]}
+    return {**raw, "id": raw.get("qid", ""), "spans": spans, "target": texts[0]}
+
+
+def _is_of(subset: str, raw: Raw) -> bool:
+    return benchmark.text(raw, "subset") == subset
+
+
+def _mrqa(subset: str, **splits: str) -> Benchmark:
+    return dataclasses.replace(
+        _SQUAD,
+        answers="spans",
+        prepare=_detected,
+        for_text=lambda raw: [{**raw, "spans": benchmark.texts(raw, "answers")}],
+        included=functools.partial(_is_of, subset),
+        folder="mrqa",
+        splits=splits,
+        prepared="",
+    )
+
+
+_TRAINED = {"train": "train", "validation": "validation"}
+_MRQA = {
+    **{
+        name: _mrqa(subset, **_TRAINED)
+        for name, subset in (
+            ("mrqa_newsqa", "NewsQA"),
+            ("mrqa_triviaqa", "TriviaQA-web"),
+            ("mrqa_searchqa", "SearchQA"),
+            ("mrqa_hotpotqa", "HotpotQA"),
+            ("mrqa_natural_questions", "NaturalQuestionsShort"),
+            ("mrqa_squad", "SQuAD"),
+        )
+    },
+    **{
+        name: _mrqa(subset, validation="test")
+        for name, subset in (
+            ("mrqa_bioasq", "BioASQ"),
+            ("mrqa_drop", "DROP"),
+            ("mrqa_duorc", "DuoRC.ParaphraseRC"),
+            ("mrqa_race", "RACE"),
+            ("mrqa_relation_extraction", "RelationExtraction"),
+            ("mrqa_textbookqa", "TextbookQA"),
+        )
+    },
+}
+
 _SUITE = Suite(
     {
         "squad": _SQUAD,
         "squad_v2": dataclasses.replace(_SQUAD, prepare=None, prepared="squad/v2.0:3.0.0"),
+        **_MRQA,
     }
 )
 register, documents = _SUITE.register, _SUITE.documents

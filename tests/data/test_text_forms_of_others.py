@@ -352,3 +352,26 @@ def test_all_answers_to_a_question_of_quac_are_right():
     quac = table("reading_qa", "READING")["quac"]
     [row] = quac.text_rows({**raw, "answers": {"texts": [["Ann", "A."]]}}, split="validation")
     assert (row["targets"], row["answers"]) == ("Ann", ["Ann", "A."])
+
+
+def test_a_question_of_mrqa_has_the_place_of_its_answer_and_all_right_answers():
+    newsqa = table("squad", "_MRQA")["mrqa_newsqa"]
+    raw = {
+        "subset": "NewsQA",
+        "qid": "7",
+        "context": "[TLE] Ann's cat. [PAR] It slept.",
+        "question": "Whose cat?",
+        # MRQA lists all places of a span, each with its last character.
+        "detected_answers": {"text": ["ann"], "char_spans": [{"start": [6], "end": [8]}]},
+        "answers": ["Ann", "ann's"],
+    }
+    [text] = newsqa.text_rows(raw, split="validation")
+    assert text["inputs"] == "question: Whose cat? context: [TLE] Ann's cat. [PAR] It slept."
+    assert (text["targets"], text["answers"]) == ("Ann", ["Ann", "ann's"])
+    row = newsqa.labelled_row(raw, most=4)
+    assert (row["id"], row["answer_text"], row["answer_start"]) == ("7", "Ann", 6)
+    assert newsqa.included(raw)
+    assert not newsqa.included({**raw, "subset": "SQuAD"})
+    empty = {**raw, "detected_answers": {"text": [], "char_spans": []}}
+    with pytest.raises(ValueError, match="char_spans is empty: each question has an answer"):
+        newsqa.text_rows(empty, split="validation")

@@ -140,6 +140,26 @@ def squad_v2(n):
     return {**squad(n), **({"answers": {"text": [], "answer_start": []}} if n % 2 else {})}
 
 
+MRQA_SUBSETS = ("NewsQA", "TriviaQA-web", "SearchQA", "HotpotQA", "NaturalQuestionsShort", "SQuAD")
+MRQA_SUBSETS += ("BioASQ", "DROP", "DuoRC.ParaphraseRC", "RACE", "RelationExtraction", "TextbookQA")
+
+
+def mrqa(n):
+    """A row of each subset: the files of Hugging Face's mrqa mix them."""
+    row = squad(n)
+    animal = row["answers"]["text"][0]
+    place = row["context"].index(animal)
+    spans = {"start": [place, place + 1], "end": [place + len(animal) - 1, place + 2]}
+    found = {
+        "qid": f"q{n}",
+        "context": row["context"],
+        "question": row["question"],
+        "detected_answers": {"text": [animal.upper()], "char_spans": [spans]},
+        "answers": [animal, f"the {animal}"],
+    }
+    return [{"subset": subset, **found} for subset in MRQA_SUBSETS]
+
+
 def race(n):
     options = [f"A {_pick(ANIMALS, n + m)}" for m in range(4)]
     article = f"{_sentence(n)} Nobody saw it."
@@ -432,7 +452,7 @@ SUPER_GLUE = {
     "axg": super_glue_rte,
     "definite_pronoun_resolution": dpr,
 }
-SQUAD = {"squad": squad, "squad_v2": squad_v2}
+SQUAD = {"squad": squad, "squad_v2": squad_v2, "mrqa": mrqa}
 RACE = {"all": race, "middle": race, "high": race}
 SUMMARIZATION = {
     "cnn_dailymail": cnn_dailymail,
@@ -493,7 +513,10 @@ def write(folder: pathlib.Path, suite, *, rows: int = ROWS) -> pathlib.Path:
     for task, make in suite.items():
         (folder / task).mkdir(parents=True)
         for number, split in enumerate(SPLITS):
-            made = [make(n) for n in range(number * rows, (number + 1) * rows)]
+            made: list[dict] = []
+            for n in range(number * rows, (number + 1) * rows):
+                one = make(n)
+                made += one if isinstance(one, list) else [one]
             lines = "".join(json.dumps(row) + "\n" for row in made)
             (folder / task / f"{split}.jsonl").write_text(lines)
     return folder
