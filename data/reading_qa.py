@@ -1,17 +1,19 @@
-r"""Questions about passages: DROP, HotpotQA, TriviaQA, CoQA and QuAC, as text to text.
+r"""Questions about passages: DROP, HotpotQA, TriviaQA, WikiHop, CoQA, QuAC, as text to text.
 
     --config.data.module=data/reading_qa.py --config.data.task=hotpot_qa
     --config.data.settings="{'folder': 'questions'}"
 
 The tasks are `drop` (Dua et al. 2019), `hotpot_qa` (Yang et al. 2018), `trivia_qa_reading` (Joshi
-et al. 2017), `coqa` (Reddy et al. 2019) and `quac` (Choi et al. 2018). They are read from
-FOLDER/drop/train.jsonl and so on, in the schema of Hugging Face, which is in the dataset scripts of
-huggingface/datasets, such as datasets/drop/drop.py:
+et al. 2017), `wiki_hop` (Welbl et al. 2018), `coqa` (Reddy et al. 2019) and `quac` (Choi et al.
+2018). They are read from FOLDER/drop/train.jsonl and so on, in the schema of Hugging Face, which
+is in the dataset scripts of huggingface/datasets, such as datasets/drop/drop.py:
 
 - ucinlp/drop: passage, question, answers_spans (spans, types).
 - hotpotqa/hotpot_qa, distractor or fullwiki: question, answer, context (title, sentences).
 - mandarjoshi/trivia_qa, rc: question, answer, entity_pages (wiki_context), search_results
   (search_context). TriviaQA is also read from the output of `tfds build trivia_qa/rc`.
+- wiki_hop, original: question, answer, candidates, supports. A model that ranks texts by their
+  likelihood chooses among the candidates.
 - stanfordnlp/coqa: story, questions, answers (input_text).
 - allenai/quac: context, questions, answers (texts), orig_answers (texts).
 
@@ -63,6 +65,14 @@ def _join_documents(raw: Raw) -> Raw:
     return {**raw, "passage": "\n".join(benchmark.texts(raw, field))}
 
 
+def _join_supports(raw: Raw) -> Raw:
+    answer, candidates = benchmark.text(raw, "answer"), benchmark.texts(raw, "candidates")
+    if answer not in candidates:
+        raise ValueError(f"answer={answer!r} is not one of the {len(candidates)} candidates.")
+    passage = " ".join(benchmark.texts(raw, "supports"))
+    return {**raw, "passage": passage, "target": answer, "right": [answer]}
+
+
 def _turns(raw: Raw, said: Sequence[str], right: Sequence[Sequence[str]]) -> Iterable[Raw]:
     """Yield a row for each question of a conversation, after the questions and answers before it.
 
@@ -100,6 +110,9 @@ READING = {
         prepare=_join_documents,
         metrics=("trivia_qa_exact_match", "trivia_qa_f1"),
         prepared="trivia_qa/rc:1.1.0",
+    ),
+    "wiki_hop": _questions(
+        "{question} \\n {passage}", prepare=_join_supports, candidates="candidates"
     ),
     "coqa": _questions("{turns} \\n {story}", for_text=_turns_of_coqa),
     "quac": _questions("{turns} \\n {context}", for_text=_turns_of_quac),

@@ -375,3 +375,16 @@ def test_a_question_of_mrqa_has_the_place_of_its_answer_and_all_right_answers():
     empty = {**raw, "detected_answers": {"text": [], "char_spans": []}}
     with pytest.raises(ValueError, match="char_spans is empty: each question has an answer"):
         newsqa.text_rows(empty, split="validation")
+
+
+def test_a_question_of_wikihop_has_its_supports_and_candidates():
+    raw = {
+        "question": "country_of_citizenship ann",
+        "answer": "norway",
+        "candidates": ["norway", "sweden"],
+        "supports": ["Ann is from Oslo.", "Oslo is in Norway."],
+    }
+    [row] = table("reading_qa", "READING")["wiki_hop"].text_rows(raw, split="validation")
+    wanted = r"country_of_citizenship ann \n Ann is from Oslo. Oslo is in Norway."
+    assert (row["inputs"], row["targets"]) == (wanted, "norway")
+    assert row["choices"] == ["norway", "sweden"]

@@ -494,10 +494,25 @@ ENTAILMENT = {
     "fever": fever,
 }
 SENTIMENT = {"imdb": imdb, "sst5": sst5}
+
+
+def wiki_hop(n):
+    animal, place = _pick(ANIMALS, n), _pick(PLACES, n)
+    return {
+        "id": f"q{n}",
+        "question": f"lives_in {animal}",
+        "answer": place,
+        "candidates": [*PLACES],
+        "supports": [f"The {animal} lives by water.", f"Water is in the {place}."],
+        "annotations": [],
+    }
+
+
 READING_QA = {
     "drop": drop,
     "hotpot_qa": hotpot_qa,
     "trivia_qa_reading": trivia_qa_reading,
+    "wiki_hop": wiki_hop,
     "coqa": coqa,
     "quac": quac,
 }
