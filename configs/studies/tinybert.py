@@ -42,7 +42,7 @@ from t5x_like.studies import (
 )
 
 _TEXT = GeneratedText(language="homonyms", kind="albert", size=140)
-_BERT, _TEACHER = "runs/studies/homonyms_bert", "runs/studies/homonyms_fields"
+BERT, _TEACHER = "runs/studies/homonyms_bert", "runs/studies/homonyms_fields"
 _ALL, _FEW, _AUGMENTED = (f"{_TEACHER}_{name}" for name in ("rows", "few_rows", "augmented_rows"))
 _TEACHER_STEPS = 300
 _SIZES = {
@@ -50,11 +50,12 @@ _SIZES = {
     "model.vocab_size": _TEXT.size,
     "model.initializer_range": 0.05,  # 0.02 * (768 / 128)^0.5
 }
-_NEEDS = {
+# Also of the study distilbert_losses.
+BERT_NEEDS = {
     **_TEXT.needs,
     **_TEXT.pretrained(
         "configs/bert.py:demo",
-        _BERT,
+        BERT,
         steps=1000,
         changes={
             **_SIZES,
@@ -65,6 +66,9 @@ _NEEDS = {
             "data.lengths.inputs": 32,
         },
     ),
+}
+_NEEDS = {
+    **BERT_NEEDS,
     f"{_ALL}/train.jsonl": (
         f"data.language_rows homonyms fields documents=2000 around=1 --output={_ALL}"
     ),
@@ -73,14 +77,14 @@ _NEEDS = {
     ),
     f"{_TEACHER}/checkpoints/{_TEACHER_STEPS}": (
         "t5x_like.train --config=configs/fine_tuning.py:classification "
-        f"--config.initialize={_BERT} --config.workdir={_TEACHER} "
+        f"--config.initialize={BERT} --config.workdir={_TEACHER} "
         f"--config.data.settings.train={_ALL}/train.jsonl "
         f"--config.data.settings.validation={_ALL}/validation.jsonl "
         f"--config.data.lengths.inputs=16 --config.train.steps={_TEACHER_STEPS} "
         "--config.optimizer.learning_rate=3e-4"
     ),
     f"{_AUGMENTED}/train.jsonl": (
-        f"data.augment --input {_FEW}/train.jsonl --output {_AUGMENTED} --model {_BERT} "
+        f"data.augment --input {_FEW}/train.jsonl --output {_AUGMENTED} --model {BERT} "
         "--text text_a"
     ),
 }
@@ -151,7 +155,7 @@ RUNS = {
         changes={
             **_RUN,
             **_TEXT.changes(),
-            "initialize": _BERT,
+            "initialize": BERT,
             "model.vocab_size": _TEXT.size,
             **{name.replace("model.", "model.teacher."): value for name, value in _SIZES.items()},
             "model.teacher.head": "masked_lm",  # it has no pooler
