@@ -145,7 +145,7 @@ class Claim:
         within: if not 0, the claim is instead that the arms differ by at most this, in the
             measure's scale.
         margin: the largest difference that does not matter. Arms whose interval is within it are
-            called equal, if neither is better; 0: never.
+            called equal, also if one is surely better; 0: never.
     """
 
     text: str

@@ -214,6 +214,7 @@ def _look(claim: Claim, differences: Sequence[float], looks: Looks | None, *, si
     else:
         inside, outside = (low > 0, high < 0) if sign > 0 else (high < 0, low > 0)
     verdict = HELD if inside else NOT_HELD if outside else OPEN
-    if verdict == OPEN and claim.margin and -claim.margin <= low and high <= claim.margin:
+    # Also if one arm is surely better: by less than matters.
+    if claim.margin and -claim.margin <= low and high <= claim.margin:
         verdict = EQUAL
     return Verdict(claim, verdict, float(np.mean(differences)), (low, high), len(differences))
