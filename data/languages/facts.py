@@ -81,11 +81,6 @@ def facts_of(entities: int, *, world: int) -> Facts:
     }
 
 
-def triples(facts: Facts) -> list[tuple[str, str, str]]:
-    """Return (subject, relation, object) of every fact, as a graph for K-BERT has them."""
-    return [(name, relation, value) for (name, relation), value in facts.items()]
-
-
 def document(draw: Draw, *, names: Sequence[str], facts: Facts, sentences: int) -> Row:
     """Return some facts."""
     words: list[str] = []
