@@ -1,6 +1,7 @@
 """XLNet: its published sizes, its two streams, its memory, as PyTorch computes them."""
 
 import functools
+import json
 import math
 from pathlib import Path
 
@@ -52,16 +53,20 @@ def arrays():
     return dict(np.load(GOLDEN))
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
+def read(folder, **settings):
     """The golden folder of the language model, read: its network and parameters."""
-    folder = tmp_path_factory.mktemp("xlnet")
     head, stored = "language_modeling", arrays()
     names = zip(stored[f"{head}/names"], stored[f"{head}/keys"], strict=True)
     tensors = {str(name): stored[f"weights/{key}"] for name, key in names}
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(str(stored[f"{head}/config.json"]))
+    config = json.loads(str(stored[f"{head}/config.json"])) | settings
+    (folder / "config.json").write_text(json.dumps(config))
     return from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    return read(tmp_path_factory.mktemp("xlnet"))
 
 
 def group(prefix):
@@ -107,9 +112,10 @@ def test_rows_that_run_backward_are_pytorchs(published):
     assert np.abs(found[2:] - other[2:]).max() > 0.1
 
 
-def test_distances_with_a_limit_are_pytorchs(published):
+def test_distances_with_a_limit_are_pytorchs(published, tmp_path):
     frozen = group("clamped/")
     module = systems.build("xlnet", published.config | {"longest_distance": 4})
+    assert read(tmp_path, clamp_len=4).config["longest_distance"] == 4
     for one, same in ((module, True), (published.module, False)):
         logits = losses.forward(one, published.params, batch_of(frozen), rng=None)["logits"]
         assert np.allclose(logits, frozen["logits"], atol=TOLERANCE, rtol=0) == same
@@ -356,6 +362,17 @@ def test_the_model_takes_and_returns_what_pytorchs_does(published):
         assert [one.shape for one in mems] == [one.shape for one in theirs]
         np.testing.assert_allclose(np.stack(mems), theirs, atol=TOLERANCE, rtol=0)
     assert published(**fields(frozen), use_mems=False).mems is None
+
+
+def test_half_of_the_rows_run_backward_with_bi_data(tmp_path):
+    model = read(tmp_path, bi_data=True)
+    frozen = group("backward/")
+    found = model(**fields(frozen), **orders(frozen))
+    np.testing.assert_allclose(found.logits, frozen["logits"], atol=TOLERANCE, rtol=0)
+    with pytest.raises(ValueError, match="a batch of 3 rows: with bi_data"):
+        model(frozen["input_ids"][:3])
+    model.save_pretrained(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["bi_data"] is True
 
 
 def test_labels_of_queries_have_a_loss(published):

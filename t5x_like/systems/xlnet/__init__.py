@@ -46,6 +46,8 @@ class XlnetConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
     Attributes:
         memory: the number of remembered tokens before a row.
         longest_distance: distances beyond it count as it (the code's `clamp_len`); 0: no limit.
+        backward_half: whether the text of the second half of a batch's rows runs backward, if the
+            batch does not say which rows do (the code's `bi_data`).
     """
 
     head: str | Mapping[str, Any] = "language_modeling"
@@ -54,6 +56,7 @@ class XlnetConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
     token_types: int = 3
     memory: int = 384
     longest_distance: int = 0
+    backward_half: bool = False
     layers: int
     d_model: int
     d_ff: int
@@ -114,6 +117,7 @@ class PermutedEncoder(Encoder):
         layers: N.
         memory: M, the number of preceding tokens that a row attends to; 0 for none.
         query_init: initializer of w, the initial vector of every query.
+        backward_half: see `XlnetConfig`.
         compute: its `dropout` is also applied to the states that the head reads, where it never
             broadcasts over positions.
     """
@@ -121,6 +125,7 @@ class PermutedEncoder(Encoder):
     layers: int = dataclasses.field(kw_only=True)
     memory: int = dataclasses.field(kw_only=True)
     query_init: Initializer = dataclasses.field(kw_only=True)
+    backward_half: bool = False
     compute: Compute = Compute()
 
     def setup(self) -> None:
@@ -152,7 +157,7 @@ class PermutedEncoder(Encoder):
             carry[QUERY] = jnp.broadcast_to(query, (*rows, len(query)))
         memory = batch.get("memory")
         real = None if memory is None else _real(memory, batch)
-        streams = _streams(batch, real)
+        streams = _streams(self._with_directions(batch), real)
         shared = Shared(
             mask=streams.masks[CONTENT],
             tokens=batch["encoder_input_tokens"],
@@ -168,6 +173,22 @@ class PermutedEncoder(Encoder):
         if collect and QUERY not in last:
             per_layer = _of_content(per_layer)
         return hidden, {"encoder": per_layer}
+
+    def _with_directions(self, batch: Batch) -> Batch:
+        """Return the batch, with `reversed` if half of its rows run backward.
+
+        Raises:
+            ValueError: half of the rows do, and their number is odd.
+        """
+        if not self.backward_half or "reversed" in batch:
+            return batch
+        rows = len(batch["encoder_input_tokens"])
+        if rows % 2 and not self.is_initializing():
+            raise ValueError(
+                f"a batch of {rows} rows: with bi_data (model.backward_half) the second half runs "
+                "backward, so their number must be even"
+            )
+        return {**batch, "reversed": (jnp.arange(rows) >= rows // 2).astype(jnp.int32)}
 
     def predict(self, batch: Batch, *, deterministic: bool = True) -> tuple[Outputs, PyTree]:
         """Return the outputs of the head and the next memory, which is {} if the batch has none."""
@@ -328,6 +349,7 @@ def build(config: XlnetConfig) -> nn.Module:
         layers=config.layers,
         memory=config.memory,
         query_init=config.init,
+        backward_half=config.backward_half,
         compute=config.compute,
     )
 
@@ -399,7 +421,7 @@ SYSTEM = System(
     name="xlnet",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, "longest_distance": 0},
+    later={**bert.EARLIER_INIT, "longest_distance": 0, "backward_half": False},
     tasks={
         "language_modeling": Task(
             loss=loss, carry=lambda module, batch: module.first_memory(batch)
@@ -470,6 +492,7 @@ HUGGING_FACE = HuggingFaceFormat(
         "dropout": Setting("dropout", RATE, default=0.1),
         "summary_last_dropout": Setting("dropout", RATE, default=0.1),
         "mem_len": Setting("", or_null(COUNT), default=None),
+        "bi_data": Setting("backward_half", FLAG, default=False),
         "clamp_len": Setting("", integers(_NO_LIMIT, 2**31 - 1), default=_NO_LIMIT),
         # How Hugging Face's class runs by default; they do not affect the network.
         "reuse_len": Setting("", or_null(COUNT), default=None),
@@ -487,7 +510,6 @@ HUGGING_FACE = HuggingFaceFormat(
         "layer_norm_eps": 1e-12,
         "attn_type": "bi",
         "untie_r": True,
-        "bi_data": False,  # True: half of the rows of a batch are reversed
         "same_length": False,
         "summary_type": "last",
         "summary_use_proj": True,
