@@ -112,5 +112,6 @@ def predict(folder, batch, *, model_type):
     model = from_pretrained(folder)
     assert isinstance(model, Pretrained)
     found = vars(model(**batch))
-    known = {k: v for k, v in found.items() if v is not None}
+    # The states that a next batch reads were not frozen.
+    known = {k: v for k, v in found.items() if v is not None and k != "mems"}
     return drawn_weights.sample(known, model_type=model_type)
