@@ -19,8 +19,9 @@ A difference of 0.02 does not matter; it is 2% of the perplexity, as much as bet
 in the paper. With 20,000 pairs all arms but two came within 0.02 of a perplexity of 1 after 150
 steps, and three of these eight claims could not be told apart; 500 pairs were still too many. The
 200 pairs were chosen with one seed of four arms. Four seeds were judged with the interval of a
-fixed number before `--until_decided` added five more for the claims that were open. One head was better than four: each target word is
-the translation of one source word, so attention to one position is enough.
+fixed number before `--until_decided` added five more for the claims that were open. One head was
+better than four: each target word is the translation of one source word, so attention to one
+position is enough.
 """
 
 from typing import Any
