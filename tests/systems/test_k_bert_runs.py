@@ -116,7 +116,8 @@ def test_prediction_reads_the_rows_of_training(kind, prediction, folder, tmp_pat
     )
     head = predictions.make(prediction, vocabulary=vocabulary, labels=(), length=32, settings=own)
     found = head.collate([row for item in rows for row in head.rows(item)], batch_size=8)
-    allowed = found.pop("allowed")
+    allowed, no_answer = found.pop("allowed"), found.pop("no_answer")
+    assert np.all(no_answer == 0)  # [CLS], which has no branch before it
     assert (found["encoder_branches"] > 0).any(axis=1).all()
     for name, values in found.items():
         np.testing.assert_array_equal(values, trained[name], err_msg=name)
