@@ -1,6 +1,6 @@
 """A pretrained XLNet, whose arguments have Hugging Face's names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.pretrained.model import ModelOutput
-from t5x_like.systems.xlnet import CONTENT
 
 _MAPPED = ("language_modeling", "features")  # heads that read the queries of target_mapping
 
@@ -65,8 +64,6 @@ class PretrainedPermuted(PretrainedEncoder):
         kept = use_mems and not self._has_choices
         outputs = self._run(batch, all_layers=output_hidden_states or kept)
         layers = outputs.pop("hidden_states", None)
-        if isinstance(layers, Mapping):
-            layers = layers[CONTENT]
         found = {"loss": self._label_loss(outputs, labels), **outputs}
         if output_hidden_states:
             found["hidden_states"] = layers

@@ -170,7 +170,7 @@ class PermutedEncoder(Encoder):
             per_layer = self.encoder.layers.split(jnp.swapaxes(memory["hidden"], 0, 1))
         last, per_layer = self.encoder(carry, shared, per_layer)
         hidden = self.drop(last[QUERY if QUERY in last else CONTENT], deterministic)
-        if collect and QUERY not in last:
+        if collect:
             per_layer = _of_content(per_layer)
         return hidden, {"encoder": per_layer}
 
@@ -211,7 +211,7 @@ def _real(memory: PyTree, batch: Batch) -> Array:
 
 
 def _of_content(collected: Collected) -> Collected:
-    """Return the collected arrays of the content stream, when it is the only stream."""
+    """Return the collected arrays of the content stream."""
 
     def content(found: PyTree) -> PyTree:
         return None if found is None else found[CONTENT]
