@@ -5,7 +5,8 @@
 Each network has its published size and random weights, and encodes rows of tokens without padding
 in float32, without a head: in this process, compiled by JAX, and as the StableHLO program that
 `convert --format=stablehlo` writes, which JAX compiles without this package's modules. The networks
-take turns; figures are medians of the repeats, with the least and the greatest.
+take turns; figures are medians of the repeats, with the least and the greatest, beside the first
+network's.
 
 A measurement starts when the load of the machine is below 1. Nothing else may run meanwhile.
 """
@@ -104,7 +105,7 @@ def programs(
 def measure(
     names: Sequence[str], *, rows: int, length: int, repeats: int, folder: pathlib.Path
 ) -> list[Latency]:
-    """Return the latency of each program of each network, the first being BERT base's."""
+    """Return the latency of each program of each network, in the order of `names`."""
     tokens = np.random.default_rng(0).integers(1000, 20_000, (rows, length), np.int32)
     calls, parameters = {}, {}
     for name in names:

@@ -14,7 +14,7 @@ The shared task MRQA 2019 (Fisch et al. 2019) has twelve sets in one format, the
 SpanBERT's table 3: `mrqa_newsqa`, `mrqa_triviaqa`, `mrqa_searchqa`, `mrqa_hotpotqa`,
 `mrqa_natural_questions` and `mrqa_squad` for training, and six others only for evaluation. All are
 read from FOLDER/mrqa/train.jsonl and validation.jsonl (the six from test.jsonl), in the schema of
-Hugging Face's mrqa, whose field `subset` says which set a row belongs to. The spans are MRQA's
+Hugging Face's mrqa, whose field `subset` names the set of a row. The spans are MRQA's
 `detected_answers`, the right answers its `answers`; text keeps its punctuation.
 """
 

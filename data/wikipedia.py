@@ -1,4 +1,4 @@
-r"""Make documents of the articles of Wikipedia's dumps, as BERT's (Devlin et al. 2018, 3.1).
+r"""Make documents of Wikipedia's dumps, as BERT was trained on (Devlin et al. 2018, 3.1).
 
     pip install -e '.[wikipedia]'
     python -m data.wikipedia --input "dumps/enwiki-*-pages-articles[0-9]*.xml*.bz2" \
@@ -12,8 +12,8 @@ data/mixture_files.py read; a process reads a file, so that parts are faster.
 Only passages of text stay, as in the paper: headings, lists, tables, templates (also infoboxes),
 references, formulas, source code, galleries, images and links to categories and other languages are
 left out, and so are redirects and pages outside the namespace of articles. A line of `text` is a
-paragraph. Of a link its text stays. The names of namespaces are read from the dump, so that
-Wikipedias in all languages can be read. Templates are not expanded: their text, as in
+paragraph. Links keep their text. The names of namespaces are read from the dump, so that Wikipedias
+in all languages can be read. Templates are not expanded: their text, as in
 `{{convert|5|km}}`, is missing in the sentence.
 
 The markup is read by mwparserfromhell. If the command is interrupted, the same command continues

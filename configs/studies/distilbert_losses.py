@@ -16,8 +16,8 @@ command also trains the teacher.
 | 3 epochs | 200 batches of 32 rows: less than an epoch, or 64 |
 | the average of nine tasks of GLUE | nats of a masked token |
 
-0.02 nats do not matter. What the soft targets bring with all documents is told from 0, but it is
-less than that. By word frequencies alone a masked token has 4.5 nats.
+0.02 nats do not matter. With all documents the soft targets surely bring something, but less than
+that. By word frequencies alone a masked token has 4.5 nats.
 
 The students were first to be fine-tuned on the task `fields`. With the first seed all five arms
 reached 100% from 64 rows, and the same 87.55% from 16, which lack one of the 8 fields. The first
