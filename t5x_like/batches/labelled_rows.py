@@ -79,13 +79,13 @@ class Window:
 
 
 class RowWriter:
-    """Writes texts as rows of at most `length` tokens: [CLS] A [SEP] B [SEP].
+    """Writes texts as rows of at most `length` tokens: `[CLS] A [SEP] B [SEP]`.
 
-    With a vocabulary whose tokenizer puts [CLS] last (`Vocabulary.suffix_ids`), as XLNet's, rows
-    are A [SEP] B [SEP] [CLS].
+    With a vocabulary whose tokenizer puts `[CLS]` last (`Vocabulary.suffix_ids`), as XLNet's, rows
+    are `A [SEP] B [SEP] [CLS]`.
 
     Raises:
-        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or rows have no room for text.
+        ValueError: the vocabulary lacks `[CLS]`, `[SEP]` or `[MASK]`, or rows have no room for text.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, length: int):
