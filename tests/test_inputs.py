@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from t5x_like import config, partitioning
+from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.experiment import data_side
 from t5x_like.experiment.run import of_config
 from t5x_like.partitioning import BatchSlice
@@ -99,9 +100,8 @@ def test_evaluation_reads_the_same_rows_whatever_the_processes(bert, mesh, monke
         monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: own)
         monkeypatch.setattr(partitioning, "batch_parts", lambda shape: number * len(blocks))
         monkeypatch.setattr(data_side, "_any_process", lambda flag: True if flag else flag)
-        return own.rows(8), data_side.build(of_config(bert).parts[0], mesh).eval_batches(
-            "text_files"
-        )
+        data = data_side.build(of_config(bert).parts[0], mesh)
+        return own.rows(8), list(data.eval_batches("text_files"))
 
     _, whole = read(0, 1, 0)
     assert len(whole) == 2
@@ -111,6 +111,34 @@ def test_evaluation_reads_the_same_rows_whatever_the_processes(bert, mesh, monke
         for batch, own in zip(whole, found, strict=True):
             for name, values in batch.items():
                 np.testing.assert_array_equal(own[name], values[rows])
+
+
+@pytest.mark.parametrize(
+    ("batches", "bytes_kept", "reads"), [(0, 2**20, 1), (0, 10, 2), (2, 10, 1)]
+)
+def test_held_out_batches_are_read_once_if_memory_holds_them(
+    bert, mesh, monkeypatch, batches, bytes_kept, reads
+):
+    bert.evaluate.batches = batches
+    monkeypatch.setattr(data_side, "_MOST_KEPT", bytes_kept)
+    data = data_side.build(of_config(bert).parts[0], mesh)
+    data.check_held_out()
+    passes = []
+    start = ShardedBatches.from_start
+    monkeypatch.setattr(ShardedBatches, "from_start", lambda self: passes.append(1) or start(self))
+    first, second = ([*data.eval_batches("text_files")] for _ in range(2))
+    assert len(passes) == reads
+    assert len(first) == len(second) > 1
+    for one, other in zip(first, second, strict=True):
+        for name, values in one.items():
+            np.testing.assert_array_equal(other[name], values)
+
+
+def test_a_pass_that_was_not_finished_keeps_nothing(bert, mesh):
+    data = data_side.build(of_config(bert).parts[0], mesh)
+    next(iter(data.eval_batches("text_files")))
+    expected = len([*data_side.build(of_config(bert).parts[0], mesh).eval_batches("text_files")])
+    assert len([*data.eval_batches("text_files")]) == expected > 1
 
 
 def test_processes_read_training_batches_without_waiting_for_each_other(bert, mesh, monkeypatch):

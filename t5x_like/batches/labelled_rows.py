@@ -85,7 +85,7 @@ class RowWriter:
     are `A [SEP] B [SEP] [CLS]`.
 
     Raises:
-        ValueError: the vocabulary lacks `[CLS]`, `[SEP]` or `[MASK]`, or rows have no room for text.
+        ValueError: the vocabulary lacks `[CLS]`, `[SEP]` or `[MASK]`, or rows are too short.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, length: int):

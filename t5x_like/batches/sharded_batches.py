@@ -234,6 +234,11 @@ class ShardedBatches(Iterator[NumpyBatch]):
         made._start_counting()
         return made
 
+    def has_example(self) -> bool:
+        """Return whether any process has an example; it reads one, and must be called on all."""
+        found = any(shard.take(1) for shard in self._shards.values())
+        return self._any_process(found) if self._any_process else found
+
     def blank(self) -> NumpyBatch:
         """Return a batch of padding with the shapes and dtypes of all batches; reads no data."""
         return self._batch([[] for _ in self._own])

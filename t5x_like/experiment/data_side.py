@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ TARGETS = {
 }
 _SEGMENTS = ("encoder_segment_ids", "decoder_segment_ids")
 _PADDING = 128  # rows to whose multiple the embeddings of published models are padded
+_MOST_KEPT = 64 << 20  # bytes of the held-out batches of a task
 _FEW = 32  # examples that would not have the same label by chance
 _USED = (*TARGETS.values(), *_SEGMENTS)  # all zero in a padding row
 
@@ -47,7 +48,7 @@ class Inputs:
     shards: int
     slice: BatchSlice
     phase: str
-    _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
+    _held_out: "dict[str, _HeldOut]" = dataclasses.field(default_factory=dict)
     _passes: dict[str, ShardedBatches] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
@@ -89,24 +90,26 @@ class Inputs:
     def eval_batches(self, task: str) -> Iterable[dict[str, np.ndarray]]:
         """Return this process's rows of the held-out batches of a task.
 
-        If `evaluate.batches` limits their number, they are cached. The rows of all processes
-        together are the same at every call and on every mesh.
+        The rows of all processes together are the same at every call and on every mesh. After a
+        complete pass they are kept in memory, unless all of them are read
+        (`evaluate.batches=0`) and they are larger than `_MOST_KEPT`.
         """
         few = self.part.evaluate.batches
-        if not few:
-            return self._pass(task)
-        if task not in self._kept:
-            self._kept[task] = list(itertools.islice(self._pass(task), few))
-        return self._kept[task]
+        if task not in self._held_out:
+            self._held_out[task] = _HeldOut(
+                lambda: itertools.islice(self._pass(task), few or None),
+                most=math.inf if few else _MOST_KEPT,
+            )
+        return self._held_out[task]
 
     def check_held_out(self) -> None:
-        """Check that each task has held-out data, by reading its first batch.
+        """Check that each task has held-out data; call it on all processes.
 
         Raises:
             ValueError: a task has no held-out example.
         """
         for task in self.eval_tasks:
-            if next(iter(self.eval_batches(task)), None) is None:
+            if not self._pass(task).has_example():
                 raise ValueError(
                     f"data.task={task!r} has no example in its split 'validation' to evaluate on: "
                     "hold out more of the text, or set evaluate.tasks"
@@ -132,8 +135,8 @@ class Inputs:
         """Yield the held-out rows of a task's source, the same on all processes."""
         return self.part.text.tasks().rows(task, split="validation")
 
-    def _pass(self, task: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the batches of one pass over the held-out split.
+    def _pass(self, task: str) -> ShardedBatches:
+        """Return the batches of one pass over the held-out split.
 
         Unless the config sets the number of shards, it depends on the mesh in training, but not
         here: other shards would have other first rows and other noise. All processes read a single
@@ -171,6 +174,33 @@ class Inputs:
             any_process=_any_process if not repeat and min(shards, self.slice.number) > 1 else None,
             phase=self.phase,
         )
+
+
+class _HeldOut:
+    """The held-out batches of a task, kept in memory after the first complete pass.
+
+    Args:
+        read: returns the batches from the first.
+        most: the most bytes to keep.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[dict[str, np.ndarray]]], *, most: float):
+        self._read, self._most = read, most
+        self._kept: list[dict[str, np.ndarray]] | None = None
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        """Iterate over the batches, from the first."""
+        return self._first_pass() if self._kept is None else iter(self._kept)
+
+    def _first_pass(self) -> Iterator[dict[str, np.ndarray]]:
+        kept, size = [], 0
+        for batch in self._read():
+            size += sum(values.nbytes for values in batch.values())
+            if size <= self._most:
+                kept.append(batch)
+            yield batch
+        if size <= self._most:
+            self._kept = kept
 
 
 def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "") -> Inputs:

@@ -30,6 +30,20 @@ def use_tcmalloc(folders: Iterable[str] = _FOLDERS) -> None:
     os.execve(sys.executable, sys.orig_argv, environment)
 
 
+@contextlib.contextmanager
+def preloading_tcmalloc(folders: Iterable[str] = _FOLDERS) -> Iterator[None]:
+    """Let processes that are started in this context allocate by tcmalloc, if it is installed."""
+    library = find_tcmalloc(folders)
+    if library is None or "LD_PRELOAD" in os.environ:
+        yield
+        return
+    os.environ["LD_PRELOAD"] = str(library)
+    try:
+        yield
+    finally:
+        del os.environ["LD_PRELOAD"]
+
+
 def find_tcmalloc(folders: Iterable[str] = _FOLDERS) -> pathlib.Path | None:
     """Return the path of tcmalloc, or None if it is not installed."""
     files = (pathlib.Path(folder) / name for name in _LIBRARIES for folder in folders)

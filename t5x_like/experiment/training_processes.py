@@ -1,23 +1,33 @@
-"""Train runs from their folders, each in a separate process, several at a time if requested."""
+"""Train runs from their folders, each in a separate process, several at a time if requested.
+
+The processes are forked from a server that has imported the modules of a run, but not initialized
+JAX: short runs would otherwise spend much of their time on imports.
+"""
 
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import json
+import multiprocessing.forkserver
 import os
 import pathlib
+import runpy
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.context import ForkServerContext
 from typing import IO, Any
 
+from t5x_like.experiment import command_line, startup
 from t5x_like.names import trusts_code
 
 _CONFIG = "configs/run.py"  # loads the config of a run from its folder
 _OUTPUT = "output.txt"
 _POLL = 0.1  # seconds
+# What a run imports; the last two only while it runs.
+_IMPORTED = ("t5x_like.train", "t5x_like.grain_pipeline.corpus_tasks", "matplotlib.figure")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,19 +121,16 @@ class _Process:
     def __init__(self, folder: pathlib.Path, cores: set[int]):
         self._folder, self._start = folder, time.monotonic()
         self.cores = cores
-        command = [sys.executable, "-m", "t5x_like.train", f"--config={_CONFIG}:{folder}"]
-        # If the user trusted the code of this config, its process may run it too.
-        if trusts_code(json.loads((folder / "config.json").read_bytes())):
-            command.append("--trust_code")
         with (folder / _OUTPUT).open("a") as file:
-            _lock(file, folder)
-            self._process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        if cores:
-            os.sched_setaffinity(self._process.pid, cores)
+            _lock(file, folder)  # the process locks it again
+        # If the user trusted the code of this config, its process may run it too.
+        trusts = trusts_code(json.loads((folder / "config.json").read_bytes()))
+        self._process = _server().Process(target=_train, args=(folder, cores, trusts))
+        self._process.start()
 
     @property
     def has_ended(self) -> bool:
-        return self._process.poll() is not None
+        return self._process.exitcode is not None
 
     @property
     def seconds(self) -> float:
@@ -135,18 +142,49 @@ class _Process:
             self._process.terminate()
 
     def wait(self) -> None:
-        self._process.wait()
+        self._process.join()
 
     def check(self) -> None:
         """Raise a ValueError if the run failed."""
-        status, output = self._process.poll(), self._folder / _OUTPUT
+        status, output = self._process.exitcode, self._folder / _OUTPUT
         if status:
             last = output.read_text().strip().splitlines()[-1:] or ["no output"]
             raise ValueError(f"{self._folder} failed with status {status}: {last[0]} ({output})")
 
 
+@functools.cache
+def _server() -> ForkServerContext:
+    """Start the server, and return the context in which it forks processes."""
+    startup.silence_tensorflow()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_IMPORTED))
+    with startup.preloading_tcmalloc():
+        multiprocessing.forkserver.ensure_running()
+    return context
+
+
+def _train(folder: pathlib.Path, cores: set[int], trusts: bool) -> None:
+    """Train the run of a folder in this process, as `python -m t5x_like.train` does.
+
+    Args:
+        folder: the folder of the run; this process holds the lock of its output file until it
+            ends, even orphaned.
+        cores: the cores on which to compute; empty for all.
+        trusts: whether the user trusts the code that the config names.
+    """
+    with (folder / _OUTPUT).open("a") as file, contextlib.suppress(OSError):
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    flags = [f"--config={_CONFIG}:{folder}", *([f"--{command_line.TRUST}"] if trusts else [])]
+    sys.argv = ["t5x_like.train", *flags]
+    runpy.run_module("t5x_like.train", run_name="__main__", alter_sys=True)
+
+
 def _lock(output: IO[str], folder: pathlib.Path) -> None:
-    """Lock the output file of a run; its process holds the lock until it ends, even orphaned."""
+    """Lock the output file of a run, unless another process trains the run."""
     try:
         fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

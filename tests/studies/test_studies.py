@@ -1,6 +1,7 @@
 """Studies: cells and the runs that they share, changed arms, verdicts, the page, the command."""
 
 import dataclasses
+import fcntl
 import itertools
 import json
 import os
@@ -331,6 +332,22 @@ def test_a_run_waits_for_the_one_that_it_starts_from(monkeypatch):
     assert all(cores <= os.sched_getaffinity(0) for cores in used)
     assert ("d", None) in reports
     assert {name for name, _ in reports} == set("abcd")
+
+
+def test_a_run_is_not_trained_while_another_process_trains_it(tmp_path):
+    job = training_processes.Job(tmp_path, lambda: False)
+    with (tmp_path / "output.txt").open("a") as output:
+        fcntl.flock(output, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="is being trained by another process"):
+            training_processes.train([job], report=lambda job, seconds: None)
+
+
+def test_a_run_that_fails_is_named_with_its_last_line(tmp_path):
+    (tmp_path / "config.json").write_text('{"system": "brt"}')
+    job = training_processes.Job(tmp_path, lambda: False)
+    with pytest.raises(ValueError, match=r"failed with status 2: error: .*Did you mean 'bert'"):
+        training_processes.train([job], report=lambda job, seconds: None)
+    assert "Traceback" not in (tmp_path / "output.txt").read_text()
 
 
 @pytest.mark.parametrize(
