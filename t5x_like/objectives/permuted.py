@@ -2,6 +2,8 @@
 
 import bisect
 import dataclasses
+import functools
+import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -108,6 +110,11 @@ class Spans:
     longest: int
     context: int
 
+    @functools.cached_property
+    def _chances(self) -> list[float]:
+        """The cumulative probabilities of the lengths."""
+        return [*itertools.accumulate(masking.harmonic(self.longest).tolist())]
+
     def sample(self, draw: random.Random, starts: Sequence[bool], *, goal: int) -> list[TextPiece]:
         """Return spans of at most `goal` tokens together, in order.
 
@@ -115,11 +122,10 @@ class Spans:
             draw: the source of random numbers.
             starts: for each token whether it can begin a span.
         """
-        chances = masking.harmonic(self.longest).tolist()
         found: list[TextPiece] = []
         place = 0
         while goal:
-            [size] = draw.choices(range(1, self.longest + 1), chances)
+            [size] = draw.choices(range(1, self.longest + 1), cum_weights=self._chances)
             size = min(size, goal)
             around = size * self.context
             before = int(draw.random() * around)
