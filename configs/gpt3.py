@@ -29,7 +29,10 @@ with a field "text" (data/mixture_files.py), in corpora/webtext2/*.jsonl.gz and 
 
 The published weights are rounded (they sum to 101%), so that a run's `epochs/...` are near the last
 column: 0.43, 3.4, 2.0, 0.43 and 3.0. The paper gives neither dropout nor the width of the bands of
-its sparse attention.
+its sparse attention. The Sparse Transformer's strided or fixed attention:
+
+    --config.model.pattern=strided --config.model.stride=128
+    --config.model.pattern=fixed --config.model.stride=128 --config.model.summary=8
 
 The demo learns on documentation strings in minutes on 2 free CPU cores, with GPT-2's demo
 vocabulary and a batch that doubles midway. Expect a held-out loss of 4.33 nats at the end (unigram

@@ -93,9 +93,9 @@ def network(config: Gpt2Config, *, make_stack: Callable[..., nn.Module]) -> nn.M
 
 
 def block(
-    config: Gpt2Config, *, head_width: int, window: int | None = None
+    config: Gpt2Config, *, head_width: int, attention: Callable[..., nn.Module] = Attention
 ) -> Callable[..., nn.Module]:
-    """Return a factory of a layer, with causal attention to all or to the last `window` tokens."""
+    """Return a factory of a layer; `attention` is a factory of its `Attention`."""
     # The kernels of sublayer outputs have a smaller initialization, since the residual stream is
     # the sum of 2N outputs (section 2.3).
     residual = NORMAL(0.02 * (2 * config.layers) ** -0.5)
@@ -103,10 +103,9 @@ def block(
         PreNormBlock,
         make_norm=functools.partial(NORM, compute=config.compute),
         make_self_attention=functools.partial(
-            Attention,
+            attention,
             heads=config.heads,
             width=head_width,
-            window=window,
             use_bias=True,
             query_init=NORMAL(0.02),
             kernel_init=NORMAL(0.02),

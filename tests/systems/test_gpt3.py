@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from t5x_like import systems
+from t5x_like.nn.attention.cores import MASKED
 from t5x_like.systems import gpt3
+from t5x_like.training import flops
 
 # By shape, from the rows of table 2.1, and in billions its first column.
 COUNTS = {
@@ -33,6 +35,21 @@ TINY = gpt3.SIZES["small"] | {
     "heads": 3,
     "head_width": 10,
     "window": WINDOW,
+    "stride": 3,
+    "summary": 1,
+}
+# Child et al. 2019, section 4.3, with l = 3 and c = 1: each row is a set A_i. For `strided`
+# A^(1) = {max(0, i - l), ..., i}, A^(2) = {j : (i - j) mod l = 0}; for `fixed`
+# A^(1) = {j : j // l = i // l}, A^(2) = {j : j mod l in {l - c, ..., l - 1}}.
+DRAWN = {
+    "strided": (
+        "1.......  11......  111.....  1111....  .1111...  ..1111..  ...1111.  ....1111",
+        "1.......  .1......  ..1.....  1..1....  .1..1...  ..1..1..  1..1..1.  .1..1..1",
+    ),
+    "fixed": (
+        "1.......  11......  111.....  ...1....  ...11...  ...111..  ......1.  ......11",
+        "........  ........  ..1.....  ..1.....  ..1.....  ..1..1..  ..1..1..  ..1..1..",
+    ),
 }
 
 
@@ -96,23 +113,132 @@ def test_a_band_that_holds_the_whole_text_is_dense():
     assert same.tolist() == [True] * WINDOW + [False] * (12 - WINDOW)
 
 
-@pytest.mark.parametrize("loop", ["scan", pytest.param("unroll", marks=pytest.mark.slow)])
-def test_cached_steps_have_the_logits_of_a_whole_text_beside_padding_on_the_left(loop):
-    module, params = make(loop=loop)
+def drawn(pattern):
+    """The masks [T, S] of even and of odd layers."""
+    return [np.array([[c == "1" for c in row] for row in one.split()]) for one in DRAWN[pattern]]
+
+
+def packed():
+    """Two documents, the second of which begins within a block, and padding."""
+    lengths = (8, 5)
+    segments = np.repeat([1, 2, 0], [*lengths, 3])[None]
+    positions = np.concatenate([np.arange(n) for n in (*lengths, 3)])[None]
+    tokens = np.random.default_rng(2).integers(1, 61, segments.shape) * (segments > 0)
+    return {
+        "decoder_input_tokens": tokens,
+        "decoder_segment_ids": segments,
+        "decoder_positions": positions,
+    }
+
+
+def mask_of_packed(whole):
+    mask = np.zeros((16, 16), bool)
+    mask[:8, :8], mask[8:13, 8:13] = whole, whole[:5, :5]
+    return mask
+
+
+@pytest.mark.parametrize("pattern", DRAWN)
+@pytest.mark.parametrize("packs", [False, True])
+def test_layers_attend_to_the_sets_of_the_paper_in_turn(pattern, packs):
+    module, params = make(pattern=pattern)
+    expected, batch = drawn(pattern), {"decoder_input_tokens": jnp.arange(1, 9)[None]}
+    if packs:
+        expected, batch = [mask_of_packed(mask) for mask in expected], packed()
+    _, collected = module.apply({"params": params}, batch, collect=("attention_scores",))
+    scores = np.asarray(collected["decoder"].attention_scores)  # [N, 1, H, T, S]
+    for layer, found in enumerate(scores[:, 0] > MASKED / 2):
+        for head in found:
+            assert np.array_equal(head, expected[layer % 2])
+
+
+@pytest.mark.parametrize("pattern", DRAWN)
+@pytest.mark.parametrize("packs", [False, True])
+def test_blocks_and_columns_are_the_dense_attention_under_the_mask(pattern, packs):
+    module, params = make(pattern=pattern)
+    batch = packed()
+    if not packs:
+        batch = {"decoder_input_tokens": batch["decoder_input_tokens"]}
+    found = module.apply({"params": params}, batch)
+    expected, _ = module.apply({"params": params}, batch, collect=("attention_scores",))
+    real = batch["decoder_segment_ids"] > 0 if packs else slice(None)
+    # Sums of the same terms in another order.
+    np.testing.assert_allclose(found[real], expected[real], atol=1e-5)
+
+
+@pytest.mark.parametrize("pattern", DRAWN)
+def test_no_pattern_sees_what_comes_after(pattern):
+    module, params = make(pattern=pattern)
+    tokens = jnp.arange(1, 13)[None]
+    apply = jax.jit(lambda p, t: module.apply({"params": p}, {"decoder_input_tokens": t}))
+    for place in range(12):
+        changed = apply(params, tokens.at[0, place].set(40)) - apply(params, tokens)
+        reached = np.abs(changed).max(axis=-1)[0] > 0
+        assert not reached[:place].any()
+        assert reached[place]
+
+
+def test_tokens_that_attend_to_nothing_get_nothing():
+    """In the first l - c tokens the output of A^(2) is 0, so that its parameters do not matter."""
+    module, params = make(pattern="fixed", layers=2)
+    block = params["decoder"]["layers"]["block"]["block_1"]
+    own = block | {"self_attention": jax.tree.map(lambda x: x + 1.0, block["self_attention"])}
+    layers = params["decoder"]["layers"]["block"] | {"block_1": own}
+    other = params | {"decoder": params["decoder"] | {"layers": {"block": layers}}}
+    batch = {"decoder_input_tokens": jnp.arange(1, 13)[None]}
+    one, two = (module.apply({"params": each}, batch)[0] for each in (params, other))
+    assert (np.abs(one - two).max(axis=-1) == 0).tolist() == [True] * 2 + [False] * 10
+
+
+def test_the_scores_that_each_pattern_computes():
+    """Of 64 x 64 pairs, with l = 8 and c = 2: blocks with their neighbor, columns, summaries."""
+    batch = {"decoder_input_tokens": jax.ShapeDtypeStruct((1, 64), jnp.int32)}
+
+    def count(**changes):
+        settings = {"positions": 64, "attention": "dense", "layers": 2, "stride": 8, "summary": 2}
+        module = systems.build("gpt3", TINY | settings | changes)
+        shapes = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+        return flops.count(lambda p, b: module.apply(p, b), shapes, batch)
+
+    dense = count(window=64)
+    for pattern, pairs in {
+        # Windows of 9 in 8 blocks of 9 queries and 18 keys; 8 columns of 8 x 8.
+        "strided": 8 * 9 * 18 + 8 * 8 * 8,
+        # 8 blocks of 8 queries and 16 keys; 64 queries and 8 x 2 keys.
+        "fixed": 8 * 8 * 16 + 64 * 16,
+    }.items():
+        width = TINY["heads"] * TINY["head_width"]
+        assert dense - count(pattern=pattern) == 2 * 2 * width * (2 * 64 * 64 - pairs)
+
+
+@pytest.mark.parametrize(
+    ("loop", "pattern"),
+    [
+        ("scan", "banded"),
+        ("scan", "strided"),
+        ("scan", "fixed"),
+        pytest.param("unroll", "banded", marks=pytest.mark.slow),
+        pytest.param("unroll", "fixed", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_cached_steps_have_the_logits_of_a_whole_text_beside_padding_on_the_left(
+    loop, pattern, at_once
+):
+    module, params = make(loop=loop, pattern=pattern)
     tokens = np.random.default_rng(1).integers(1, 61, (2, 14))
     mask = np.array([[True] * 6, [False] * 2 + [True] * 4])
     variables = {"params": params}
     prefill = jax.jit(functools.partial(module.apply, cache_length=14, method="prefill"))
     extend = jax.jit(functools.partial(module.apply, method="extend"))
     step_logits, cache = prefill(variables, np.where(mask, tokens[:, :6], 0), decoder_mask=mask)
-    steps = [step_logits]
-    for place in range(6, 14):
-        step_logits, cache = extend(variables, tokens[:, place : place + 1], cache)
-        steps.append(step_logits[:, 0])
+    steps = [step_logits[:, None]]
+    for place in range(6, 14, at_once):
+        step_logits, cache = extend(variables, tokens[:, place : place + at_once], cache)
+        steps.append(step_logits)
     for row, padding in enumerate((0, 2)):
         text = {"decoder_input_tokens": tokens[row : row + 1, padding:]}
         whole = jax.jit(module.apply)(variables, text)[0]
-        found = np.stack(steps, 1)[row]
+        found = np.concatenate(steps, 1)[row]
         # Sums of the same terms in another order.
         np.testing.assert_allclose(found, whole[5 - padding :], atol=1e-5)
 
@@ -125,9 +251,17 @@ def test_outputs_of_sublayers_are_initialized_smaller_by_the_root_of_2n():
             np.testing.assert_allclose(np.std(block[part][name]["kernel"]), 0.005, rtol=0.1)
 
 
-def test_layers_that_do_not_alternate_are_refused():
-    for wrong in ({"layers": 3}, {"window": 0}):
-        with pytest.raises(
-            ValueError, match=r"model.layers=.* must be even, and model.window=.* 1 or more"
-        ):
-            systems.build("gpt3", TINY | wrong)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"layers": 3}, r"model\.layers=3 must be even"),
+        ({"window": 0}, r"model\.window=0 must be 1 or more for model\.pattern='banded'"),
+        ({"pattern": "fixd"}, r"model\.pattern='fixd'.*fixed"),
+        ({"pattern": "strided", "stride": 0}, r"model\.stride=0 must be 1 or more"),
+        ({"pattern": "fixed", "summary": 0}, r"model\.summary=0 must be 1 or more"),
+        ({"pattern": "fixed", "summary": 4}, r"model\.summary=4 must be at most model\.stride=3"),
+    ],
+)
+def test_layers_that_cannot_alternate_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        systems.build("gpt3", TINY | wrong)
