@@ -3,6 +3,7 @@
     python -m t5x_like.convert --from=FOLDER --to=FOLDER
         [--format=hf|t5x_like|t5x|t5x_training|stablehlo|peft] [--dtype=float32]
         [--system=NAME] [--average=5] [--sizes=batch=8,length=128] [--gin=FILE --gin.NAME=VALUE]
+        [--tokens "<to-fr>" "<summarize>"]
 
 --from names a Hugging Face folder (config.json and model.safetensors or its shards), one of our
 checkpoints, a run (its newest checkpoint is read), or a checkpoint of T5X's T5
@@ -10,6 +11,10 @@ checkpoints, a run (its newest checkpoint is read), or a checkpoint of T5X's T5
 model's settings, but no optimizer state. --system names the system that a Hugging Face folder is
 read as, if several share its model_type: `unilm` for a folder of `bert`. --average=N averages the
 newest N checkpoints of a run.
+
+--tokens adds tokens to the model, such as those that name GPT-2's task at the end of a prompt: to
+the vocabulary, each as one id, and to the embedding table and the output layer, where a new row is
+the mean of the others (docs/folders.md). Fine-tune the written folder.
 
 --gin=FILE names the gin file of a T5X checkpoint's network. Settings that the checkpoint lacks (the
 dropout rate) are read from it, and all others must equal the checkpoint's.
@@ -65,6 +70,7 @@ def convert(
     system: str | None = None,
     average: int = 1,
     sizes: str = "",
+    tokens: Sequence[str] = (),
     described: "Bindings | None" = None,
 ) -> None:
     """Read a model in any of the formats and write it to an empty or new folder.
@@ -76,6 +82,7 @@ def convert(
         dtype: the dtype of the written parameters, `float32`, `bfloat16`, or for programs `int8`.
         system, average: see `from_pretrained`.
         sizes: fixed sizes of programs, such as "batch=8,length=128"; the others stay symbolic.
+        tokens: texts of new tokens, for a Hugging Face folder.
         described: bindings of the network's gin files.
 
     Raises:
@@ -83,16 +90,8 @@ def convert(
             describe, the target is not empty, or the format does not support the network or
             optimizer.
     """
-    write = choose("--format", form, {**FORMATS, **dict.fromkeys(_OF_RUNS, _write_t5x)})
-    of_programs: dict[str, Any] = {"sizes": _parsed(sizes)} if sizes else {}
-    if sizes and form != "stablehlo":
-        raise ValueError(f"--sizes={sizes!r} has no effect with --format={form}")
-    if dtype == "int8":
-        if form != "stablehlo":
-            raise ValueError(f"--dtype=int8 is for --format=stablehlo, not {form}")
-        of_programs["int8"], dtype = True, "float32"
-    if of_programs:
-        write = functools.partial(_write_programs, **of_programs)
+    write = _writer(form, sizes=sizes, int8=dtype == "int8", tokens=tokens)
+    dtype = "float32" if dtype == "int8" else dtype
     command_line.check_folder("--to", target)
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"--to={str(target)!r} is not empty: choose a new folder")
@@ -109,6 +108,24 @@ def convert(
     settings = {} if described is None else _described_settings(described, source)
     model = from_pretrained(source, system=system, param_dtype=dtype, average=average, **settings)
     write(model, target)
+
+
+def _writer(form: str, *, sizes: str, int8: bool, tokens: Sequence[str]) -> Callable[..., None]:
+    """Return the function that writes a format.
+
+    Raises:
+        ValueError: the format does not exist, or has no such option.
+    """
+    write = choose("--format", form, {**FORMATS, **dict.fromkeys(_OF_RUNS, _write_t5x)})
+    if sizes and form != "stablehlo":
+        raise ValueError(f"--sizes={sizes!r} has no effect with --format={form}")
+    if int8 and form != "stablehlo":
+        raise ValueError(f"--dtype=int8 is for --format=stablehlo, not {form}")
+    if tokens and form != "hf":
+        raise ValueError(f"--tokens is for --format=hf, not {form}")
+    if form == "stablehlo":
+        return functools.partial(_write_programs, sizes=_parsed(sizes), int8=int8)
+    return functools.partial(_write_with_tokens, tokens=tokens) if tokens else write
 
 
 def _described_settings(bindings: "Bindings", source: pathlib.Path) -> dict[str, Any]:
@@ -133,6 +150,12 @@ def _described_settings(bindings: "Bindings", source: pathlib.Path) -> dict[str,
 
 def _write_hugging_face(model: "Pretrained", target: pathlib.Path) -> None:
     model.save_pretrained(target)
+
+
+def _write_with_tokens(model: "Pretrained", target: pathlib.Path, *, tokens: Sequence[str]) -> None:
+    from t5x_like.pretrained import new_rows
+
+    new_rows.save_with_tokens(model, target, tokens)
 
 
 def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
@@ -217,7 +240,9 @@ def _write_programs(
 
 
 def _parsed(sizes: str) -> dict[str, int]:
-    """Parse sizes written "batch=8,length=128"."""
+    """Parse sizes written "batch=8,length=128"; "" for none."""
+    if not sizes:
+        return {}
     found = re.fullmatch(r"\w+=[1-9]\d*(,\w+=[1-9]\d*)*", sizes)
     if not found:
         raise ValueError(f"--sizes={sizes!r} must be written batch=8,length=128")
@@ -258,6 +283,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--system", metavar="NAME", help="system to read the folder as")
     parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")
     parser.add_argument("--sizes", default="", help="fixed sizes of stablehlo: batch=8,length=128")
+    parser.add_argument("--tokens", nargs="+", default=(), metavar="TOKEN", help="tokens to add")
     parser.add_argument("--gin", default="", metavar="FILE", help="of a T5X checkpoint's network")
     with one_line_errors():
         gin, arguments = gin_files.split(arguments)
@@ -273,6 +299,7 @@ def main(arguments: Sequence[str]) -> None:
             system=given.system,
             average=given.average,
             sizes=given.sizes,
+            tokens=given.tokens,
             described=described,
         )
         print(f"{given.source} -> {given.target} ({given.format}, {given.dtype})")

@@ -39,6 +39,7 @@ OTHERS = {
     "electra": ("demo_first_stage", "demo_second_stage", "small_first_stage", "large_second_stage"),
     "longt5": ("fine_tuning",),
     "gpt": ("classification", "entailment", "similarity", "multiple_choice"),
+    "gpt2": ("fine_tuning",),
     "k_bert": ("tagging", "question_answering"),
     "t5": ("fine_tuning",),
     "transformer": ("d_smoothing_0.0", "d_smoothing_0.2"),

@@ -27,6 +27,7 @@ from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.architectures import Labels
 from t5x_like.hf.generation_config import write_generation
+from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import choose, hint
 from t5x_like.pretrained import model_card
 from t5x_like.pretrained.assembled import copy_part
@@ -407,12 +408,7 @@ class Pretrained:
                 f"{path} already holds a {files.CONFIG} that Hugging Face did not write; choose "
                 "another folder"
             )
-        record = systems.hugging_face_format(self.system).of(self.config)
-        ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-        config = record.to_config(self.config, model_type=self.model_type)
-        config |= self.head_labels.in_config(config)
-        # The token ids in the system's settings take precedence over the generation settings.
-        config = {name: getattr(self.generation, name) for name in ids} | config
+        record, config = self._record, self.hugging_face_config()
         left_out = record.not_exported
         kept = {name: part for name, part in self.params.items() if name not in left_out}
         flat = flax.traverse_util.flatten_dict(kept, sep="/")
@@ -422,20 +418,39 @@ class Pretrained:
             path.mkdir(parents=True, exist_ok=True)
             files.write_json(old, config)
             write_generation(path, self.generation)
-            self._save_tokenizer(path, config)
+            self._save_tokenizer(path)
             if self.card is not None and not (path / model_card.FILE).exists():
                 (path / model_card.FILE).write_text(self.card.text(config), encoding="utf-8")
         tensors = weight_map.disassemble(flat, parts, copy=copy_part)
         files.write_tensors(path, tensors, max_shard_size=max_shard_size)
 
-    def _save_tokenizer(self, folder: pathlib.Path, config: Mapping[str, Any]) -> None:
+    def hugging_face_config(self) -> dict[str, Any]:
+        """Return the settings that `save_pretrained` writes into config.json, but for the dtype.
+
+        Raises:
+            ValueError: Hugging Face has no such network.
+        """
+        ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+        config = self._record.to_config(self.config, model_type=self.model_type)
+        config |= self.head_labels.in_config(config)
+        # The token ids in the system's settings take precedence over the generation settings.
+        return {name: getattr(self.generation, name) for name in ids} | config
+
+    def tokenizer_network(self) -> saving.Network:
+        """Return what the files of the tokenizer depend on, apart from the vocabulary."""
+        length = self.config.get("positions")
+        encodes = "encoder" in self.module.sides
+        return saving.Network(self.hugging_face_config(), encodes=encodes, length=length)
+
+    @property
+    def _record(self) -> HuggingFaceFormat:
+        return systems.hugging_face_format(self.system).of(self.config)
+
+    def _save_tokenizer(self, folder: pathlib.Path) -> None:
         if not self.vocabulary:
             return
-        network = saving.Network(
-            config, encodes="encoder" in self.module.sides, length=self.config.get("positions")
-        )
         try:
-            saving.save(self.vocabulary, folder, network)
+            saving.save(self.vocabulary, folder, self.tokenizer_network())
         except ValueError as error:
             logging.warning("%s: no tokenizer is written: %s", folder, error)
             return
