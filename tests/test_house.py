@@ -279,7 +279,8 @@ def test_the_readme_lists_every_system_and_calls_only_the_others_coming():
         r"^\| (`.*?) \|(.*)\|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
     )
     here = {name for names, rest in rows if "coming" not in rest for name in names.split(", ")}
-    assert here == {f"`{name}`" for name in systems.names()}
+    wanted = {f"`{name}`" for name in systems.names()}
+    assert here == wanted, "the table of systems in README.md has a row for each system"
 
 
 def test_the_files_that_the_pages_name_exist():

@@ -24,6 +24,7 @@ _DEMO_MODEL = {
     "d_ff": 512,
     "heads": 4,
     "head_width": 32,
+    "d_kv": 32,
     "dropout": 0.0,  # the run reads no text twice, so it cannot overfit
     "dtype": "float32",
 }
@@ -240,12 +241,14 @@ def cosine(
 def demo(
     config: ml_collections.ConfigDict, *, vocabulary: str, **model: Any
 ) -> ml_collections.ConfigDict:
-    """Shrink a pretraining config to a demo that learns from Python docstrings in minutes.
+    """Turn a pretraining config into a demo that learns from Python docstrings in minutes.
+
+    The sizes of the network become those of all demos (`_DEMO_MODEL`), whatever the config had.
 
     Args:
         config: changed in place, and returned.
         vocabulary: the file or folder that `python -m t5x_like.vocabulary` writes.
-        model: settings of the model that differ from the other demos.
+        model: settings of the model, which override the sizes of all demos.
     """
     config.workdir = f"runs/{config.system}_demo"
     config.model.update({k: v for k, v in _DEMO_MODEL.items() if k in config.model} | model)

@@ -196,23 +196,14 @@ class PreNormBlock(nn.Module):
     def _cross_attend(
         self, x: Array, shared: Shared, cache: LayerCache | None
     ) -> tuple[Array, KeyValues | None, Array | None]:
-        if shared.memory is not None and self.make_cross_attention is not None:
-            memory = self.cross_attention.keys_values(shared.memory)
-        elif cache is not None and cache.memory is not None:
-            memory = cache.memory
-        else:
+        if self.make_cross_attention is None:
+            refuse_memory(self, shared)
+            return x, None, None
+        memory = encoder_keys_values(self.cross_attention, shared, cache)
+        if memory is None:
             return x, None, None
         y = self._sublayer_input(x, self.cross_attention_norm)
-        # The beams of a prompt become queries of one row, which read its keys and values once.
-        prompts = memory.key.shape[0]
-        y, scores = self.cross_attention.attend(
-            y.reshape(prompts, -1, y.shape[-1]),
-            memory,
-            mask=shared.memory_mask,
-            deterministic=shared.deterministic,
-            with_scores=shared.with_scores,
-        )
-        y = y.reshape(x.shape)
+        y, scores = cross_attend(self.cross_attention, y, memory, shared)
         return self._sublayer_output(x, y, self.cross_attention_norm, shared), memory, scores
 
     def _feed_forward(self, x: Array, shared: Shared) -> Array:
@@ -252,6 +243,50 @@ def refuse_cross_attention(block: PreNormBlock) -> None:
             f"a {type(block).__name__} has no cross-attention: leave make_cross_attention out, or "
             "take a PreNormBlock or a PostNormBlock"
         )
+
+
+def refuse_memory(block: nn.Module, shared: Shared) -> None:
+    """Reject an encoder's output that a block without cross-attention would ignore.
+
+    Raises:
+        ValueError: `shared.memory` is not None.
+    """
+    if shared.memory is not None:
+        raise ValueError(
+            f"a {type(block).__name__} without cross-attention would ignore the encoder's output: "
+            "set make_cross_attention of a PreNormBlock or a PostNormBlock, or call cross_attend "
+            "in a block of your own"
+        )
+
+
+def encoder_keys_values(
+    attention: Any, shared: Shared, cache: LayerCache | None
+) -> KeyValues | None:
+    """Return the keys and values of the encoder's output, from the cache if it has them.
+
+    None if there is no encoder.
+    """
+    if shared.memory is not None:
+        return attention.keys_values(shared.memory)
+    return None if cache is None else cache.memory
+
+
+def cross_attend(
+    attention: Any, x: Float[Array, "R T D"], memory: KeyValues, shared: Shared
+) -> tuple[Float[Array, "R T D"], Float[Array, "B H T S"] | None]:
+    """Run cross-attention to the encoder's keys and values; return its output and the scores.
+
+    In beam search x has R rows for the B prompts of `memory`: the beams of a prompt become queries
+    of one row, which read its keys and values once.
+    """
+    y, scores = attention.attend(
+        x.reshape(memory.key.shape[0], -1, x.shape[-1]),
+        memory,
+        mask=shared.memory_mask,
+        deterministic=shared.deterministic,
+        with_scores=shared.with_scores,
+    )
+    return y.reshape(x.shape), scores
 
 
 def self_attend(
@@ -325,6 +360,7 @@ class ParallelBlock(nn.Module):
 
         If `shared.collect` is not empty, a `Collected` is returned instead of the cache.
         """
+        refuse_memory(self, shared)
         y = self.norm(x)
         read, own, scores = self_attend(self.self_attention, y, shared, cache)
         y = read + self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
@@ -355,6 +391,7 @@ class TwoNormParallelBlock(PreNormBlock):
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
     ) -> tuple[Float[Array, "B T D"], LayerCache | Collected | None]:
         """Return the layer's output and the cache, see `ParallelBlock`."""
+        refuse_memory(self, shared)
         y, own, scores = self_attend(
             self.self_attention, self.self_attention_norm(x), shared, cache
         )

@@ -142,7 +142,7 @@ def examples_of(name: str, settings: Mapping[str, Any]) -> AnyObjective:
 def _make(name: str, settings: Mapping[str, Any]) -> AnyObjective:
     factory = OBJECTIVES[name]
     if any(isinstance(value, str) and os.path.exists(value) for value in settings.values()):
-        return factory(**settings)
+        return _call(factory, settings)
     return _made(factory, _Settings(repr(sorted(settings.items())), settings))
 
 
@@ -156,4 +156,15 @@ class _Settings:
 
 @functools.lru_cache(maxsize=64)
 def _made(factory: Callable[..., AnyObjective], settings: _Settings) -> AnyObjective:
-    return factory(**settings.values)
+    return _call(factory, settings.values)
+
+
+def _call(factory: Callable[..., AnyObjective], settings: Mapping[str, Any]) -> AnyObjective:
+    """Make an objective, with all its settings, defaults included, as its `settings`."""
+    bound = inspect.signature(factory).bind(**settings)
+    bound.apply_defaults()
+    values = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in bound.arguments.items()
+    }
+    return dataclasses.replace(factory(**settings), settings=values)

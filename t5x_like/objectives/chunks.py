@@ -3,7 +3,7 @@
 import bisect
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int32
@@ -33,7 +33,6 @@ def pairs_of_chunks(
     *,
     sizes: Callable[[int], Sizes],
     corrupt: Corrupt,
-    settings: Mapping[str, Any] | None = None,
     converters: tuple[str, ...] = ("encoder_decoder", "prefix_lm"),
 ) -> RunningText:
     """Make an objective that turns each chunk of running text into an (inputs, targets) pair.
@@ -42,7 +41,6 @@ def pairs_of_chunks(
         name: the objective's name, also for messages.
         sizes: raw tokens of a chunk -> the most tokens that it can become.
         corrupt: makes the pairs of some chunks of one length, 1 or more.
-        settings: all settings of the objective.
         converters: see `Objective`.
 
     Raises (when a run plans it, before anything is read):
@@ -67,9 +65,7 @@ def pairs_of_chunks(
         )
         return length, _Pair(corrupt, inputs, targets)
 
-    return RunningText(
-        name=name, settings=settings or {}, features=PAIR, converters=converters, plan=plan
-    )
+    return RunningText(name=name, features=PAIR, converters=converters, plan=plan)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,8 +56,7 @@ def gpt_multiple_choice(*, choices: int = 4) -> Rows:
     if choices < 2:
         raise ValueError(f"choices={choices} of gpt_multiple_choice must be 2 or more")
     fields = ("answer", "choices", "text_a", "text_b")
-    settings = {"choices": choices}
-    return _objective("gpt_multiple_choice", fields, rows=choices, settings=settings)
+    return _objective("gpt_multiple_choice", fields, rows=choices)
 
 
 def _objective(
@@ -65,7 +64,6 @@ def _objective(
     fields: tuple[str, ...],
     *,
     rows: int,
-    settings: Mapping[str, Any] | None = None,
     optional: tuple[str, ...] = ("text_b",),
 ) -> Rows:
     """Make an objective that turns each raw row into an example.
@@ -73,7 +71,6 @@ def _objective(
     Args:
         fields: the fields of a raw row: its label, then the arguments of its `ARRANGE`, in order.
         rows: the most rows of tokens of an example.
-        settings: the settings of the objective.
         optional: the fields that a raw row need not have.
     """
     target = "value" if fields[0] == "value" else "label"
@@ -89,7 +86,6 @@ def _objective(
 
     return Rows(
         name=name,
-        settings=settings or {},
         features=("inputs", "row_numbers", target),
         converters=("decoder_rows",),
         converter_settings={"rows": rows, "target": target},

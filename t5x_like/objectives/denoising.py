@@ -97,7 +97,6 @@ def span_corruption(
         ValueError: `rate` or `mean_span` is out of range; later, when the dataset is built and
             before it is read, the lengths or the vocabulary do not fit.
     """
-    settings = dict(locals())
     check_spans("span_corruption", rate=rate, mean_span=mean_span)
 
     def corrupt(
@@ -113,7 +112,6 @@ def span_corruption(
 
     return pairs_of_chunks(
         "span_corruption",
-        settings=settings,
         sizes=span_sizes(
             rate=rate, mean_span=mean_span, final_sentinel=final_sentinel, random_roll=random_roll
         ),
@@ -150,7 +148,7 @@ def iid_replace_spans(*, rate: float = 0.15) -> RunningText:
         targets = spans_after_sentinels(tokens, mask, first=first, final_sentinel=True)
         return spans_to_sentinels(tokens, mask, first=first), targets
 
-    return _token_noise("iid_replace_spans", settings={"rate": rate}, sizes=sizes, write=write)
+    return _token_noise("iid_replace_spans", rate=rate, sizes=sizes, write=write)
 
 
 def iid_drop_tokens(*, rate: float = 0.15) -> RunningText:
@@ -176,7 +174,7 @@ def iid_drop_tokens(*, rate: float = 0.15) -> RunningText:
         del vocabulary, generator
         return rows_where(tokens, ~mask), rows_where(tokens, mask)
 
-    return _token_noise("iid_drop_tokens", settings={"rate": rate}, sizes=sizes, write=write)
+    return _token_noise("iid_drop_tokens", rate=rate, sizes=sizes, write=write)
 
 
 def bert_style(
@@ -199,7 +197,6 @@ def bert_style(
     Raises:
         ValueError: see `span_corruption`; or the last two are negative or sum to more than 1.
     """
-    settings = dict(locals())
     check_shares("bert_style", random_rate=random_rate, kept_rate=kept_rate)
 
     def write(
@@ -216,7 +213,7 @@ def bert_style(
         return list(inputs), list(tokens)
 
     return _token_noise(
-        "bert_style", settings=settings, sizes=_whole_text, write=write, converters=_ALIGNED
+        "bert_style", rate=rate, sizes=_whole_text, write=write, converters=_ALIGNED
     )
 
 
@@ -242,7 +239,7 @@ def mass_style(*, rate: float = 0.15) -> RunningText:
         return list(np.where(mask, np.int32(vocabulary.first_sentinel), tokens)), list(tokens)
 
     return _token_noise(
-        "mass_style", settings={"rate": rate}, sizes=_whole_text, write=write, converters=_ALIGNED
+        "mass_style", rate=rate, sizes=_whole_text, write=write, converters=_ALIGNED
     )
 
 
@@ -271,13 +268,12 @@ def _whole_text(length: int) -> Sizes:
 def _token_noise(
     name: str,
     *,
-    settings: dict[str, float],
+    rate: float,
     sizes: Callable[[int], Sizes],
     write: WriteChunks,
     converters: tuple[str, ...] = ("encoder_decoder", "prefix_lm"),
 ) -> RunningText:
     """Make an objective whose noise is single tokens at random positions, of a fixed number."""
-    rate = settings["rate"]
     check_rate(name, rate=rate)
 
     def corrupt(
@@ -287,9 +283,7 @@ def _token_noise(
         mask = random_tokens_mask(generator, tokens.shape, tokens=noise)
         return write(tokens, mask, vocabulary, generator)
 
-    return pairs_of_chunks(
-        name, settings=settings, sizes=sizes, corrupt=corrupt, converters=converters
-    )
+    return pairs_of_chunks(name, sizes=sizes, corrupt=corrupt, converters=converters)
 
 
 # A target token for each input token, so that an encoder can predict them too.

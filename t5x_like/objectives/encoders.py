@@ -59,8 +59,7 @@ def bert(
         whole_word: mask all tokens of a word or none, as in BERT's later release.
         next_sentence: pairs; without them a row is one segment of a document, without a label.
     """
-    settings = dict(locals())
-    _check("bert", **settings)
+    _check("bert", **locals())
     write = Writing(random_rate=random_rate, kept_rate=kept_rate)
     noise = masking.spans_at(rate, _WORD) if whole_word else masking.tokens_at(rate)
     pairs = _pairs(formats.next_or_random, short_rate=short_rate)
@@ -68,7 +67,8 @@ def bert(
         "bert",
         row_format=pairs if next_sentence else Format(formats.doc_sentences),
         corrupt=_masked(noise, write),
-        settings=settings,
+        group=group,
+        copies=copies,
         of=of_masked("token_types", "label") if next_sentence else None,
     )
 
@@ -93,8 +93,7 @@ def roberta(
         rate, random_rate, kept_rate, short_rate, copies, group: see above. Static masking used
             10 copies, dynamic masking 0; `short_rate` only applies to segment pairs.
     """
-    settings = dict(locals())
-    _check("roberta", **settings)
+    _check("roberta", **locals())
     table = {
         "segment_pair": _pairs(formats.next_or_random, short_rate=short_rate, separators=2),
         "sentence_pair": Format(formats.sentence_pairs, separators=2),
@@ -106,7 +105,8 @@ def roberta(
         "roberta",
         row_format=choose("format of roberta", format, table),
         corrupt=_masked(masking.tokens_at(rate), write),
-        settings=settings,
+        group=group,
+        copies=copies,
         of=of_masked("label") if format in ("segment_pair", "sentence_pair") else of_masked(),
     )
 
@@ -135,8 +135,7 @@ def spanbert(
         span_p: parameter of the geometric distribution of span lengths, in words.
         longest: the most words of a span.
     """
-    settings = dict(locals())
-    _check("spanbert", **settings)
+    _check("spanbert", **locals())
     if not 0 < span_p < 1 or longest < 1:
         raise ValueError(
             f"spanbert: span_p={span_p} must lie between 0 and 1, longest={longest} be 1 or more"
@@ -163,7 +162,7 @@ def spanbert(
         "spanbert",
         row_format=Format(formats.doc_sentences),
         corrupt=corrupt,
-        settings=settings,
+        group=group,
         of=of_masked("span_left", "span_right"),
     )
 
@@ -191,8 +190,7 @@ def albert(
         sentences: the kind of label (section 4.6, table 5): "order" as above; "next", BERT's pairs
             and label; "none", no label and rows of one segment (`short_rate` only affects pairs).
     """
-    settings = dict(locals())
-    _check("albert", **settings)
+    _check("albert", **locals())
     if longest < 1:
         raise ValueError(f"albert: longest={longest} must be 1 or more words")
     table = {
@@ -205,7 +203,7 @@ def albert(
         "albert",
         row_format=choose("albert's sentences", sentences, table),
         corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
-        settings=settings,
+        group=group,
         of=of_masked("token_types", "label") if sentences != "none" else None,
     )
 
@@ -231,8 +229,7 @@ def structbert(
         shuffle_rate: share of the tokens without noise that are in shuffled trigrams, rounded to
             whole trigrams; no shuffled trigram stays in order.
     """
-    settings = dict(locals())
-    _check("structbert", **settings)
+    _check("structbert", **locals())
     if not 0 <= shuffle_rate < 1:
         raise ValueError(f"structbert: shuffle_rate={shuffle_rate} must be 0 or more, below 1")
     noise = masking.tokens_at(rate)
@@ -251,7 +248,7 @@ def structbert(
         "structbert",
         row_format=_pairs(formats.next_previous_or_random, short_rate=short_rate),
         corrupt=corrupt,
-        settings=settings,
+        group=group,
         of=of_masked("token_types", "shuffled", "label"),
     )
 
@@ -274,14 +271,13 @@ def electra(
     Args:
         rate, random_rate, kept_rate, short_rate, group: see above.
     """
-    settings = dict(locals())
-    _check("electra", **settings)
+    _check("electra", **locals())
     write = Writing(random_rate=random_rate, kept_rate=kept_rate)
     return objective_over_groups(
         "electra",
         row_format=_pairs(formats.one_or_two, short_rate=short_rate),
         corrupt=_masked(masking.tokens_at(rate), write),
-        settings=settings,
+        group=group,
     )
 
 
@@ -295,7 +291,6 @@ def unmasked(*, short_rate: float = 0.05, group: int = 64) -> Groups:
     Args:
         short_rate, group: see above.
     """
-    settings = dict(locals())
     if not 0 <= short_rate <= 1:
         raise ValueError(f"unmasked: short_rate={short_rate} must be from 0 to 1")
 
@@ -309,7 +304,7 @@ def unmasked(*, short_rate: float = 0.05, group: int = 64) -> Groups:
         "unmasked",
         row_format=_pairs(formats.one_or_two, short_rate=short_rate),
         corrupt=corrupt,
-        settings=settings,
+        group=group,
         of=of_encoder("token_types"),
     )
 
@@ -339,9 +334,13 @@ def unilm(
         ngram_rate: share of the spans that have two or three tokens, with equal chances.
         bidirectional, sequence_to_sequence, left_to_right, right_to_left: shares of the rows.
     """
-    settings = dict(locals())
-    shares = {kind: settings[kind] for kind in formats.SEGMENTS}
-    _check("unilm", **{name: x for name, x in settings.items() if name not in shares})
+    _check("unilm", **locals())
+    shares = {
+        "bidirectional": bidirectional,
+        "sequence_to_sequence": sequence_to_sequence,
+        "left_to_right": left_to_right,
+        "right_to_left": right_to_left,
+    }
     if min(shares.values()) < 0 or abs(sum(shares.values()) - 1) > 1e-6:
         raise ValueError(f"unilm: the shares {shares} must be 0 or more and sum to 1")
     if not 0 <= ngram_rate <= 1:
@@ -352,7 +351,7 @@ def unilm(
         "unilm",
         row_format=_pairs(functools.partial(formats.unified, shares=shares), short_rate=short_rate),
         corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
-        settings=settings,
+        group=group,
         of=of_masked("token_types", "label"),
     )
 

@@ -162,7 +162,8 @@ def objective_over_groups(
     *,
     row_format: Format,
     corrupt: CorruptRows,
-    settings: Mapping[str, Any],
+    group: int,
+    copies: int = 0,
     of: Mapping[str, Any] | None = None,
 ) -> Groups:
     """Make an encoder's objective over groups of documents.
@@ -171,7 +172,8 @@ def objective_over_groups(
         name: the objective's name, also for messages.
         row_format: how rows are planned.
         corrupt: masks the tokens.
-        settings: all settings of the objective, including `group` and optionally `copies`.
+        group: the number of documents in a group.
+        copies: see `Grouping`.
         of: what its examples contain, see `of_masked`; None for masked tokens with token types.
 
     Raises:
@@ -179,9 +181,8 @@ def objective_over_groups(
             read, a length is below 8 or the vocabulary lacks [CLS], [SEP] or [MASK].
     """
     of = of or of_masked("token_types")
-    own: dict[str, Any] = {key: settings[key] for key in ("copies",) if key in settings}
-    if own.get("copies", 0) < 0:
-        raise ValueError(f"{name}: copies={own['copies']} must be 0 or more")
+    if copies < 0:
+        raise ValueError(f"{name}: copies={copies} must be 0 or more")
 
     def rows_for(special: SpecialTokens, length: int) -> OfGroup:
         return Grouping(
@@ -190,17 +191,17 @@ def objective_over_groups(
             special=special,
             length=length,
             features=of["features"],
-            **own,
+            copies=copies,
         )
 
-    return objective_of_rows(name, rows_for, settings=settings, of=of)
+    return objective_of_rows(name, rows_for, group=group, of=of)
 
 
 def objective_of_rows(
     name: str,
     rows_for: Callable[[SpecialTokens, int], OfGroup],
     *,
-    settings: Mapping[str, Any],
+    group: int,
     of: Mapping[str, Any],
 ) -> Groups:
     """Make an objective whose rows are made from groups of documents.
@@ -208,14 +209,13 @@ def objective_of_rows(
     Args:
         name: the objective's name, also for messages.
         rows_for: (special tokens, tokens per row) -> the function that makes the rows.
-        settings: all settings of the objective; `group` is the number of documents in a group.
+        group: the number of documents in a group.
         of: what its examples contain, see `of_masked`.
 
     Raises:
         ValueError: `group` is below 1; when a run plans it, before anything is read, a length is
             below 8 or the vocabulary lacks [CLS], [SEP] or [MASK].
     """
-    group = settings["group"]
     if group < 1:
         raise ValueError(f"{name}: group={group} must be 1 or more")
 
@@ -225,4 +225,4 @@ def objective_of_rows(
             raise ValueError(f"{name} needs lengths.inputs of 8 or more, got {length}")
         return rows_for(SpecialTokens(given.features["inputs"].vocabulary), length)
 
-    return Groups(name=name, settings=settings, plan=plan, documents=group, **of)
+    return Groups(name=name, plan=plan, documents=group, **of)

@@ -13,7 +13,6 @@ Branches have no tag, no answer and no loss.
 """
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 from t5x_like.batches import knowledge_graph
@@ -103,7 +102,6 @@ def knowledge_question_answering(
         OF_ANSWERS,
         functools.partial(write_answers, stride=stride, longest_question=longest_question),
         of=("answer",),
-        windows={"stride": stride, "longest_question": longest_question},
         graph=graph,
         branches=branches,
         relations=relations,
@@ -117,7 +115,6 @@ def _objective(
     write_for: Any,
     *,
     of: tuple[str, ...],
-    windows: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> Rows:
     return objective_of_rows(
@@ -125,7 +122,6 @@ def _objective(
         fields,
         write_for,
         of=of_encoder("token_types", "soft_positions", "branches", "entities", *of),
-        settings={**(windows or {}), **settings},
         make_writer=functools.partial(TreeWriter, **settings),
         content=functools.partial(knowledge_graph.digest, settings["graph"]),
     )

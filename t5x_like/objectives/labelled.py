@@ -83,7 +83,6 @@ def question_answering(*, stride: int = STRIDE, longest_question: int = LONGEST_
         OF_ANSWERS,
         functools.partial(write_answers, stride=stride, longest_question=longest_question),
         of=of_encoder("token_types", "answer"),
-        settings={"stride": stride, "longest_question": longest_question},
     )
 
 
@@ -127,8 +126,7 @@ def multiple_choice(*, choices: int = 4) -> Rows:
         "converter_settings": {"rows": choices},
     }
     fields = ("answer", "choices", *_TEXTS)
-    settings = {"choices": choices}
-    return objective_of_rows("multiple_choice", fields, write_for, of=of, settings=settings)
+    return objective_of_rows("multiple_choice", fields, write_for, of=of)
 
 
 def texts_of(row: Mapping[str, Any]) -> list[str]:
@@ -186,7 +184,6 @@ def objective_of_rows(
     write_for: Callable[[Any], WriteExamples],
     *,
     of: Mapping[str, Any],
-    settings: Mapping[str, Any] | None = None,
     make_writer: Callable[..., Any] = RowWriter,
     optional: tuple[str, ...] = ("text_b",),
     content: Callable[[], str] = str,
@@ -197,7 +194,6 @@ def objective_of_rows(
         fields: the fields of a raw row.
         write_for: (writer of rows) -> the function that writes examples.
         of: what its examples contain, see `of_encoder`.
-        settings: all settings of the objective.
         make_writer: (vocabulary, length=) -> the writer of rows.
         optional: the fields that rows need not have.
         content: see `Objective`.
@@ -212,7 +208,6 @@ def objective_of_rows(
 
     return Rows(
         name=name,
-        settings=settings or {},
         plan=plan,
         fields=fields,
         optional=optional,

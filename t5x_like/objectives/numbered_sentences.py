@@ -45,7 +45,6 @@ def etc(
     Raises:
         ValueError: a share is out of range.
     """
-    settings = dict(locals())
     check_rate("etc", rate=rate)
     check_shares("etc", random_rate=random_rate, kept_rate=kept_rate)
     if not 0 < hidden_rate < 1:
@@ -56,7 +55,7 @@ def etc(
         return NumberedRows(special, length, rate=rate, hidden_rate=hidden_rate, write=write)
 
     of = of_masked("sentences", "hidden")
-    return objective_of_rows("etc", rows_for, settings=settings, of=of)
+    return objective_of_rows("etc", rows_for, group=group, of=of)
 
 
 @dataclasses.dataclass(frozen=True)

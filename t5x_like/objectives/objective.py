@@ -78,7 +78,8 @@ class Objective(abc.ABC):
 
     Attributes:
         name: its name in the registry and in configs.
-        settings: all its settings, as a data position's fingerprint has them.
+        settings: all its settings, as a data position's fingerprint has them; `objectives.build`
+            sets them to the arguments of the function that made the objective.
         features: the features of an example, each int32 [L] (a `value` is float32 [1]), with EOS
             if the task's feature has `add_eos`.
         converters: names of the converters that make batches of the features, the paper's

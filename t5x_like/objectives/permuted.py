@@ -69,11 +69,10 @@ def xlnet(
     check_rate("xlnet", rate=rate)
     if not 0 < reuse < 1:
         raise ValueError(f"xlnet: reuse={reuse} must lie between 0 and 1")
-    settings = dict(locals())
-    least = {"longest": 1, "context": 1, "block": 0}
-    for name, number in least.items():
-        if settings[name] < number:
-            raise ValueError(f"xlnet: {name}={settings[name]} must be {number} or more")
+    least = {"longest": (longest, 1), "context": (context, 1), "block": (block, 0)}
+    for name, (value, number) in least.items():
+        if value < number:
+            raise ValueError(f"xlnet: {name}={value} must be {number} or more")
     if not 0 <= backward <= 1:
         raise ValueError(f"xlnet: backward={backward} must be from 0 to 1")
 
@@ -95,7 +94,7 @@ def xlnet(
         )
 
     of = of_masked("order", "token_types", "reused", "continued", "reversed")
-    return objective_of_rows("xlnet", rows_for, settings=settings, of=of)
+    return objective_of_rows("xlnet", rows_for, group=group, of=of)
 
 
 @dataclasses.dataclass(frozen=True)

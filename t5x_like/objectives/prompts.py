@@ -57,11 +57,6 @@ def prompts(
     choose("pretraining_objective", pretraining_objective, _OF_TEXTS)
     if pretraining_rows < 0:
         raise ValueError(f"pretraining_rows={pretraining_rows} of prompts must be 0 or more")
-    settings = {
-        "end_inputs": end_inputs,
-        "pretraining_rows": pretraining_rows,
-        "pretraining_objective": pretraining_objective,
-    }
     text = pretraining_objective == "language_modeling"
     beside: FeatureNames = (
         ("pretraining",) if text else ("pretraining_inputs", "pretraining_targets")
@@ -86,7 +81,6 @@ def prompts(
 
     return Rows(
         name="prompts",
-        settings=settings,
         features=("inputs", *beside),
         converters=("decoder_prompts", "encoder_prompts"),
         converter_settings={"pretraining_rows": pretraining_rows},
@@ -198,7 +192,6 @@ def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Rows:
 
     return Rows(
         name="comparisons",
-        settings={"responses": responses, "end_inputs": end_inputs},
         features=(*PAIR, "row_numbers", "ranks"),
         converters=("decoder_comparisons", "encoder_decoder_comparisons"),
         converter_settings={"responses": responses},

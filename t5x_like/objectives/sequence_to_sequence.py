@@ -45,7 +45,6 @@ def bart(
             range; when the dataset is built, before it is read, the lengths or the vocabulary do
             not fit.
     """
-    settings = dict(locals())
     known = document_noise.corruptions("bart", rate=rate, mean_span=mean_span)
     if isinstance(corruptions, str) or not corruptions:
         raise ValueError(
@@ -77,7 +76,6 @@ def bart(
     return _over_documents(
         "bart",
         write_for,
-        settings=settings | {"corruptions": list(corruptions)},
         between=" ",
         features=PAIR,
         converters=("encoder_decoder",),
@@ -122,7 +120,6 @@ def mass(
         ValueError: shares are out of range, or `tokens` is below 0; when the dataset is built,
             before it is read, the lengths or the vocabulary do not fit.
     """
-    settings = dict(locals())
     if not 0 < rate <= 1 or tokens < 0:
         raise ValueError(
             f"mass: rate={rate} must be above 0 and at most 1, and tokens={tokens} 0 or more"
@@ -157,7 +154,6 @@ def mass(
     return _over_documents(
         "mass",
         write_for,
-        settings=settings,
         features=(*PAIR, "positions"),
         converters=("fragment",),
     )

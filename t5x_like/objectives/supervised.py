@@ -60,7 +60,6 @@ def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Pairs:
 
     return Pairs(
         name="text_to_text",
-        settings={"end_inputs": end_inputs, "end_targets": end_targets},
         features=PAIR,
         converters=_CONVERTERS,
         ends_inputs=end_inputs,
@@ -156,7 +155,6 @@ def masked_targets(
             vocabulary lacks [CLS], [SEP] or [MASK], rows have no room for a source, or the task
             has no pairs.
     """
-    settings = dict(locals())
     check_rate("masked_targets", rate=rate)
     check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
 
@@ -175,7 +173,7 @@ def masked_targets(
             write=Writing(random_rate=random_rate, kept_rate=kept_rate),
         )
 
-    return Pairs(name="masked_targets", settings=settings, plan=plan, **of_masked("token_types"))
+    return Pairs(name="masked_targets", plan=plan, **of_masked("token_types"))
 
 
 @dataclasses.dataclass(frozen=True)

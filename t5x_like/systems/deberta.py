@@ -237,6 +237,11 @@ class MaskDecoderBlock(PostNormBlock):
         y, own, scores = self_attend(self.self_attention, x, shared, cache, context=shared.memory)
         return self._sublayer_output(x, y, self.self_attention_norm, shared), own, scores
 
+    def _cross_attend(
+        self, x: Array, shared: Shared, cache: LayerCache | None
+    ) -> tuple[Array, None, None]:
+        return x, None, None  # `shared.memory` is for self-attention
+
 
 class Neighbors(nn.Module):
     """norm(y + activation(convolution(x))) beside the first layer (DeBERTa's code, version 2).

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.blocks import Shared, TwoNormParallelBlock
+from t5x_like.nn.attention.positions import AttentionMask
+from t5x_like.nn.blocks import ParallelBlock, PreNormBlock, Shared, TwoNormParallelBlock
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.linear import MLP
 from t5x_like.systems.bigbird_etc import GlobalLocalAttention
@@ -30,6 +31,18 @@ def test_blocks_without_cross_attention_refuse_its_factory(kind):
     )
     with pytest.raises(ValueError, match=f"a {kind.__name__} has no cross-attention: leave"):
         jax.eval_shape(block.init, jax.random.key(0), np.ones((1, 3, 8)), Shared(mask=None), None)
+
+
+@pytest.mark.parametrize("kind", [PreNormBlock, ParallelBlock, TwoNormParallelBlock])
+def test_blocks_without_cross_attention_refuse_the_output_of_an_encoder(kind):
+    block = kind(
+        make_norm=nn.LayerNorm,
+        make_self_attention=ATTENTION,
+        make_feed_forward=functools.partial(MLP, hidden=8),
+    )
+    shared = Shared(mask=AttentionMask(), memory=np.ones((1, 5, 8)))
+    with pytest.raises(ValueError, match=f"a {kind.__name__} without cross-attention would ignore"):
+        jax.eval_shape(block.init, jax.random.key(0), np.ones((1, 3, 8)), shared, None)
 
 
 @pytest.mark.parametrize("kind", [TokenEncoder, GradientDisentangledPair])
