@@ -25,6 +25,10 @@ The ablation of the paper (table 4), from the same file:
 
     --config.model.mask_decoder=False      --config.model.terms=p2c      --config.model.terms=c2p
 
+A mask decoder of one step, or of two steps with different layers (section 3.2):
+
+    --config.model.decoder_steps=1         --config.model.shared_steps=False
+
 Version 3 detects replaced tokens as ELECTRA does. Its sizes follow section 3.1 of its paper (He et
 al. 2021) and the published configurations of its generators:
 

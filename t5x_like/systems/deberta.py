@@ -20,10 +20,10 @@ from t5x_like.nn.attention.cache import KeyValues, LayerCache
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask, align_distances
 from t5x_like.nn.blocks import Collected, PostNormBlock, Shared, refuse_cross_attention, self_attend
-from t5x_like.nn.compute import Activation, Batch, Compute
+from t5x_like.nn.compute import Batch, Compute
 from t5x_like.nn.embeddings import ContentEmbeddings, LearnedPositions, TokenEmbed
 from t5x_like.nn.encoder_heads import Features, MaskedLMHead, Pooler, select_head
-from t5x_like.nn.linear import Initializer, LayerNorm, Linear, keep_whole
+from t5x_like.nn.linear import Initializer, LayerNorm
 from t5x_like.nn.matrix_product import product
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import REMAT_POLICIES, Stack, unrolls
@@ -40,7 +40,13 @@ from t5x_like.systems.system import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DebertaConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
-    """The settings of a DeBERTa of version 1."""
+    """The settings of a DeBERTa of version 1.
+
+    Attributes:
+        decoder_steps: n, the number of layers of the mask decoder, as they are applied.
+        shared_steps: whether these n layers are one layer, the encoder's last; otherwise the first
+            is the encoder's last, and n - 1 layers exist only in pretraining.
+    """
 
     head: str | Mapping[str, Any] = "masked_lm"
     labels: int = 2
@@ -49,6 +55,8 @@ class DebertaConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
     relative_span: int = 512
     terms: str = "c2p|p2c"
     mask_decoder: bool = True
+    decoder_steps: int = 2
+    shared_steps: bool = True
     layers: int
     d_model: int
     d_ff: int
@@ -63,8 +71,6 @@ class ReleasedConfig(DebertaConfig):
     relative_norm: bool = False
     share_projections: bool = False
     key_bias: bool = False
-    convolution: int = 0
-    convolution_activation: str = "tanh"
 
 
 def _size(layers: int, d_model: int, heads: int) -> DebertaConfig:
@@ -73,7 +79,9 @@ def _size(layers: int, d_model: int, heads: int) -> DebertaConfig:
 
 SIZES: dict[str, DebertaConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
-POSITIONS = ("encoder/layers/position/",)  # parameters of the mask decoder, which a BERT lacks
+# Parameters of the mask decoder, which a BERT lacks.
+MASK_DECODER = ("encoder/layers/position/", "encoder/layers/steps/")
+LATER = {**bert.EARLIER_INIT, "decoder_steps": 2, "shared_steps": True}
 
 TERMS: dict[str, tuple[str, ...]] = {  # score terms, besides content to content (table 4)
     "c2p|p2c": ("c2p", "p2c"),
@@ -81,7 +89,6 @@ TERMS: dict[str, tuple[str, ...]] = {  # score terms, besides content to content
     "p2c": ("p2c",),
     "none": (),
 }
-ACTIVATIONS = {"gelu": bert.GELU, "tanh": nn.tanh}
 NORM = functools.partial(LayerNorm, epsilon=1e-7)
 
 
@@ -213,11 +220,7 @@ class RelativeTable(nn.Module):
         return nn.Dropout(self.compute.dropout)(x, shared.deterministic)
 
 
-# ---- A stack with a mask decoder as its last layer, or a convolution beside its first layer.
-
-
-# How often the last layer is applied (He et al. 2020, section 3.2; n = 2 in the authors' code).
-DECODER_STEPS = 2
+# ---- A stack with a mask decoder as its last layer, or another module beside its first layer.
 
 
 class MaskDecoderBlock(PostNormBlock):
@@ -243,75 +246,35 @@ class MaskDecoderBlock(PostNormBlock):
         return x, None, None  # `shared.memory` is for self-attention
 
 
-class Neighbors(nn.Module):
-    """norm(y + activation(convolution(x))) beside the first layer (DeBERTa's code, version 2).
-
-    Attributes:
-        width: the number of tokens under the convolution, which is odd. Tokens of other documents
-            and padding are replaced by zeros.
-    """
-
-    width: int
-    make_norm: Callable[..., nn.Module]
-    activation: Activation
-    kernel_init: Initializer
-    compute: Compute = Compute()
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "B L D"], y: Float[Array, "B L D"], shared: Shared
-    ) -> Float[Array, "B L D"]:
-        """Return the states after the first layer, from the layer's input `x` and output `y`."""
-        segments = shared.mask.key_segments
-        assert segments is not None  # encoders have them
-        reach = self.width // 2
-        length = x.shape[1]
-
-        def shifted(x: Array, offset: int) -> Array:
-            edges = ((0, 0), (reach, reach)) + ((0, 0),) * (x.ndim - 2)
-            return jnp.pad(x, edges)[:, reach + offset : reach + offset + length]
-
-        near = [
-            jnp.where((shifted(segments, n) == segments)[..., None], shifted(x, n), 0)
-            for n in range(-reach, reach + 1)
-        ]
-        real = (segments > 0)[..., None]
-        out = Linear(
-            (x.shape[-1],),
-            axes=("positions", "embed", "mlp"),
-            contract=2,
-            use_bias=True,
-            kernel_init=self.kernel_init,
-            compute=self.compute,
-            name="convolution",
-        )(jnp.stack(near, axis=2))
-        out = keep_whole(jnp.where(real, out, 0))
-        out = nn.Dropout(self.compute.dropout)(out, shared.deterministic)
-        return jnp.where(real, self.make_norm(name="norm")(y + self.activation(out)), 0)
-
-
 class MaskDecoderStack(nn.Module):
-    """A `Stack` whose last layer may be a mask decoder, and whose first may have a convolution.
+    """A `Stack` whose last layer may be a mask decoder, with or without a module beside the first.
 
     The enhanced mask decoder of He et al. 2020, section 3.2: let H be the output of all layers
     except the last, and P the embeddings of absolute positions, which are used nowhere else. The
-    last layer is applied to H + P, and then again to its output; both times its keys and values
-    are computed from H.
+    last layer is applied to H + P, and each further layer to the output of the layer before it; the
+    keys and values of all are computed from H.
 
     Attributes:
         make_stack: factory of a `Stack` of `MaskDecoderBlock`s.
         make_positions: factory of the embeddings P; None for a stack without a mask decoder.
-        make_neighbors: factory of `Neighbors`, or None.
+        steps: n, how many layers the mask decoder applies.
+        make_steps: factory of a `Stack` of the n - 1 further layers; None if the last layer is
+            applied n times.
+        make_neighbors: factory of `neighbors(x, y, shared) -> y` for the first layer's input x and
+            output y, or None.
     """
 
     make_stack: Callable[..., nn.Module]
     make_positions: Callable[..., nn.Module] | None = None
+    steps: int = 2
+    make_steps: Callable[..., nn.Module] | None = None
     make_neighbors: Callable[..., nn.Module] | None = None
 
     def setup(self) -> None:
         self.stack = self.make_stack()
         if self.make_positions is not None:
             self.position = self.make_positions()
+        self.further = None if self.make_steps is None else self.make_steps(name="steps")
         if self.make_neighbors is not None:
             self.neighbors = self.make_neighbors()
 
@@ -322,30 +285,37 @@ class MaskDecoderStack(nn.Module):
         if self.make_positions is None and self.make_neighbors is None:
             return self.stack(x, shared, per_layer)
         if self.is_initializing():  # Flax creates the parameters of the layers when they are called
-            self.stack(x, shared, per_layer)
+            for stack in (self.stack, self.further):
+                if stack is not None:
+                    stack(x, shared, per_layer)
         begin, end, outs = 0, self.stack.layers, []
         if self.make_neighbors is not None:
-            y, out = self._run(x, shared, 0, 1)
+            y, out = self._run(self.stack, x, shared, 0, 1)
             x, begin = self.neighbors(x, y, shared), 1
             outs.append(_with_states(out, x))
         if self.make_positions is None:
-            x, out = self._run(x, shared, begin, end)
+            x, out = self._run(self.stack, x, shared, begin, end)
             return x, _join([*outs, out])
-        x, out = self._run(x, shared, begin, end - 1)
+        x, out = self._run(self.stack, x, shared, begin, end - 1)
         shared = dataclasses.replace(shared, memory=x)
         x = x + self.position(shared.positions, length=x.shape[1])
-        for _ in range(DECODER_STEPS):
-            x, last = self._run(x, shared, end - 1, end)
+        for step in range(self.steps):
+            if step == 0 or self.further is None:
+                x, last = self._run(self.stack, x, shared, end - 1, end)
+            else:
+                x, last = self._run(self.further, x, shared, step - 1, step)
         return x, _join([*outs, out, last])
 
-    def _run(self, x: Array, shared: Shared, begin: int, end: int) -> tuple[Array, PyTree]:
+    def _run(
+        self, stack: Any, x: Array, shared: Shared, begin: int, end: int
+    ) -> tuple[Array, PyTree]:
         """Run the layers from `begin` to before `end`; return the output and what they collected.
 
         Linen's scan runs all layers of a stack, so the block is applied as a function.
         """
-        in_a_row = unrolls(self.stack.compute, self.stack.layers)
-        block = self.stack.make_block(parent=None)
-        params = nn.unbox(self.stack.variables["params"])
+        in_a_row = unrolls(stack.compute, stack.layers)
+        block = stack.make_block(parent=None)
+        params = nn.unbox(stack.variables["params"])
         keys = None
         if self.has_rng("dropout"):
             keys = jax.random.split(self.make_rng("dropout"), end - begin)
@@ -354,7 +324,7 @@ class MaskDecoderStack(nn.Module):
             rngs = None if key is None else {"dropout": key}
             return block.apply({"params": params}, x, shared, None, rngs=rngs)
 
-        remat = self.stack.compute.remat
+        remat = stack.compute.remat
         if remat != "none":
             policy = choose("model.remat", remat, {"none": None, **REMAT_POLICIES})
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
@@ -389,22 +359,26 @@ def build(config: DebertaConfig) -> nn.Module:
             enhanced mask decoder (section 3.2); `relative_span` is k.
 
     Raises:
-        ValueError: the head or the terms are unknown.
+        ValueError: the head or the terms are unknown, or the mask decoder has no step.
     """
     return network(config.to(ReleasedConfig))
 
 
 def network(
-    config: ReleasedConfig, heads: Mapping[str, Callable[..., nn.Module]] | None = None
+    config: ReleasedConfig,
+    heads: Mapping[str, Callable[..., nn.Module]] | None = None,
+    *,
+    make_neighbors: Callable[..., nn.Module] | None = None,
 ) -> "DisentangledEncoder":
     """Build the network of any version.
 
     Args:
         config: see `build`, and `deberta_v2.build` for the other settings.
         heads: {name: factory} of further heads.
+        make_neighbors: see `MaskDecoderStack`.
 
     Raises:
-        ValueError: the head, terms or activation is unknown.
+        ValueError: the head or the terms are unknown, or the mask decoder has no step.
     """
     make_pooler = functools.partial(
         Pooler, activation=bert.GELU, kernel_init=config.init, compute=config.compute
@@ -417,7 +391,7 @@ def network(
     }
     return DisentangledEncoder(
         make_embeddings=embeddings(config, ContentEmbeddings),
-        make_encoder=tower(config),
+        make_encoder=_tower(config, make_neighbors),
         make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
     )
 
@@ -446,14 +420,25 @@ class DisentangledEncoder(Encoder):
         return AttentionMask(query_segments=segments, key_segments=segments)
 
 
-def tower(config: ReleasedConfig) -> Callable[..., nn.Module]:
+def _tower(
+    config: ReleasedConfig, make_neighbors: Callable[..., nn.Module] | None
+) -> Callable[..., nn.Module]:
     """Return a factory of the layers, with the table of relative positions that they share."""
     decodes = config.mask_decoder and config.head == "masked_lm"
+    further = config.decoder_steps - 1
+    if further < 0:
+        raise ValueError(
+            f"model.decoder_steps={config.decoder_steps} must be 1 or more; for no mask decoder "
+            "set model.mask_decoder=False"
+        )
+    make_layers = functools.partial(Stack, make_block=block(config), compute=config.compute)
     make_stack = functools.partial(
         MaskDecoderStack,
-        make_stack=functools.partial(
-            Stack, make_block=block(config), layers=config.layers, compute=config.compute
-        ),
+        make_stack=functools.partial(make_layers, layers=config.layers),
+        steps=config.decoder_steps,
+        make_steps=functools.partial(make_layers, layers=further)
+        if decodes and further and not config.shared_steps
+        else None,
         make_positions=functools.partial(
             LearnedPositions,
             length=config.positions,
@@ -463,26 +448,12 @@ def tower(config: ReleasedConfig) -> Callable[..., nn.Module]:
         )
         if decodes
         else None,
-        make_neighbors=_neighbors(config) if config.convolution else None,
+        make_neighbors=make_neighbors,
     )
     return functools.partial(
         Tower,
         make_stack=make_stack,
         make_extra=_relative_table(config) if _terms(config) else None,
-        compute=config.compute,
-    )
-
-
-def _neighbors(config: ReleasedConfig) -> Callable[..., nn.Module]:
-    """Return a factory of the convolution beside the first layer."""
-    return functools.partial(
-        Neighbors,
-        width=config.convolution,
-        make_norm=functools.partial(NORM, compute=config.compute),
-        activation=choose(
-            "model.convolution_activation", config.convolution_activation, ACTIVATIONS
-        ),
-        kernel_init=config.init,
         compute=config.compute,
     )
 
@@ -536,13 +507,13 @@ SYSTEM = System(
     name="deberta",
     sizes=SIZES,
     build=build,
-    later=bert.EARLIER_INIT,
+    later=LATER,
     tasks={
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
-    # Published folders lack the positions of the mask decoder.
-    adapt=functools.partial(adaptation, new=POSITIONS),
+    # Published folders lack the mask decoder.
+    adapt=functools.partial(adaptation, new=MASK_DECODER),
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like import losses
@@ -15,10 +16,12 @@ from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.names import choose
 from t5x_like.nn.attention.positions import AttentionMask
+from t5x_like.nn.blocks import Shared
 from t5x_like.nn.compound_networks import GeneratorAndDiscriminator
-from t5x_like.nn.compute import Batch
+from t5x_like.nn.compute import Activation, Batch, Compute
 from t5x_like.nn.embeddings import ChangedEmbeddings, ContentEmbeddings
 from t5x_like.nn.encoder_heads import ReplacedTokenHead
+from t5x_like.nn.linear import Initializer, Linear, keep_whole
 from t5x_like.systems import bert, deberta, electra
 from t5x_like.systems.deberta import BLOCK, LAYER
 from t5x_like.systems.system import ENCODER_TASKS, System, Task, adaptation
@@ -33,6 +36,8 @@ class DebertaV2Config(deberta.ReleasedConfig):
     relative_norm: bool = True
     share_projections: bool = True
     key_bias: bool = True
+    convolution: int = 0
+    convolution_activation: str = "tanh"
     generator_layers: int
     sharing: str = "gradient_disentangled"
 
@@ -58,6 +63,56 @@ SHARING: dict[str, str] = {  # how the discriminator gets its embeddings (sectio
     "embeddings": "the same, with the gradients of both (ES, as in ELECTRA)",
     "none": "each its own (NES)",
 }
+
+
+ACTIVATIONS = {"gelu": bert.GELU, "tanh": nn.tanh}
+
+
+class Neighbors(nn.Module):
+    """norm(y + activation(convolution(x))) beside the first layer (DeBERTa's code, version 2).
+
+    Attributes:
+        width: the number of tokens under the convolution, which is odd. Tokens of other documents
+            and padding are replaced by zeros.
+    """
+
+    width: int
+    make_norm: Callable[..., nn.Module]
+    activation: Activation
+    kernel_init: Initializer
+    compute: Compute = Compute()
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B L D"], y: Float[Array, "B L D"], shared: Shared
+    ) -> Float[Array, "B L D"]:
+        """Return the states after the first layer, from the layer's input `x` and output `y`."""
+        segments = shared.mask.key_segments
+        assert segments is not None  # encoders have them
+        reach = self.width // 2
+        length = x.shape[1]
+
+        def shifted(x: Array, offset: int) -> Array:
+            edges = ((0, 0), (reach, reach)) + ((0, 0),) * (x.ndim - 2)
+            return jnp.pad(x, edges)[:, reach + offset : reach + offset + length]
+
+        near = [
+            jnp.where((shifted(segments, n) == segments)[..., None], shifted(x, n), 0)
+            for n in range(-reach, reach + 1)
+        ]
+        real = (segments > 0)[..., None]
+        out = Linear(
+            (x.shape[-1],),
+            axes=("positions", "embed", "mlp"),
+            contract=2,
+            use_bias=True,
+            kernel_init=self.kernel_init,
+            compute=self.compute,
+            name="convolution",
+        )(jnp.stack(near, axis=2))
+        out = keep_whole(jnp.where(real, out, 0))
+        out = nn.Dropout(self.compute.dropout)(out, shared.deterministic)
+        return jnp.where(real, self.make_norm(name="norm")(y + self.activation(out)), 0)
 
 
 class DisentangledPair(GeneratorAndDiscriminator, kw_only=True):  # type: ignore[call-arg]
@@ -125,7 +180,26 @@ def build(config: DebertaV2Config) -> nn.Module:
         )
     if config.head == "pretraining":
         return _pair(config)
-    return deberta.network(config, heads=_heads(config))
+    return _network(config)
+
+
+def _network(config: DebertaV2Config) -> deberta.DisentangledEncoder:
+    make_neighbors = _neighbors(config) if config.convolution else None
+    return deberta.network(config, heads=_heads(config), make_neighbors=make_neighbors)
+
+
+def _neighbors(config: DebertaV2Config) -> Callable[..., nn.Module]:
+    """Return a factory of the convolution beside the first layer."""
+    return functools.partial(
+        Neighbors,
+        width=config.convolution,
+        make_norm=functools.partial(deberta.NORM, compute=config.compute),
+        activation=choose(
+            "model.convolution_activation", config.convolution_activation, ACTIVATIONS
+        ),
+        kernel_init=config.init,
+        compute=config.compute,
+    )
 
 
 def _heads(config: DebertaV2Config) -> dict[str, Callable[..., nn.Module]]:
@@ -141,8 +215,8 @@ def _heads(config: DebertaV2Config) -> dict[str, Callable[..., nn.Module]]:
 
 def _pair(config: DebertaV2Config) -> nn.Module:
     choose("model.sharing", config.sharing, SHARING)
-    discriminator = deberta.network(config, heads=_heads(config))
-    generator = deberta.network(
+    discriminator = _network(config)
+    generator = _network(
         dataclasses.replace(config, head="masked_lm", layers=config.generator_layers)
     )
     disentangled = config.sharing == "gradient_disentangled"
@@ -168,7 +242,7 @@ SYSTEM = System(
     name="deberta_v2",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, "generator_layers": 6, "sharing": "gradient_disentangled"},
+    later={**deberta.LATER, "generator_layers": 6, "sharing": "gradient_disentangled"},
     tasks={
         "pretraining": Task(loss=electra.loss),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
@@ -176,7 +250,7 @@ SYSTEM = System(
     },
     adapt=functools.partial(
         adaptation,
-        new=deberta.POSITIONS,
+        new=deberta.MASK_DECODER,
         # To read a discriminator from the folder of a generator and a discriminator that were
         # trained together: its embeddings are the generator's plus the learned change.
         sums={

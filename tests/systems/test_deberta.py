@@ -156,11 +156,19 @@ def test_there_is_no_vector_for_each_pair_of_tokens():
     assert max(sizes) < 12 * 12 * 2 * 8
 
 
-def decoded_by_hand(params, batch):
-    """The mask decoder, one layer after another: He et al. 2020, section 3.2."""
+# Two steps of the last layer, as in the paper; one step; two steps of different layers.
+STEPS = [{}, {"decoder_steps": 1}, {"shared_steps": False}]
+
+
+def decoded_by_hand(params, batch, *, layers):
+    """The mask decoder, one layer after another: He et al. 2020, section 3.2.
+
+    Args:
+        layers: the layers of its steps.
+    """
     config = TINY | {"head": "features", "layers": 2, "loop": "unroll"}
-    layers = unstack_layers(params["encoder"]["layers"]["stack"], layers=3)
-    first = {"stack": {name: layers[name] for name in ("layer_0", "layer_1")}}
+    own = unstack_layers(params["encoder"]["layers"]["stack"], layers=3)
+    first = {"stack": {name: own[name] for name in ("layer_0", "layer_1")}}
     below = {
         "embeddings": params["embeddings"],
         "encoder": {"layers": first, "extra": params["encoder"]["extra"]},
@@ -172,22 +180,36 @@ def decoded_by_hand(params, batch):
         mask=module.mask(batch), memory=hidden, extra=params["encoder"]["extra"]["embedding"]
     )
     x = hidden + params["encoder"]["layers"]["position"]["embedding"][:9]
-    for _ in range(2):
-        x, _ = block.apply({"params": layers["layer_2"]}, x, shared, None)
+    for layer in layers:
+        x, _ = block.apply({"params": layer}, x, shared, None)
     return x
 
 
 @pytest.mark.parametrize("loop", ["scan", "unroll"])
-def test_the_mask_decoder_applies_the_last_layer_twice_to_the_positions(loop):
-    _, params = version(False)
-    expected = jax.jit(decoded_by_hand)(params, BATCH)
+@pytest.mark.parametrize("steps", STEPS, ids=str)
+def test_the_mask_decoder_applies_its_layers_to_the_positions(loop, steps):
+    _, params = make(TINY | steps)
+    stacks = params["encoder"]["layers"]
+    apart = {"stack": unstack_layers(stacks["stack"], layers=3)}
+    last = apart["stack"]["layer_2"]
+    layers = [last] * (TINY | steps)["decoder_steps"]
+    if "steps" in stacks:
+        apart["steps"] = unstack_layers(stacks["steps"], layers=1)
+        layers = [last, apart["steps"]["layer_0"]]
+    expected = jax.jit(decoded_by_hand)(params, BATCH, layers=layers)
     if loop == "unroll":
-        stack = unstack_layers(params["encoder"]["layers"]["stack"], layers=3)
-        layers = params["encoder"]["layers"] | {"stack": stack}
-        params = params | {"encoder": params["encoder"] | {"layers": layers}}
-    module = systems.build("deberta", TINY | {"loop": loop, "remat": "full"})
+        params = params | {"encoder": params["encoder"] | {"layers": stacks | apart}}
+    module = systems.build("deberta", TINY | steps | {"loop": loop, "remat": "full"})
     encode = jax.jit(functools.partial(module.apply, method="encode"))
     np.testing.assert_allclose(encode({"params": params}, BATCH), expected, atol=ROUNDING)
+
+
+def test_a_mask_decoder_of_different_layers_has_one_more_in_pretraining_alone():
+    apart = TINY | {"shared_steps": False}
+    layer = count(deberta, TINY | {"layers": 4}) - count(deberta, TINY)
+    assert count(deberta, apart) - count(deberta, TINY) == layer
+    features = {"head": "features"}
+    assert count(deberta, apart | features) == count(deberta, TINY | features)
 
 
 @pytest.mark.parametrize("convolution", [False, True])
@@ -248,6 +270,7 @@ def test_the_mask_decoder_has_no_class_at_hugging_face(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"decoder_steps": 0}, r"model\.decoder_steps=0 must be 1 or more"),
         ({"terms": "c2p+p2c"}, r"model\.terms.*'c2p\|p2c'"),
         ({"convolution": 2}, r"model\.convolution=2: choose an odd width, or 0"),
         ({"relative_buckets": 1}, r"model\.relative_buckets=1 with .*: choose 0, or from 2 to"),
