@@ -3,9 +3,9 @@ r"""ELECTRA, pretrained by detecting the tokens that a generator replaced.
     python -m t5x_like.train --config=configs/electra.py:small --config.workdir=runs/electra_small \
         --config.data.vocabulary=vocab.txt
 
-Sizes: `demo`, `small`, `base`, `large`, and each as `<size>_first_stage` and `<size>_second_stage`
-(below). All but the demo follow the paper (Clark et al. 2020, table 6), on C4 instead of the text
-of BERT, and for `large` of XLNet:
+Sizes: `demo`, `small`, `base`, `large`, and each as `<size>_first_stage`, `<size>_second_stage` and
+`<size>_adversarial` (below). All but the demo follow the paper (Clark et al. 2020, table 6), on C4
+instead of the text of BERT, and for `large` of XLNet:
 
 | table 6 | small | base | large | here |
 |---|---|---|---|---|
@@ -36,6 +36,11 @@ Each stage has half of the steps:
     python -m t5x_like.train --config=configs/electra.py:small_second_stage \
         --config.initialize=runs/electra_small_first_stage ...
 
+A generator that is trained to mislead the discriminator, instead of to predict the masked tokens
+(appendix F):
+
+    python -m t5x_like.train --config=configs/electra.py:small_adversarial ...
+
 The demo learns on documentation strings in about five minutes on 2 free CPU cores:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
@@ -61,12 +66,11 @@ _TRAINING = {
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """Return the config of one of the sizes above, or of one of its two stages."""
-    for ending, change in (("_first_stage", _first_stage), ("_second_stage", _second_stage)):
+    """Return the config of one of the sizes above, or of one of its variants."""
+    for ending, change in _VARIANTS.items():
         if size.endswith(ending):
             config = get_config(size.removesuffix(ending))
             config.workdir = f"runs/electra_{size}"
-            config.train.steps //= 2
             change(config)
             return config
     if size == "demo":
@@ -90,15 +94,29 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
 
 
 def _first_stage(config: ml_collections.ConfigDict) -> None:
+    config.train.steps //= 2
     config.model.head = "masked_lm"
     config.loss = {"predicted": config.loss.get_oneway_ref("predicted")}
 
 
 def _second_stage(config: ml_collections.ConfigDict) -> None:
+    config.train.steps //= 2
     config.initialize = config.workdir.replace("_second_stage", "_first_stage")
     config.model.update({"head": "second_stage", "generator": 1.0, "tied": "none"})
     config.loss.update({"generator": 0.0, "discriminator": 1.0})
     config.optimizer.frozen = ("generator",)
+
+
+def _adversarial(config: ml_collections.ConfigDict) -> None:
+    config.model.head = "adversarial"
+    config.loss.baseline = 1.0
+
+
+_VARIANTS = {
+    "_first_stage": _first_stage,
+    "_second_stage": _second_stage,
+    "_adversarial": _adversarial,
+}
 
 
 def _demo() -> ml_collections.ConfigDict:

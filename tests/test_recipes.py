@@ -36,7 +36,10 @@ OTHERS = {
     "deberta": ("v3_demo", "v3_base"),
     "bigbird_pegasus": ("xsum", "cnn_dailymail"),
     "bart": ("pairs", "translation", "translation_base", "translation_all"),
-    "electra": ("demo_first_stage", "demo_second_stage", "small_first_stage", "large_second_stage"),
+    "electra": (
+        *("demo_first_stage", "demo_second_stage", "small_first_stage", "large_second_stage"),
+        *("demo_adversarial", "small_adversarial"),
+    ),
     "longt5": ("fine_tuning",),
     "gpt": ("classification", "entailment", "similarity", "multiple_choice"),
     "gpt2": ("fine_tuning",),

@@ -24,9 +24,10 @@ from t5x_like.nn.encoder_heads import (
     MaskedLMHead,
     Pooler,
     ReplacedTokenHead,
+    output_layer,
     select_head,
 )
-from t5x_like.nn.linear import Linear
+from t5x_like.nn.linear import Initializer, Linear
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.system import ENCODER_TASKS, ReadPart, System, Task
@@ -76,6 +77,9 @@ DISCRIMINATOR_OBJECTIVES: dict[str, str] = {  # sections 2 and 3.5: what the dis
     "all_tokens_mlm": "every token, by a mixture of copying the input and a softmax",
 }
 
+# Heads of a generator and a discriminator that are trained together; see `build`.
+TWO_NETWORKS = ("pretraining", "adversarial", "second_stage")
+
 TIED: dict[str, tuple[str, ...]] = {  # the submodules that both networks share (section 3.2)
     "none": (),
     "embeddings": ("embeddings",),
@@ -87,21 +91,29 @@ def build(config: ElectraConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
-        config: its `head` is "pretraining" for both networks trained together, "second_stage" for
-            both networks in the second of two stages, "discriminator" for the discriminator, which
-            is kept after pretraining, "masked_lm" for the same network with a generator's head, or
-            a head of `select_head`; `objective`, used by the first two heads, is one of OBJECTIVES;
+        config: its `head` is "pretraining" for both networks trained together, "adversarial" for
+            the same with a generator that is trained to mislead the discriminator, "second_stage"
+            for both networks in the second of two stages, "discriminator" for the discriminator,
+            which is kept after pretraining, "masked_lm" for the same network with a generator's
+            head, or a head of `select_head`; `objective`, used by the first three heads, is one of
+            DISCRIMINATOR_OBJECTIVES, and "electra" or "electra_15" for "adversarial";
             `generator` is the generator's size relative to the discriminator's, and `tied` is one
             of TIED.
 
     Raises:
         ValueError: the head, objective or tying is unknown; the generator's heads do not divide
             its width; the sizes of the networks differ in the second stage or with all weights
-            tied; or weights are tied in the second stage, in which the generator is frozen.
+            tied; weights are tied in the second stage, in which the generator is frozen; or the
+            generator is adversarial to an objective that predicts tokens.
     """
     choose("model.objective", config.objective, DISCRIMINATOR_OBJECTIVES)
     tied = choose("model.tied", config.tied, TIED)
     second = config.head == "second_stage"
+    if config.head == "adversarial" and config.objective not in ("electra", "electra_15"):
+        raise ValueError(
+            "model.head='adversarial' needs a discriminator, model.objective='electra' or "
+            f"'electra_15', not {config.objective!r}"
+        )
     if config.generator != 1 and (second or config.tied == "all"):
         setting = "head='second_stage'" if second else "tied='all'"
         raise ValueError(
@@ -118,19 +130,26 @@ def build(config: ElectraConfig) -> nn.Module:
         "make_head": _head(config),
         **_layers(config),
     }
-    if config.head not in ("pretraining", "second_stage"):
+    if config.head not in TWO_NETWORKS:
         return Encoder(**discriminator)
     return GeneratorAndDiscriminator(
         **discriminator,
         make_generator=functools.partial(
             Encoder,
             make_embeddings=discriminator["make_embeddings"],
-            make_head=functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config)),
+            make_head=_generator_head(config),
             **_layers(_smaller(config)),
         ),
         tied=tuple(part for part in tied if f"make_{part}" in discriminator),
         objective=config.objective,
     )
+
+
+def _generator_head(config: ElectraConfig) -> Callable[..., nn.Module]:
+    make_masked_lm = bert.masked_lm(config)
+    if config.head != "adversarial":
+        return functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm)
+    return functools.partial(BaselineHead, make_masked_lm=make_masked_lm, kernel_init=config.init)
 
 
 def _layers(config: ElectraConfig) -> dict[str, Callable[..., nn.Module]]:
@@ -178,9 +197,7 @@ def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
     )
     predicting = {"replace_mlm": masked_lm, "all_tokens_mlm": copying}
     own = {
-        **dict.fromkeys(
-            ("pretraining", "second_stage"), predicting.get(config.objective, replaced)
-        ),
+        **dict.fromkeys(TWO_NETWORKS, predicting.get(config.objective, replaced)),
         "discriminator": replaced,
         "masked_lm": masked_lm,
         "features": Features,
@@ -188,6 +205,33 @@ def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
     return select_head(
         config, own, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
     )
+
+
+class BaselineHead(MaskedLMHead, kw_only=True):  # type: ignore[call-arg]  # flax has it
+    """The head of an adversarial generator: tokens, and the expected reward (appendix F)."""
+
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Array,
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> Outputs:
+        """Return `logits`, float32 [B, P, V], and `baseline_logits`, float32 [B, P].
+
+        Args:
+            batch: may have `predicted_positions` [B, P]; without them P is L.
+        """
+        outputs = super().__call__(hidden, table, batch, deterministic=deterministic)
+        if "predicted_positions" in batch:
+            places = batch["predicted_positions"][..., None]
+            hidden = jnp.take_along_axis(hidden, places, axis=1)
+        baseline = output_layer(1, self.kernel_init, "baseline")(hidden)
+        return outputs | {"baseline_logits": baseline[..., 0]}
 
 
 def start_second_stage(module: nn.Module, config: ElectraConfig, read: ReadPart) -> PyTree:
@@ -254,6 +298,66 @@ def loss(
     return losses.combine({"generator": (generator, first), "discriminator": (scale, second)})
 
 
+def adversarial_loss(
+    module: nn.Module,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array | None,
+    *,
+    generator: float = 1.0,
+    baseline: float = 1.0,
+    discriminator: float = 50.0,
+    predicted: float = 0.2,
+) -> losses.LossSums:
+    """Return the loss of a discriminator and of a generator that maximizes it (appendix F).
+
+    The reward R of the token sampled at a masked position is the discriminator's cross-entropy
+    there. The generator's loss is REINFORCE's -log p(sample) (R - b), without a gradient through R
+    and the baseline b = -log sigmoid(w^T h), where h is the generator's state; b is trained by the
+    cross-entropy of sigmoid(w^T h) and exp(-R). Metrics are as in `loss`, with the prefixes
+    `reinforce/` and `baseline/` for the two terms of the generator.
+
+    Args:
+        rng: see `loss`.
+        generator, baseline: weights of the means over masked tokens of the generator's two terms.
+        discriminator, predicted: see `loss`.
+
+    Raises:
+        ValueError: the batch has no masked tokens.
+    """
+    sample = jax.random.key(0)
+    dropout: list[jax.Array | None] = [None, None]
+    if rng is not None:
+        sample, *dropout = jax.random.split(rng, 3)
+    guesses, masked = losses.predict_masked(
+        module, params, batch, dropout[0], share=predicted, method="generate"
+    )
+    batch = corrupt(batch, masked, guesses["logits"], sample)
+    outputs = losses.forward(module, params, batch, dropout[1])
+    scores = jnp.take_along_axis(outputs["logits"], masked.positions, axis=1)
+    sampled = jnp.take_along_axis(batch["encoder_input_tokens"], masked.positions, axis=1)
+    correct = jnp.where(sampled == masked.targets, -scores, scores)  # the logit of being right
+    reward = jax.lax.stop_gradient(-jax.nn.log_sigmoid(correct))
+    expected = guesses["baseline_logits"]
+    advantage = reward + jax.lax.stop_gradient(jax.nn.log_sigmoid(expected))
+    log_probs = jax.nn.log_softmax(guesses["logits"])
+    chosen = jnp.take_along_axis(log_probs, sampled[..., None], axis=-1)[..., 0]
+    right = jnp.exp(-reward)
+    fit = -right * jax.nn.log_sigmoid(expected) - (1 - right) * jax.nn.log_sigmoid(-expected)
+    reinforce = losses.weighted_sum("loss", -chosen * advantage, masked.weights)
+    fitted = losses.weighted_sum("cross_entropy", fit, masked.weights)
+    second = replaced_tokens(outputs, batch, objective=module.objective)
+    return losses.combine(
+        {
+            # Only its metrics: the generator is not trained to predict the original tokens.
+            "generator": (0.0, masked.cross_entropy(guesses["logits"])),
+            "reinforce": (generator, reinforce),
+            "baseline": (baseline, fitted),
+            "discriminator": (discriminator, second),
+        }
+    )
+
+
 def corrupt(
     batch: Batch,
     masked: losses.MaskedTokens,
@@ -308,6 +412,7 @@ SYSTEM = System(
     later={**bert.EARLIER_INIT, "dropout_broadcast": True, "tied": "embeddings"},
     tasks={
         "pretraining": Task(loss=loss),
+        "adversarial": Task(loss=adversarial_loss),
         "second_stage": Task(loss=loss, start=start_second_stage, start_required=True),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
@@ -319,8 +424,7 @@ SYSTEM = System(
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:
-    both = settings["head"] in ("pretraining", "second_stage")
-    if both and settings["objective"] not in ("electra", "electra_15"):
+    if settings["head"] in TWO_NETWORKS and settings["objective"] not in ("electra", "electra_15"):
         raise ValueError(
             f"model.objective={settings['objective']!r} trains no discriminator: the encoder "
             "without a head is written by from_pretrained(folder, head='features')"
@@ -373,6 +477,6 @@ HUGGING_FACE = HuggingFaceFormat(
         "generator_lm_head.weight": "electra.embeddings.word_embeddings.weight",  # a copy
     },
     unused=("electra.embeddings.position_ids", "embeddings.position_ids"),
-    exported_as={"pretraining": "discriminator", "second_stage": "discriminator"},
+    exported_as=dict.fromkeys(TWO_NETWORKS, "discriminator"),
     not_exported=("generator",),
 )

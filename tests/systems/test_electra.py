@@ -15,7 +15,7 @@ from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import parse, to_dict
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.losses import forward
+from t5x_like.losses import forward, predict_masked
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import electra
 
@@ -53,8 +53,8 @@ def test_parameters_as_published(size):
 
 
 @functools.cache
-def make(objective="electra"):
-    module = systems.build("electra", TINY | {"objective": objective})
+def make(objective="electra", head="pretraining"):
+    module = systems.build("electra", TINY | {"objective": objective, "head": head})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -200,6 +200,77 @@ def test_samples_change_with_the_key_and_stay_in_evaluation():
     assert loss(params, batch(), None)[0] == loss(params, batch(), None)[0]
     found = {float(loss(params, batch(), jax.random.key(n))[0]) for n in range(4)}
     assert len(found) == 4
+
+
+BASELINE = 0.7  # the logit of the expected probability of the discriminator's answer
+
+
+def adversarial_pair():
+    """An adversarial generator of three tokens, whose baseline is the same at every position."""
+    module, params = make(head="adversarial")
+    chances = np.full(VOCABULARY, 1e-9)
+    chances[[SAMPLED, 21, 22]] = 0.5, 0.3, 0.2
+    params = with_bias(params, np.log(chances))
+    head = params["generator"]["head"]
+    baseline = jax.tree.map(jnp.zeros_like, make(head="adversarial")[1])["generator"]["head"]
+    baseline = baseline["baseline"] | {"bias": jnp.full(1, BASELINE)}
+    generator = params["generator"] | {"head": head | {"baseline": baseline}}
+    return module, params | {"generator": generator}, chances / chances.sum()
+
+
+def rewards(module, params, key):
+    """The samples at the three masked positions, and the discriminator's nats there."""
+    places = np.nonzero(np.asarray(batch()["encoder_loss_weights"]))
+    guesses, masked = predict_masked(module, params, batch(), None, share=0.2, method="generate")
+    read = np.asarray(
+        electra.corrupt(batch(), masked, guesses["logits"], key)["encoder_input_tokens"]
+    )
+    logits = forward(module, params, batch() | {"encoder_input_tokens": read}, None)["logits"]
+    chances = np.asarray(jax.nn.sigmoid(logits), np.float64)
+    same = read == np.asarray(batch()["encoder_target_tokens"])
+    return read[places], -np.log(np.where(same, 1 - chances, chances))[places]
+
+
+def test_an_adversarial_generator_follows_reinforce_with_a_baseline():
+    """Clark et al. 2020, appendix F: the gradient of log p(sample) times the reward above b."""
+    module, params, chances = adversarial_pair()
+
+    def total(params):
+        settings = {"discriminator": 0.0}
+        sums = electra.adversarial_loss(module, params, batch(), None, **settings)
+        return sums[0] / sums[1], sums[2]
+
+    (value, metrics), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(params)
+    sampled, reward = rewards(module, params, jax.random.key(0))
+    assert len(set(sampled)) > 1
+    expected = 1 / (1 + np.exp(-BASELINE))
+    advantage = reward + np.log(expected)
+    right = np.exp(-reward)
+    reinforce = -np.log(chances[sampled]) * advantage
+    fit = -right * np.log(expected) - (1 - right) * np.log(1 - expected)
+    np.testing.assert_allclose(value, np.mean(reinforce + fit), rtol=1e-5)
+    np.testing.assert_allclose(metrics["baseline/cross_entropy"][0], fit.sum(), rtol=1e-5)
+    head = gradient["generator"]["head"]
+    by_logits = np.mean((chances - np.eye(VOCABULARY)[sampled]) * advantage[:, None], axis=0)
+    np.testing.assert_allclose(head["masked_lm"]["output"]["bias"], by_logits, atol=1e-5)
+    np.testing.assert_allclose(head["baseline"]["bias"], np.mean(expected - right), rtol=1e-4)
+    for name in ("head", "encoder"):  # no gradient through the reward
+        assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(gradient[name]))
+
+
+def test_an_adversarial_generator_s_discriminator_is_trained_as_elsewhere():
+    module, params, _ = adversarial_pair()
+    own = jax.jit(functools.partial(electra.adversarial_loss, module))(params, batch(), None)
+    usual = jax.jit(functools.partial(electra.loss, module))(params, batch(), None)
+    for name in ("cross_entropy", "discriminator/cross_entropy", "discriminator/recall"):
+        np.testing.assert_allclose(own[2][name], usual[2][name], rtol=1e-6)
+
+
+def test_an_adversarial_generator_needs_a_discriminator():
+    with pytest.raises(
+        ValueError, match=r"head='adversarial' needs a discriminator.*'replace_mlm'"
+    ):
+        systems.build("electra", TINY | {"head": "adversarial", "objective": "replace_mlm"})
 
 
 def test_replace_mlm_predicts_masked_tokens_from_the_generator_s():
