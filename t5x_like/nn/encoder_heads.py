@@ -5,7 +5,7 @@ The call of a head is `head(hidden [B, L, D], table [V, E], batch, deterministic
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -16,6 +16,7 @@ from t5x_like.names import choose
 from t5x_like.nn.compute import Activation, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead
 from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.lstm import BiLSTM
 
 
 def output_layer(outputs: int, kernel_init: Initializer, name: str) -> nn.Module:
@@ -388,6 +389,27 @@ class AnswerHead(nn.Module):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
+class HeadOverLSTM(nn.Module):
+    """A head that reads a BiLSTM over the hidden states: Devlin et al. 2018, sections 5.1 and 5.3.
+
+    Attributes:
+        make_head: factory of the head, whose parameters are under `over`.
+        make_lstm: factory of a `BiLSTM`.
+    """
+
+    make_head: Callable[..., nn.Module]
+    make_lstm: Callable[..., nn.Module]
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """Return the outputs of the head."""
+        real = jnp.reshape(batch["encoder_segment_ids"] > 0, hidden.shape[:2])
+        states = self.make_lstm(name="lstm")(hidden, real, deterministic=deterministic)
+        return self.make_head(name="over")(states, table, batch, deterministic=deterministic)
+
+
 class Features(nn.Module):
     """The hidden states as features, and the pooled output if there is a pooler."""
 
@@ -418,7 +440,9 @@ def select_head(
 
     Args:
         config: `head`, `labels` (the number of classes or tags) and `dropout`. `head` is the name
-            of a head, or {name of a task: its `head`, `labels` and `dropout`}.
+            of a head, or {name of a task: its `head`, `labels` and `dropout`}. With `lstm_layers`
+            above 0, heads for labelled text read a BiLSTM of `lstm_width` in each direction over
+            the hidden states.
         own: {name: factory} of the system's own heads, added to the heads for labelled text and
             `features`; a head of the same name replaces the default.
         make_pooler: factory of the pooler.
@@ -428,8 +452,9 @@ def select_head(
         make_several: factory of the heads of several tasks: `Heads` or a subclass.
 
     Raises:
-        ValueError: a head or setting is unknown, `labels` is too small for the head, or `dropout`
-            is invalid or set for a head without dropout.
+        ValueError: a head or setting is unknown, `labels` is too small for the head, `dropout` is
+            invalid or set for a head without dropout, or there is a BiLSTM under a head that is not
+            for labelled text.
     """
     output = {"kernel_init": kernel_init, "dropout": config["dropout"]}
     row = make_row or functools.partial(SequenceHead, make_pooler=make_pooler, **output)
@@ -453,7 +478,8 @@ def select_head(
         return choose(f"{setting}head", head, heads)
 
     if isinstance(config["head"], str):
-        return select(config["head"], config["labels"], setting="model.")
+        make_head = select(config["head"], config["labels"], setting="model.")
+        return _over_lstm(make_head, config, head=config["head"], unlabelled=own)
     heads = {}
     for task, settings in config["head"].items():
         where = f"model.head.{task}"
@@ -465,7 +491,32 @@ def select_head(
         heads[task] = select(settings["head"], labels, setting=f"{where}.")
         if "dropout" in settings:
             heads[task] = _with_dropout(heads[task], settings["dropout"], where=where)
+        heads[task] = _over_lstm(heads[task], config, head=settings["head"], unlabelled=own)
     return functools.partial(make_several, make_heads=heads)
+
+
+_LABELLED = ("classification", "regression", "tagging", "question_answering", "multiple_choice")
+
+
+def _over_lstm(
+    make_head: Callable[..., nn.Module],
+    config: Mapping[str, Any],
+    *,
+    head: str,
+    unlabelled: Collection[str],
+) -> Callable[..., nn.Module]:
+    """Return the factory of the head over a BiLSTM, if `config` has `lstm_layers`."""
+    layers = config.get("lstm_layers", 0)
+    if not layers:
+        return make_head
+    if head == "features" or (head in unlabelled and head not in _LABELLED):
+        raise ValueError(
+            f"model.lstm_layers={layers}: the head {head!r} reads the encoder itself; set "
+            "model.lstm_layers=0, or model.head to one for labelled text"
+        )
+    compute = Compute(dtype=jnp.dtype(config["dtype"]), dropout=config["dropout"])
+    make_lstm = functools.partial(BiLSTM, layers=layers, cell=config["lstm_width"], compute=compute)
+    return functools.partial(HeadOverLSTM, make_head=make_head, make_lstm=make_lstm)
 
 
 def _with_dropout(

@@ -18,6 +18,12 @@ from t5x_like.nn.matrix_product import product_with_transposed
 
 Initializer = Callable[..., Array]
 
+
+def symmetric(limit: float) -> Initializer:
+    """Return an initializer that samples uniformly between -limit and limit."""
+    return lambda key, shape: jax.random.uniform(key, shape, minval=-limit, maxval=limit)
+
+
 # The variable collection of kernels as matrices [outputs, inputs], which replace the parameters
 # when decoding on a CPU (decoding/transposed_kernels.py).
 TRANSPOSED = "transposed"

@@ -74,10 +74,18 @@ class DenseEncoderConfig(EncoderConfig, AttentionConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BertConfig(DenseEncoderConfig):
-    """The settings of a BERT."""
+    """The settings of a BERT.
+
+    Attributes:
+        layer_features: the layers that a head for labelled text reads, see FEATURE_LAYERS.
+        lstm_layers: the layers of a BiLSTM between these layers and the head (sections 5.1, 5.3).
+        lstm_width: the width of each of its directions.
+    """
 
     vocab_size: int = 30522
     layer_features: str = "last"
+    lstm_layers: int = 0
+    lstm_width: int = 768
 
 
 def _size(layers: int, d_model: int, heads: int) -> BertConfig:
@@ -87,7 +95,8 @@ def _size(layers: int, d_model: int, heads: int) -> BertConfig:
 SIZES: dict[str, BertConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
 EARLIER_INIT = {"initializer_range": 0.02}  # of runs before it was a setting
-LATER = {**EARLIER_INIT, "dropout_broadcast": True, "layer_features": "last"}
+LSTM = {"lstm_layers": 0, "lstm_width": 768}  # likewise
+LATER = {**EARLIER_INIT, **LSTM, "dropout_broadcast": True, "layer_features": "last"}
 
 GELU = functools.partial(nn.gelu, approximate=False)
 NORM = functools.partial(LayerNorm, epsilon=1e-12)
@@ -389,7 +398,7 @@ HUGGING_FACE = HuggingFaceFormat(
         "tie_word_embeddings": True,
     },
     multiples={"hidden_size": "num_attention_heads"},
-    exported_only={"layer_features": "last"},
+    exported_only={"layer_features": "last", "lstm_layers": 0},
     weights={
         **bert_encoder("bert"),
         **dense("head/summary/dense", "bert.pooler.dense"),

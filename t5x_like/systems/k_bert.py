@@ -113,7 +113,7 @@ SYSTEM = System(
     name="k_bert",
     sizes=SIZES,
     build=build,
-    later=bert.EARLIER_INIT,
+    later={**bert.EARLIER_INIT, **bert.LSTM},
     adapt=bert.SYSTEM.adapt,
     tasks={
         **{name: bert.SYSTEM.tasks[name] for name in ("pretraining", "masked_lm")},

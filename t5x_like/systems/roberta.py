@@ -113,7 +113,7 @@ SYSTEM = System(
     name="roberta",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, "dropout_broadcast": True},
+    later={**bert.EARLIER_INIT, **bert.LSTM, "dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
@@ -165,6 +165,7 @@ HUGGING_FACE = HuggingFaceFormat(
         "tie_word_embeddings": True,
     },
     multiples={"hidden_size": "num_attention_heads"},
+    exported_only={"lstm_layers": 0},
     derive_settings=_derive_settings,
     derive_config=_derive_config,
     weights={

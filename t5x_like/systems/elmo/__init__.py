@@ -16,6 +16,7 @@ from t5x_like.losses.sums import LossSums
 from t5x_like.losses.token_cross_entropy import cross_entropy
 from t5x_like.names import choose
 from t5x_like.nn.compute import Batch
+from t5x_like.nn.lstm import LSTMState
 from t5x_like.systems.elmo.character_cnn import CharacterCNN
 from t5x_like.systems.elmo.network import (
     PLACES,
@@ -23,7 +24,6 @@ from t5x_like.systems.elmo.network import (
     BothDirections,
     ChainedWordTagger,
     StackedLSTM,
-    State,
     TaskOverLM,
     TextClassifier,
     WordsHead,
@@ -250,7 +250,7 @@ def full_softmax(
     return jax.tree.map(jnp.sum, sums)
 
 
-def first_state(module: BidirectionalLM, batch: Batch) -> State:
+def first_state(module: BidirectionalLM, batch: Batch) -> LSTMState:
     """Return the state before the first batch.
 
     As in the authors' code, every later batch starts from the state after the preceding batch.
@@ -264,9 +264,9 @@ def loss(
     batch: Batch,
     rng: jax.Array | None,
     *,
-    carry: State,
+    carry: LSTMState,
     sampled: int = 8192,
-) -> tuple[losses.LossSums, State]:
+) -> tuple[losses.LossSums, LSTMState]:
     """Return the mean of the cross-entropies of both directions (section 3.1).
 
     Args:

@@ -1,19 +1,13 @@
 """Word vectors from characters: convolutions, max-pooling over positions, highway layers."""
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.nn.compute import Compute
-from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.linear import Linear, keep_whole, symmetric
 
 CHARACTERS = 262  # 256 bytes, five special characters, and 0 for padding
-
-
-def symmetric(limit: float) -> Initializer:
-    """Return an initializer that samples uniformly between -limit and limit."""
-    return lambda key, shape: jax.random.uniform(key, shape, minval=-limit, maxval=limit)
 
 
 class Convolution(nn.Module):

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -15,116 +15,13 @@ from t5x_like.nn.compute import Batch, Compute, Outputs, make_dropout
 from t5x_like.nn.encoder_heads import output_layer
 from t5x_like.nn.linear import Initializer
 from t5x_like.nn.linear_chain import Chain
+from t5x_like.nn.lstm import LSTMState, ProjectedLSTM
 from t5x_like.nn.matrix_product import product
-from t5x_like.systems.elmo.character_cnn import symmetric
 
-# ---- LSTMs with a projection, which compute both directions at once.
+# ---- The layers: LSTMs in both directions.
 
 
 DIRECTIONS = 2  # forward and backward
-
-
-class State(NamedTuple):
-    """The state of an LSTM after some words; for N layers, [B, N, 2, ...] between batches.
-
-    Attributes:
-        memory: the cells [..., C], float32.
-        output: the projected outputs [..., P].
-    """
-
-    memory: Float[Array, "... C"]
-    output: Float[Array, "... P"]
-
-
-class ProjectedLSTM(nn.Module):
-    """One layer of two independent LSTMs, one for each direction.
-
-    With the previous output h and the input x (Sak et al. 2014, without peepholes):
-
-        i, g, f, o = W x + U h + b
-        c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g));  h = clip(V (sigmoid(o) * tanh(c)))
-
-    The forget gate's bias starts at 1. A step over padding does not change the state, and its
-    output is 0.
-
-    Attributes:
-        cell: C, the width of the cell.
-        features: P, the width of the output; None for an LSTM without V, where P = C.
-        cell_clip, projection_clip: the largest absolute values of c and h; 0 for no limit.
-    """
-
-    cell: int
-    features: int | None
-    cell_clip: float = 0.0
-    projection_clip: float = 0.0
-    compute: Compute = Compute()
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "2 B T D"], real: Bool[Array, "2 B T"], state: State
-    ) -> tuple[Float[Array, "2 B T P"], State]:
-        """Return the outputs of all steps, in the order of reading, and the state.
-
-        Args:
-            x: the inputs of both directions, in the order in which each direction reads.
-            real: False on padding.
-            state: the state before the first step, [2, B, C] and [2, B, P].
-        """
-        inputs, width = x.shape[-1], self.features or self.cell
-        limit = symmetric((6 / (inputs + width + 4 * self.cell)) ** 0.5)
-        matrix = ("directions", "embed", "gates", "mlp")
-        kernel = self._matrix("input", limit, (inputs, 4, self.cell), matrix)
-        recurrent = self._matrix("recurrent", limit, (width, 4, self.cell), matrix)
-        bias = nn.with_logical_partitioning(_forget_at_first, ("directions", "gates", "mlp"))
-        b = self.param("bias", bias, (DIRECTIONS, 4, self.cell))
-        project = None
-        if self.features is not None:
-            limit = symmetric((6 / (self.cell + width)) ** 0.5)
-            axes = ("directions", "mlp", "embed")
-            project = self._matrix("projection", limit, (self.cell, width), axes)
-        # The products with all inputs are computed outside of the loop, which needs only h.
-        gates = jnp.einsum("zbti,zigc->tzbgc", x.astype(self.compute.dtype), kernel) + b[:, None]
-
-        def step(state: State, now: tuple[Array, Array]) -> tuple[State, Array]:
-            gates, real = now
-            h = state.output.astype(self.compute.dtype)
-            z = gates + jnp.einsum("zbp,zpgc->zbgc", h, recurrent)
-            i, g, f, o = (z[:, :, gate].astype(jnp.float32) for gate in range(4))
-            memory = nn.sigmoid(f) * state.memory + nn.sigmoid(i) * nn.tanh(g)
-            memory = _clip(memory, self.cell_clip)
-            output = (nn.sigmoid(o) * nn.tanh(memory)).astype(self.compute.dtype)
-            if project is not None:
-                output = jnp.einsum("zbc,zcp->zbp", output, project)
-            output = _whole(_clip(output, self.projection_clip))
-            real = real[..., None]
-            after = State(
-                jnp.where(real, memory, state.memory),
-                jnp.where(real, output, state.output).astype(state.output.dtype),
-            )
-            return after, jnp.where(real, output, 0)
-
-        state, outputs = jax.lax.scan(step, state, (gates, jnp.moveaxis(real, 2, 0)))
-        return jnp.moveaxis(outputs, 0, 2), state
-
-    def _matrix(
-        self, name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str, ...]
-    ) -> Array:
-        init = nn.with_logical_partitioning(init, axes)
-        return self.param(name, init, (DIRECTIONS, *shape)).astype(self.compute.dtype)
-
-
-def _forget_at_first(key: Array, shape: tuple[int, ...]) -> Array:
-    del key
-    return jnp.zeros(shape).at[:, 2].set(1.0)
-
-
-def _clip(x: Array, limit: float) -> Array:
-    return jnp.clip(x, -limit, limit) if limit else x
-
-
-def _whole(x: Float[Array, "2 B P"]) -> Any:
-    """Keep the last axis whole on every device: see `linear.keep_whole`."""
-    return nn.with_logical_constraint(x, (None, "activation_batch", "activation_embed"))
 
 
 class StackedLSTM(nn.Module):
@@ -150,10 +47,10 @@ class StackedLSTM(nn.Module):
         self,
         x: Float[Array, "2 B T D"],
         real: Bool[Array, "2 B T"],
-        state: State | None = None,
+        state: LSTMState | None = None,
         *,
         deterministic: bool = True,
-    ) -> tuple[Float[Array, "N 2 B T P"], State]:
+    ) -> tuple[Float[Array, "N 2 B T P"], LSTMState]:
         """Return the outputs of all layers, in the order of reading, and the state.
 
         Args:
@@ -180,11 +77,11 @@ class StackedLSTM(nn.Module):
             states.append(jax.tree.map(lambda s: jnp.moveaxis(s, 1, 0), after))
         return jnp.stack(outputs), jax.tree.map(lambda *s: jnp.stack(s, axis=1), *states)
 
-    def first_state(self, rows: int) -> State:
+    def first_state(self, rows: int) -> LSTMState:
         """Return the state before the first word: zeros [B, N, 2, ...]."""
         shape = (rows, self.layers, DIRECTIONS)
         width = self.features or self.cell
-        return State(jnp.zeros((*shape, self.cell)), jnp.zeros((*shape, width)))
+        return LSTMState(jnp.zeros((*shape, self.cell)), jnp.zeros((*shape, width)))
 
 
 # ---- The mix of a bidirectional language model's layers, whose weights a task learns.
@@ -410,8 +307,8 @@ class BidirectionalLM(nn.Module):
         return self.head(states[-1], batch, deterministic=deterministic)
 
     def read_on(
-        self, batch: Batch, state: State | None = None, *, deterministic: bool = True
-    ) -> tuple[Outputs, State]:
+        self, batch: Batch, state: LSTMState | None = None, *, deterministic: bool = True
+    ) -> tuple[Outputs, LSTMState]:
         """Continue to read two streams of text, one forward and one backward.
 
         Args:
@@ -433,7 +330,7 @@ class BidirectionalLM(nn.Module):
         )
         return self.head.inputs(outputs[-1], deterministic=deterministic), state
 
-    def first_state(self, rows: int) -> State:
+    def first_state(self, rows: int) -> LSTMState:
         """Return the state before the first word of a stream: zeros."""
         return self.make_lstm(parent=None).first_state(rows)
 
