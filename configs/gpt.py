@@ -4,7 +4,8 @@
         --config.data.vocabulary=FOLDER
 
 FOLDER contains vocab.json and merges.txt, from `openai-community/openai-gpt` or trained by `python
--m t5x_like.vocabulary --kind=gpt_bpe`. Sizes: `demo`, `base`.
+-m t5x_like.vocabulary --kind=gpt_bpe`. Sizes: `demo`, `base`, and `lstm`, an LSTM of 2,048 units
+instead of the Transformer (section 5, table 5).
 
 | Radford et al. 2018, section 4.1 | here |
 |---|---|
@@ -34,6 +35,9 @@ Fine-tuning starts from a run or a folder in Hugging Face's format, and reads yo
 Kinds: `classification` (one text), `entailment` (a premise and a hypothesis, `text_b`),
 `similarity` (two texts, in both orders), `regression` (the same with a number, as in STS-B),
 `multiple_choice` (at most `--config.data.objective_settings.choices=4` answers).
+
+Only the first n layers of the folder, and its embeddings (section 5, figure 2):
+`--config.initialize_layers=n`.
 
 | Radford et al. 2018, sections 3.2 and 4.1 | here |
 |---|---|

@@ -202,6 +202,39 @@ def test_a_run_begins_with_the_folder_s_rows_and_draws_the_others(tmp_path, pret
     assert set(after) - set(before) == {"head/classifier/kernel", "head/classifier/bias"}
 
 
+@pytest.mark.parametrize("loop", ["auto", "scan"])
+def test_the_first_layers_are_read_and_the_others_drawn(pretrained, tmp_path, loop):
+    """Radford et al. 2018, figure 2 (left): 0 layers are the embeddings alone."""
+    for name in ("train", "validation"):
+        write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
+    made = completion.complete(
+        of_config(
+            settings(
+                tmp_path,
+                "classification",
+                pretrained=pretrained,
+                model__loop=loop,
+                train__seed=1,
+                initialize_layers=-1,
+            )
+        )
+    )
+    tables, layers = [], []
+    for number in (-1, 0, 1, 2):
+        params = model_side.build(made.replace(initialize_layers=number)).initial_state().params
+        tables.append(np.asarray(params["token_embedder"]["embedding"]))
+        block = params["decoder"]["layers"]["block"]
+        layers.append(np.asarray(block["feed_forward"]["wi"]["kernel"]))
+    whole, none, one, both = layers
+    for table in tables[1:]:
+        np.testing.assert_array_equal(table, tables[0])
+    np.testing.assert_array_equal(both, whole)
+    np.testing.assert_array_equal(one, np.stack([whole[0], none[1]]))
+    assert np.abs(none - whole).reshape(2, -1).max(axis=1).min() > 0.01
+    with pytest.raises(ValueError, match="initialize_layers=3: decoder/layers has 2"):
+        model_side.build(made.replace(initialize_layers=3))
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [

@@ -284,6 +284,11 @@ class RunSettings:
         "format, or a model of its hub, OWNER/NAME or OWNER/NAME@REVISION; a head that it lacks is "
         "randomly initialized",
     ] = ""
+    initialize_layers: Annotated[
+        int,
+        "how many of a tower's layers, the first ones, are read from `initialize`; the others are "
+        "randomly initialized; -1: all",
+    ] = -1
     initialize_optimizer: Annotated[
         bool,
         "go on from the step and the optimizer's state of the T5X checkpoint in `initialize`, too",

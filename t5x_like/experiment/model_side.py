@@ -33,7 +33,16 @@ from t5x_like.pretrained.weight_source import (
     open_source,
 )
 from t5x_like.systems.system import Task
-from t5x_like.training import compiler, flops, frozen, metrics, optimizers, several_tasks, step
+from t5x_like.training import (
+    compiler,
+    flops,
+    frozen,
+    layer_rates,
+    metrics,
+    optimizers,
+    several_tasks,
+    step,
+)
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.step import TrainState
 
@@ -222,8 +231,14 @@ class Experiment:
         return made
 
     def _create(self, params: PyTree, *, seed: int) -> TrainState:
-        if self.shapes.params.keys() - params.keys():  # parts not read from a folder
-            params = nn.unbox(_init(self.network, seed=seed)) | params
+        layers = self.run.settings.initialize_layers
+        if layers >= 0 or self.shapes.params.keys() - params.keys():
+            initial = nn.unbox(_init(self.network, seed=seed))
+            params = initial | params  # parts that are not read from a folder
+            if layers >= 0:
+                params = layer_rates.first_layers(
+                    params, initial, axes=self.axes.params, layers=layers
+                )
         if self.run.settings.lora.rank:
             params = lora.initialize(params, self.shapes.params, seed=seed)
         return step.create_state(params, optimizer=self.optimizer, seed=seed)
@@ -482,9 +497,8 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
     mesh = partitioning.make_mesh(dataclasses.asdict(settings.mesh), devices=devices)
     cuts = {"sequence_parallel": settings.train.sequence_parallel}
     boxed = jax.eval_shape(lambda: _init(network, seed=0))
-    params_axes, params = logical_axes(boxed), nn.unbox(boxed)
-    if settings.lora.rank:
-        params, params_axes = _extended(settings, network, params, params_axes)
+    params, params_axes = _extended(settings, network, nn.unbox(boxed), logical_axes(boxed))
+    _check_layers(settings, params, params_axes)
     optimizer, schedule = _optimizer(settings.optimizer, params_axes, tasks=heads)
     shapes = jax.eval_shape(lambda p: step.create_state(p, optimizer=optimizer, seed=0), params)
     axes = step.logical_axes(shapes, axes=params_axes)
@@ -533,7 +547,9 @@ def _with_lora(settings: RunSettings) -> RunSettings:
 def _extended(
     settings: RunSettings, network: nn.Module, params: PyTree, axes: PyTree
 ) -> tuple[PyTree, PyTree]:
-    """Add LoRA's matrices to the shapes and axes of the parameters that are not in `frozen`."""
+    """Add LoRA's matrices, if any, to the shapes and axes of the parameters not in `frozen`."""
+    if not settings.lora.rank:
+        return params, axes
     layers = lora.linear_layers(network, params)
     stay = settings.optimizer.get("frozen") or ()
     chosen = lora.choose_layers(layers, settings.lora.targets, frozen=stay)
@@ -566,6 +582,25 @@ def _read_only(state: TrainState) -> TrainState:
 def _init(module: nn.Module, *, seed: int) -> PyTree:
     """Return randomly initialized parameters, boxed with their logical axes."""
     return module.init(jax.random.key(seed), module.example_batch())["params"]
+
+
+def _check_layers(settings: RunSettings, params: PyTree, axes: PyTree) -> None:
+    """Check the setting `initialize_layers`.
+
+    Raises:
+        ValueError: it is set without a folder, beside LoRA, or above the number of layers.
+    """
+    layers = settings.initialize_layers
+    if layers < -1:
+        raise ValueError(f"initialize_layers={layers} must be 0 or more, or -1 for all layers")
+    if layers == -1:
+        return
+    if not settings.initialize or settings.lora.rank:
+        advice = (
+            "LoRA does not train new layers" if settings.initialize else "initialize is not set"
+        )
+        raise ValueError(f"initialize_layers={layers}: {advice}; set -1")
+    jax.eval_shape(lambda p: layer_rates.first_layers(p, p, axes=axes, layers=layers), params)
 
 
 def _check_task(run: Run, part: Part) -> None:

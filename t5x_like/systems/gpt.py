@@ -6,22 +6,25 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
+import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like import losses
 from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.losses import autoregressive
 from t5x_like.names import choose
+from t5x_like.nn.attention.cache import LayerCache
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import Collected, PostNormBlock, Shared
-from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.compute import Batch, Compute, Outputs, make_dropout
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
 from t5x_like.nn.encoder_heads import output_layer
-from t5x_like.nn.linear import MLP, Initializer, LayerNorm
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm, Linear
+from t5x_like.nn.lstm import LSTMState, ProjectedLSTM
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
 from t5x_like.systems import gpt2
@@ -40,9 +43,14 @@ class GptConfig(DropoutConfig, AttentionConfig):
     """The settings of a GPT (section 4.1).
 
     For fine-tuning the embedding table has `added_tokens` rows after its `vocab_size` rows.
+
+    Attributes:
+        lstm: the units of the LSTM instead of the Transformer (section 5); 0 for the Transformer.
+            `layers`, `d_ff`, `heads` and `positions` then have no effect.
     """
 
     vocab_size: int = 40478
+    lstm: int = 0
     added_tokens: int = 0
     positions: int = 512
     layers: int = 12
@@ -53,7 +61,8 @@ class GptConfig(DropoutConfig, AttentionConfig):
     labels: int = 2
 
 
-SIZES: dict[str, GptConfig] = {"base": GptConfig()}
+# `lstm` is the ablation of table 5.
+SIZES: dict[str, GptConfig] = {"base": GptConfig(), "lstm": GptConfig(lstm=2048)}
 
 INIT = nn.initializers.normal(0.02)
 loss = autoregressive.loss
@@ -161,14 +170,108 @@ class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # fla
         return {"decoder_input_tokens": tokens, "decoder_segment_ids": tokens + 1}
 
 
+# ---- An LSTM instead of the Transformer's layers: the ablation of section 5.
+
+
+@flax.struct.dataclass
+class LSTMCache(LayerCache):
+    """The state after the tokens so far, which takes the place of keys and values."""
+
+    own: LSTMState  # type: ignore[assignment]  # [B, C] and [B, C], not keys and values
+
+    def repeat(self, times: int) -> "LSTMCache":
+        """Repeat each row `times` times."""
+        return LSTMCache(own=jax.tree.map(lambda x: jnp.repeat(x, times, axis=0), self.own))
+
+    def reorder(self, rows: Int[Array, " B"]) -> "LSTMCache":
+        """Select rows."""
+        return LSTMCache(own=jax.tree.map(lambda x: x[rows], self.own))
+
+    def from_slots(self, slots: Int[Array, "B S"]) -> "LSTMCache":
+        """Return the same state, which does not depend on where tokens are."""
+        del slots
+        return self
+
+
+class LSTMStack(nn.Module):
+    """An LSTM from left to right with a projection of its outputs, the `layers` of a `Tower`.
+
+    Attributes:
+        cell: C, the number of units.
+        compute: its `dropout` applies to the LSTM's outputs.
+    """
+
+    cell: int
+    compute: Compute = Compute()
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B T D"], shared: Shared, per_layer: LSTMCache | None
+    ) -> tuple[Float[Array, "B T D"], LSTMCache | Collected | None]:
+        """Return the output, and the updated cache if a cache was given.
+
+        Each document of a packed row, which begins at position 0, is read by itself.
+        """
+        mask, positions = shared.mask, shared.positions
+        assert positions is not None  # decoders have them
+        real = jnp.ones(x.shape[:2], bool)
+        if mask.key_segments is not None:  # with a cache, of all slots
+            own = jax.lax.dynamic_slice_in_dim(
+                mask.key_segments, mask.first_slot, x.shape[1], axis=1
+            )
+            real = own > 0
+        state = None if per_layer is None else jax.tree.map(lambda x: x[None], per_layer.own)
+        lstm = ProjectedLSTM(cell=self.cell, features=None, compute=self.compute, name="lstm")
+        y, state = lstm(x[None], real[None], state, begins=(positions == 0)[None])
+        y = make_dropout(self.compute)(y[0], shared.deterministic)
+        y = Linear(
+            (x.shape[-1],),
+            axes=("mlp", "embed"),
+            use_bias=True,
+            kernel_init=INIT,
+            compute=self.compute,
+            name="out",
+        )(y)
+        if shared.collect:
+            return y, shared.collected(y, None)
+        if per_layer is None:
+            return y, None
+        return y, LSTMCache(own=jax.tree.map(lambda x: x[0], state))
+
+    def empty_cache(self, *, batch: int, slots: int) -> LSTMCache:
+        """Return the state before the first token."""
+        del slots
+        zeros = jnp.zeros((batch, self.cell))
+        return LSTMCache(own=LSTMState(zeros, zeros))
+
+
 def build(config: GptConfig) -> nn.Module:
-    """Build the network of a config with the keys of SIZES (sections 3.1 and 4.1).
+    """Build the network of a config with the keys of SIZES (sections 3.1, 4.1 and 5).
 
     Raises:
         ValueError: the head is unknown, the head `classification` has fewer than 2 labels, or a
             head for labelled text has fewer than 3 added tokens.
     """
-    tower = functools.partial(
+    return _network(config)(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config.vocab_size + config.added_tokens,
+            features=config.d_model,
+            embedding_init=INIT,
+            compute=config.compute,
+        ),
+        make_decoder=_lstm(config) if config.lstm else _transformer(config),
+        make_head=TiedHead,
+    )
+
+
+def _lstm(config: GptConfig) -> Callable[..., nn.Module]:
+    make_stack = functools.partial(LSTMStack, cell=config.lstm, compute=config.compute)
+    return functools.partial(Tower, make_stack=make_stack, compute=config.compute)
+
+
+def _transformer(config: GptConfig) -> Callable[..., nn.Module]:
+    return functools.partial(
         Tower,
         make_entrance=functools.partial(
             AddPositions,
@@ -184,17 +287,6 @@ def build(config: GptConfig) -> nn.Module:
             Stack, make_block=_block(config), layers=config.layers, compute=config.compute
         ),
         compute=config.compute,
-    )
-    return _network(config)(
-        make_embedding=functools.partial(
-            TokenEmbed,
-            vocab_size=config.vocab_size + config.added_tokens,
-            features=config.d_model,
-            embedding_init=INIT,
-            compute=config.compute,
-        ),
-        make_decoder=tower,
-        make_head=TiedHead,
     )
 
 
@@ -293,14 +385,14 @@ def adapt(source: Mapping[str, Any], config: Mapping[str, Any]) -> Adaptation:
     rows = {}
     if source["system"] == config["system"]:
         rows = {"token_embedder/embedding": source["vocab_size"] + source["added_tokens"]}
-    return adaptation(source, config, first_rows=rows)
+    return adaptation(source, config, structure=("head", "labels", "lstm"), first_rows=rows)
 
 
 SYSTEM = System(
     name="gpt",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later={"dropout_broadcast": True, "lstm": 0},
     tasks={
         "language_modeling": Task(loss=loss, prediction="text"),
         "classification": Task(
@@ -330,7 +422,8 @@ def _derive_settings(
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:
-    for key, allowed in {"d_ff": 4 * settings["d_model"], "head": "language_modeling"}.items():
+    supported = {"lstm": 0, "d_ff": 4 * settings["d_model"], "head": "language_modeling"}
+    for key, allowed in supported.items():
         if settings[key] != allowed:
             raise ValueError(
                 f"model.{key}={settings[key]!r}: Hugging Face's GPT supports only {allowed!r}"

@@ -1,6 +1,7 @@
 """Learning rates by layer: layer-wise decay, and gradual unfreezing from the top.
 
-The layer of a parameter is found for scanned, unrolled, grouped and shared layers.
+Also the transfer of the first layers. The layer of a parameter is found for scanned, unrolled,
+grouped and shared layers.
 """
 
 import re
@@ -57,6 +58,38 @@ def below_top(
             blocks = inner.size
         below[path] = (layers - outer) * blocks - inner
     return below
+
+
+def first_layers(params: Any, others: Any, *, axes: Any, layers: int) -> Any:
+    """Return `params` with all layers of each tower but the first `layers` from `others`.
+
+    Radford et al. 2018, section 5, figure 2 (left). Parameters outside of layers are from `params`.
+
+    Args:
+        params, others: two trees of parameters of one network.
+        axes: the logical axes of the parameters.
+
+    Raises:
+        ValueError: the network has no layers, or a tower has fewer.
+    """
+    specs, leaves = by_path(axes), by_path(params)
+    shapes = {path: leaf.shape for path, leaf in leaves.items()}
+    first: dict[str, Any] = {}
+    for tower in towers(shapes):
+        below = below_top(shapes, specs, tower=tower)
+        number = max(int(np.max(distance)) for distance in below.values())
+        if layers > number:
+            raise ValueError(
+                f"initialize_layers={layers}: {tower}layers has {number}; set -1 for all"
+            )
+        first |= {path: distance > number - layers for path, distance in below.items()}
+    if not first:
+        raise ValueError(f"initialize_layers={layers}: this network has no layers; set -1")
+    return jax.tree.map_with_path(
+        lambda keys, read, other: jnp.where(first.get(path_of(keys), True), read, other),
+        params,
+        others,
+    )
 
 
 def _index(names: tuple[str, ...], shape: tuple[int, ...], axis: str) -> np.ndarray:
