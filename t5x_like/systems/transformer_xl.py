@@ -2,16 +2,18 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
+import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from t5x_like.losses.sums import LossSums, forward
-from t5x_like.losses.token_cross_entropy import cross_entropy
+from t5x_like.losses.sums import LossSums, forward, weighted_sum
+from t5x_like.losses.token_cross_entropy import cross_entropy, log_probs
 from t5x_like.nn.attention.cache import KeyValues, LayerCache
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask, align_distances
@@ -40,9 +42,15 @@ class TransformerXLConfig(DropoutConfig, AttentionConfig):
             memory and to all tokens of its row up to itself.
         longest_distance: larger distances count as this one (the code's `clamp_len`); 0: no limit.
         untied_biases: whether each layer has its own u and v.
+        cutoffs: the first words of all clusters but the first, for adaptive embeddings and an
+            adaptive softmax; () for one table and one softmax. Words are sorted by frequency.
+        cluster_division: how many times as wide as a cluster's vectors those of the cluster before
+            are (the code's `div_val`).
     """
 
     vocab_size: int = 204
+    cutoffs: tuple[int, ...] = ()
+    cluster_division: int = 1
     memory: int
     same_length: bool = False
     longest_distance: int = 0
@@ -54,6 +62,8 @@ class TransformerXLConfig(DropoutConfig, AttentionConfig):
     head_width: int
 
 
+_WORDS: dict[str, Any] = {"vocab_size": 267_735, "cutoffs": (20_000, 40_000, 200_000)}
+
 # The characters' models of table 2, with the memory of training. The code has no scripts of 18.
 SIZES: dict[str, TransformerXLConfig] = {
     "41m": TransformerXLConfig(
@@ -61,6 +71,21 @@ SIZES: dict[str, TransformerXLConfig] = {
     ),
     "277m": TransformerXLConfig(
         layers=24, d_model=1024, d_ff=3072, heads=8, head_width=128, memory=768, dropout=0.15
+    ),
+    # The models of the words of WikiText-103, table 1.
+    "151m": TransformerXLConfig(
+        layers=16, d_model=410, d_ff=2100, heads=10, head_width=41, memory=150, **_WORDS
+    ),
+    "257m": TransformerXLConfig(
+        layers=18,
+        d_model=1024,
+        d_ff=4096,
+        heads=16,
+        head_width=64,
+        memory=384,
+        dropout=0.2,
+        cluster_division=4,
+        **_WORDS,
     ),
 }
 
@@ -158,6 +183,165 @@ class SharedBiases(nn.Module):
         return content, self.param("distance_bias", boxed, (self.heads, self.width))
 
 
+# ---- Adaptive embeddings and an adaptive softmax: words in clusters by frequency.
+
+
+class Cluster(NamedTuple):
+    """The embeddings of the words of a cluster.
+
+    Attributes:
+        table: their vectors.
+        projection: to the width of the layers; None if the vectors have it.
+    """
+
+    table: Float[Array, "V E"]
+    projection: Float[Array, "E D"] | None
+
+
+class AdaptiveEmbed(nn.Module):
+    """Word embeddings that are narrower for rarer words (Baevski and Auli 2018, section 3).
+
+    Cluster n has vectors of width E = D / k^n, k = `division`, which are projected to D, also in
+    the first cluster; with k = 1 there are no projections.
+
+    Attributes:
+        features: D.
+        cutoffs: the first words of all clusters but the first.
+    """
+
+    vocab_size: int
+    features: int
+    cutoffs: tuple[int, ...]
+    division: int = 1
+    compute: Compute = Compute()
+
+    def setup(self) -> None:
+        starts, ends = (0, *self.cutoffs), (*self.cutoffs, self.vocab_size)
+        widths = [self.features // self.division**n for n in range(len(starts))]
+        self.clusters = [
+            TokenEmbed(
+                vocab_size=end - start, features=width, embedding_init=INIT, compute=self.compute
+            )
+            for start, end, width in zip(starts, ends, widths, strict=True)
+        ]
+        init = nn.with_logical_partitioning(INIT, ("mlp", "embed"))
+        self.projections = [
+            self.param(f"projection_{n}", init, (width, self.features))
+            if self.division > 1
+            else None
+            for n, width in enumerate(widths)
+        ]
+
+    @property
+    def embedding(self) -> tuple[Cluster, ...]:
+        """The embeddings of all clusters, for an `AdaptiveHead`."""
+        tables = (cluster.embedding for cluster in self.clusters)
+        return tuple(map(Cluster, tables, self.projections))
+
+    def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
+        """Return the embeddings of `tokens`."""
+        total = jnp.zeros((*tokens.shape, self.features), self.compute.dtype)
+        for start, cluster, projection in zip(
+            (0, *self.cutoffs), self.clusters, self.projections, strict=True
+        ):
+            own = (tokens >= start) & (tokens < start + cluster.vocab_size)
+            x = cluster(jnp.where(own, tokens - start, 0))
+            if projection is not None:
+                x = jnp.einsum("BLE,ED->BLD", x, projection.astype(x.dtype))
+            total += jnp.where(own[..., None], x, 0)
+        axes = ("activation_batch", "residual_length", "activation_embed")
+        return nn.with_logical_constraint(total, axes)
+
+
+@flax.struct.dataclass
+class AdaptiveProduct:
+    """The probabilities of words that are not computed yet, as products for each cluster.
+
+    The softmax of the first product is over the words of the first cluster and over the other
+    clusters; the softmax of each other product is over the words of its cluster (Grave et al. 2016,
+    section 4.2).
+
+    Attributes:
+        clusters: the logits of each cluster's words, in the first followed by the logits of the
+            other clusters.
+    """
+
+    clusters: tuple[VocabularyProduct, ...]
+
+    @property
+    def _first(self) -> int:
+        """The number of words of the first cluster."""
+        return self.clusters[0].shape[-1] - len(self.clusters) + 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of `logits()`."""
+        rest = sum(cluster.shape[-1] for cluster in self.clusters[1:])
+        return *self.clusters[0].shape[:-1], self._first + rest
+
+    def logits(self) -> Float[Array, "B L V"]:
+        """Compute the float32 log-probabilities of all words."""
+        head = jax.nn.log_softmax(self.clusters[0].logits())
+        parts = [head[..., : self._first]]
+        for n, cluster in enumerate(self.clusters[1:]):
+            place = self._first + n
+            parts.append(head[..., place : place + 1] + jax.nn.log_softmax(cluster.logits()))
+        return jnp.concatenate(parts, axis=-1)
+
+    def log_probs(self, targets: Int[Array, "B L"]) -> Float[Array, "B L"]:
+        """Return the log-probability of each target; NaN outside of the vocabulary.
+
+        Only the logits of one cluster, or of a part of a large cluster, exist at a time.
+        """
+        start, total = self._first, jnp.zeros(targets.shape)
+        head = jnp.where(targets < start, targets, 0)
+        for n, cluster in enumerate(self.clusters[1:]):
+            size = cluster.shape[-1]
+            own = (targets >= start) & (targets < start + size)
+            within = log_probs(cluster, jnp.where(own, targets - start, 0))
+            total += jnp.where(own, within, 0.0)
+            head = jnp.where(own, self._first + n, head)
+            start += size
+        known = (targets >= 0) & (targets < start)
+        return jnp.where(known, total + log_probs(self.clusters[0], head), jnp.nan)
+
+
+class AdaptiveHead(nn.Module):
+    """An adaptive softmax over clusters of words, tied to their embeddings (Grave et al. 2016).
+
+    As in the code, the first cluster has its own projection, and the others share the projections
+    of the embeddings.
+    """
+
+    def __call__(
+        self, x: Float[Array, "B L D"], embedding: tuple[Cluster, ...]
+    ) -> Float[Array, "B L V"]:
+        """Return float32 log-probabilities."""
+        return self.product(x, embedding).logits()
+
+    @nn.compact
+    def product(self, x: Float[Array, "B L D"], embedding: tuple[Cluster, ...]) -> AdaptiveProduct:
+        """Return the probabilities as products that are not computed yet."""
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
+        products = []
+        for n, (table, projection) in enumerate(embedding):
+            bias = self.param(f"bias_{n}", zeros, (table.shape[0],))
+            if n == 0:
+                others = (len(embedding) - 1, table.shape[1])
+                init = nn.with_logical_partitioning(INIT, ("classes", "embed"))
+                none = nn.with_logical_partitioning(nn.initializers.zeros, ("classes",))
+                table = jnp.concatenate([table, self.param("cluster_kernel", init, others)])
+                bias = jnp.concatenate([bias, self.param("cluster_bias", none, others[:1])])
+                if projection is not None:
+                    init = nn.with_logical_partitioning(INIT, ("mlp", "embed"))
+                    projection = self.param("projection", init, projection.shape)
+            hidden = x
+            if projection is not None:
+                hidden = jnp.einsum("BLD,ED->BLE", x, projection.astype(x.dtype))
+            products.append(VocabularyProduct(hidden, table, bias))
+        return AdaptiveProduct(tuple(products))
+
+
 # ---- Recurrence from row to row.
 
 
@@ -213,6 +397,11 @@ class RecurrentDecoder(Decoder):
         """Return the input of the output layer: the last layer's output, with dropout."""
         return self.drop(super().states(batch, deterministic=deterministic), deterministic)
 
+    def logits_product(self, batch: Batch, *, deterministic: bool = True) -> Any:
+        """Return the logits as a product, or the log-probabilities of an adaptive softmax."""
+        product = self._product(self.states(batch, deterministic=deterministic))
+        return product.logits() if isinstance(product, AdaptiveProduct) else product
+
     def first_memory(self, batch: Batch) -> PyTree:
         """Return the memory before the first batch, see `empty_memory`."""
         return empty_memory(
@@ -224,7 +413,7 @@ class RecurrentDecoder(Decoder):
 
     def predict(
         self, batch: Batch, *, deterministic: bool = True
-    ) -> tuple[VocabularyProduct, PyTree]:
+    ) -> tuple[VocabularyProduct | AdaptiveProduct, PyTree]:
         """Return the logits as a product, and the next memory.
 
         Args:
@@ -233,7 +422,7 @@ class RecurrentDecoder(Decoder):
                 which a network without memory does not read.
         """
         if not self.memory:
-            return self.logits_product(batch, deterministic=deterministic), {}
+            return self._product(self.states(batch, deterministic=deterministic)), {}
         before, tokens = batch["memory"], batch["decoder_input_tokens"]
         real = jnp.concatenate([before["real"], batch["decoder_loss_weights"] > 0], axis=1)
         mask = AttentionMask(
@@ -250,7 +439,8 @@ def build(config: TransformerXLConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 3).
 
     Raises:
-        ValueError: `same_length` without a memory.
+        ValueError: `same_length` without a memory; or the cutoffs are not in order within the
+            vocabulary, or divide the width into vectors that are not whole.
     """
     if config.same_length and not config.memory:
         raise ValueError(
@@ -267,18 +457,33 @@ def build(config: TransformerXLConfig) -> nn.Module:
         compute=config.compute,
     )
     return RecurrentDecoder(
-        make_embedding=functools.partial(
-            TokenEmbed,
-            vocab_size=config.vocab_size,
-            features=config.d_model,
-            embedding_init=INIT,
-            compute=config.compute,
-        ),
+        make_embedding=_embedding(config),
         make_decoder=tower,
-        make_head=functools.partial(TiedHead, use_bias=True),
+        make_head=AdaptiveHead if config.cutoffs else functools.partial(TiedHead, use_bias=True),
         layers=config.layers,
         memory=config.memory,
         compute=config.compute,
+    )
+
+
+def _embedding(config: TransformerXLConfig) -> Callable[..., nn.Module]:
+    sizes = {"vocab_size": config.vocab_size, "features": config.d_model}
+    if not config.cutoffs:
+        return functools.partial(TokenEmbed, **sizes, embedding_init=INIT, compute=config.compute)
+    cutoffs, division = tuple(config.cutoffs), config.cluster_division
+    ends = (0, *cutoffs, config.vocab_size)
+    if any(end <= start for start, end in itertools.pairwise(ends)):
+        raise ValueError(
+            f"model.cutoffs={cutoffs} must grow, from above 0 to below model.vocab_size="
+            f"{config.vocab_size}"
+        )
+    if division < 1 or config.d_model % division ** len(cutoffs):
+        raise ValueError(
+            f"model.cluster_division={division} must be 1 or more, and model.d_model="
+            f"{config.d_model} a multiple of its power of {len(cutoffs)}, the number of cutoffs"
+        )
+    return functools.partial(
+        AdaptiveEmbed, **sizes, cutoffs=cutoffs, division=division, compute=config.compute
     )
 
 
@@ -324,12 +529,26 @@ def loss(
 ) -> tuple[LossSums, PyTree]:
     """Return the next-token loss, and the memory for the next batch.
 
+    With an adaptive softmax the metrics have no accuracy.
+
     Args:
         rng: key of dropout; None in evaluation.
         carry: the memory; {} for a network without memory.
+
+    Raises:
+        ValueError: an adaptive softmax with a z-loss or label smoothing, which are for one softmax.
     """
     product, memory = forward(module, params, {**batch, "memory": carry}, rng, method="predict")
     targets, weights = batch["decoder_target_tokens"], batch["decoder_loss_weights"]
+    if isinstance(product, AdaptiveProduct):
+        if z_loss or label_smoothing:
+            raise ValueError(
+                f"loss.z_loss={z_loss} and loss.label_smoothing={label_smoothing} must be 0 with "
+                "model.cutoffs"
+            )
+        # Select, since multiplying by 0 would keep the NaN of a padding position's target.
+        nats = jnp.where(weights > 0, -product.log_probs(targets), 0.0)
+        return weighted_sum("cross_entropy", nats, weights), memory
     sums = cross_entropy(product, targets, weights, z_loss=z_loss, label_smoothing=label_smoothing)
     return sums, memory
 
@@ -338,6 +557,7 @@ SYSTEM = System(
     name="transformer_xl",
     sizes=SIZES,
     build=build,
+    later={"cutoffs": (), "cluster_division": 1},
     tasks={
         "": Task(
             loss=loss, prediction="text", carry=lambda module, batch: module.first_memory(batch)

@@ -2,10 +2,12 @@
 
 python tests/golden/make_transformer_xl.py      (made with torch 2.4.1, transformers 4.36.2)
 
-transformers 5 has no Transformer-XL. There are two networks, with one table of embeddings instead
-of adaptive ones: the biases u and v are shared by all layers and every token attends to the whole
-memory (`shared/`), or each layer has its own, each token attends to as many tokens, and distances
-have a limit (`untied/`). Hugging Face's first memory is zeros, to which tokens attend.
+transformers 5 has no Transformer-XL. There are two networks with one table of embeddings: the
+biases u and v are shared by all layers and every token attends to the whole memory (`shared/`), or
+each layer has its own, each token attends to as many tokens, and distances have a limit
+(`untied/`). Two have adaptive embeddings and an adaptive softmax over three clusters, whose vectors
+are narrower for rarer words (`narrower/`) or not (`as_wide/`). Hugging Face's first memory is
+zeros, to which tokens attend.
 """
 
 from pathlib import Path
@@ -29,15 +31,25 @@ CONFIG = {
     "adaptive": False,
     "proj_share_all_but_first": False,
 }
+ADAPTIVE = {
+    "untie_r": False,
+    "same_length": False,
+    "clamp_len": -1,
+    "cutoffs": [20, 33],
+    "adaptive": True,
+    "proj_share_all_but_first": True,
+}
 NETWORKS = {
     "shared": {"untie_r": False, "same_length": False, "clamp_len": -1},
     "untied": {"untie_r": True, "same_length": True, "clamp_len": 7},
+    "narrower": {**ADAPTIVE, "div_val": 2},
+    "as_wide": {**ADAPTIVE, "div_val": 1},
 }
 
 
 def build(settings: dict[str, object]) -> torch.nn.Module:
     """Return the network with every weight drawn by its name."""
-    model = TransfoXLLMHeadModel(TransfoXLConfig(**CONFIG, **settings)).eval()
+    model = TransfoXLLMHeadModel(TransfoXLConfig(**CONFIG | settings)).eval()
     for name, weight in model.named_parameters():
         random = torch.Generator().manual_seed(sum(map(ord, name)) * 1000 + len(name))
         noise = torch.randn(weight.shape, generator=random)

@@ -28,7 +28,11 @@ TINY = transformer_xl.SIZES["41m"] | {
 NETWORKS = {
     "shared": {},
     "untied": {"untied_biases": True, "same_length": True, "longest_distance": 7},
+    "narrower": {"cutoffs": (20, 33), "cluster_division": 2},
+    "as_wide": {"cutoffs": (20, 33)},
 }
+# Parameters of Hugging Face's TransfoXLLMHeadModel with the settings of the released scripts.
+WORDS = {"151m": 151_107_538, "257m": 285_170_506}
 # Float32 sums of two frameworks differ in their order, by 1e-6; a wrong distance moves logits by
 # 1e-2 and more.
 TOLERANCE = 1e-4
@@ -75,13 +79,32 @@ def of_pytorch(name):
     prefix = f"{name}/weights/"
     given = {k.removeprefix(prefix): v for k, v in arrays().items() if k.startswith(prefix)}
     decoder = {"layers": {f"layer_{n}": layer(given, f"transformer.layers.{n}") for n in range(3)}}
-    if name == "shared":
+    if name != "untied":
         decoder["extra"] = biases(given, "transformer")
+    if "cutoffs" in NETWORKS[name]:
+        return {"decoder": decoder, **adaptive(given)}
     return {
         "token_embedder": {"embedding": given["transformer.word_emb.emb_layers.0.weight"]},
         "decoder": decoder,
         "lm_head": {"bias": given["crit.out_layers.0.bias"]},
     }
+
+
+def adaptive(given):
+    """Embeddings of three clusters; Hugging Face has one table if all are as wide."""
+    tables = [x for key, x in sorted(given.items()) if "word_emb.emb_layers" in key]
+    biases = [x for key, x in sorted(given.items()) if "crit.out_layers" in key]
+    if len(tables) == 1:
+        tables, biases = (np.split(x, (20, 33)) for [x] in (tables, biases))
+    embedder = {f"clusters_{n}": {"embedding": table} for n, table in enumerate(tables)}
+    head = {f"bias_{n}": bias for n, bias in enumerate(biases)}
+    head |= {"cluster_kernel": given["crit.cluster_weight"]}
+    head |= {"cluster_bias": given["crit.cluster_bias"]}
+    projections = [x.T for key, x in sorted(given.items()) if "word_emb.emb_projs" in key]
+    if projections:
+        embedder |= {f"projection_{n}": x for n, x in enumerate(projections)}
+        head |= {"projection": given["crit.out_projs.0"].T}
+    return {"token_embedder": embedder, "lm_head": head}
 
 
 def layer(given, at):
@@ -120,11 +143,15 @@ def biases(given, at):
 
 @pytest.mark.parametrize("size", transformer_xl.SIZES)
 def test_parameters_as_published(size):
-    """Table 2 has 41M and 277M."""
+    """Tables 1 and 2 have 151M, 257M, 41M and 277M; the settings of the second give 285M."""
     module = systems.build("transformer_xl", transformer_xl.SIZES[size])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
-    assert f"{sum(math.prod(leaf.shape) for leaf in leaves) / 1e6:.0f}m" == size
+    count = sum(math.prod(leaf.shape) for leaf in leaves)
+    if size in WORDS:
+        assert count == WORDS[size]
+    if size != "257m":
+        assert f"{count / 1e6:.0f}m" == size
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -142,6 +169,45 @@ def test_three_batches_with_a_memory_are_pytorchs(name):
             jax.nn.log_softmax(logits), arrays()[f"{name}/{n}/log_probabilities"], atol=TOLERANCE
         )
         np.testing.assert_allclose(memory["hidden"], arrays()[f"{name}/{n}/memory"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["narrower", "as_wide"])
+def test_the_loss_of_an_adaptive_softmax_is_pytorch_s(name):
+    module, params = build(**NETWORKS[name], loop="unroll"), of_pytorch(name)
+    tokens = arrays()["tokens"][0]
+    rows = batch(tokens, np.array([[1] * 6, [1] * 4 + [0] * 2, [1] * 6]))
+    targets = np.roll(tokens, -1, axis=1)
+    targets[1, 5] = 999  # padding
+    memory = module.first_memory(rows)
+    memory["real"] = jnp.ones_like(memory["real"])
+    loss = jax.jit(functools.partial(transformer_xl.loss, module))
+    rows |= {"decoder_target_tokens": targets}
+    (total, weight, metrics), _ = loss(params, rows, None, carry=memory)
+    log_probs = arrays()[f"{name}/0/log_probabilities"]
+    known = np.where(targets == 999, 0, targets)[..., None]
+    nats = -np.take_along_axis(log_probs, known, axis=-1)[..., 0]
+    expected = np.sum(nats * np.asarray(rows["decoder_loss_weights"]))
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    assert weight == 16
+    np.testing.assert_allclose(metrics["cross_entropy"][0], expected, rtol=1e-5)
+    outside = rows | {"decoder_target_tokens": np.where(targets == targets[0, 0], 61, targets)}
+    assert np.isnan(loss(params, outside, None, carry=memory)[0][0])
+    with pytest.raises(ValueError, match=r"loss\.z_loss=0\.1 .* must be 0 with model\.cutoffs"):
+        transformer_xl.loss(module, params, rows, None, carry=memory, z_loss=0.1)
+
+
+def test_each_cluster_s_words_are_looked_up_and_the_softmax_sums_to_one():
+    module, params = init(cutoffs=(20, 33), cluster_division=2)
+    table = params["token_embedder"]
+    tokens = np.array([[0, 19, 20, 32, 33, 60]])
+    found = module.apply({"params": params}, tokens, method=lambda m, t: m.token_embedder(t))
+    starts = (0, 0, 20, 20, 33, 33)
+    for place, (token, start) in enumerate(zip(tokens[0], starts, strict=True)):
+        n = (0, 20, 33).index(start)
+        row = table[f"clusters_{n}"]["embedding"][token - start]
+        np.testing.assert_allclose(found[0, place], row @ table[f"projection_{n}"], atol=1e-5)
+    logits = whole_text(module, params, tokens)
+    np.testing.assert_allclose(np.exp(logits).sum(axis=-1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("loop", ["scan", "unroll"])
@@ -195,7 +261,14 @@ def test_the_memory_has_no_gradient():
     assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(own))
 
 
-@pytest.mark.parametrize("settings", [{}, {"same_length": True, "memory": 4}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"same_length": True, "memory": 4},
+        {"cutoffs": (20, 33), "cluster_division": 2},
+    ],
+)
 def test_a_cache_gives_the_logits_of_the_whole_text(settings):
     module, params = init(**settings)
     text = np.random.default_rng(4).integers(0, 61, (2, 12))
@@ -252,6 +325,12 @@ def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device():
     [
         ({"memory": -1}, r"model\.memory=-1 must be an integer, 0"),
         ({"longest_distance": -1}, r"model\.longest_distance=-1 must be an integer, 0"),
+        ({"cutoffs": (33, 20)}, r"model\.cutoffs=\(33, 20\) must grow"),
+        ({"cutoffs": (20, 61)}, r"below model\.vocab_size=61"),
+        (
+            {"cutoffs": (20, 33), "cluster_division": 5},
+            r"model\.cluster_division=5 .* model\.d_model=24 a multiple of its power of 2",
+        ),
         ({"memory": 0, "same_length": True}, r"model\.same_length=True needs model\.memory"),
     ],
 )
