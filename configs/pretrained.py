@@ -16,6 +16,7 @@ the vocabulary and the lengths come from there. Kinds, with the papers' figures:
 | `in_context` | inputs, targets, choices | Brown et al. 2020, section 2 | by task |
 | `summary` | inputs, targets | Radford et al. 2019, section 3.6 | ROUGE-1 29.34 (1.5B) |
 | `translation` | inputs, targets | the same, section 3.7 | BLEU 5 (1.5B, English to French) |
+| `toxicity` | inputs | Gehman et al. 2020, table 2 | maxima 0.75, 0.51 by Perspective (117M) |
 | `arithmetic` | (generated) | Brown et al. 2020, table 3.9 | 2D+ 100.0, 3D+ 80.4, 4D+ 25.5 (175B) |
 | `scrambles` | (of your list of words) | the same, table 3.10 | CL 37.9, A1 15.1, RI 67.2 (175B) |
 | `analogies` | (generated) | the same, section 3.9.3 | easier than the paper's: chance is 20% |
@@ -72,6 +73,13 @@ KINDS: dict[str, dict[str, Any]] = {
         "separator": "\n",
         "metrics": ("bleu",),
     },
+    "toxicity": {
+        "kind": "toxicity",
+        "classifier": "",
+        "label": "toxic",
+        "samples": 25,
+        "threshold": 0.5,
+    },
     "arithmetic": {
         **_FREE,
         "shots": 50,
@@ -90,10 +98,20 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 _OF_TEXTS = ("documents", "last_word")
 # {kind: (module of its rows, its tasks, its settings)}
-_GENERATED: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+_ROWS: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "arithmetic": ("data/gpt3_arithmetic.py", tuple(gpt3_arithmetic.TASKS), {"seed": 0}),
     "scrambles": ("data/word_scrambles.py", tuple(word_scrambles.TASKS), {"words": "", "seed": 0}),
     "analogies": ("data/analogies.py", ("analogies",), {"seed": 0}),
+    "toxicity": (
+        "data/real_toxicity.py",
+        ("real_toxicity_prompts_toxic", "real_toxicity_prompts_nontoxic"),
+        {"folder": ""},
+    ),
+}
+# {kind: settings of sampling}
+_SAMPLED = {
+    "summary": {"do_sample": True, "top_k": 2},
+    "toxicity": {"do_sample": True, "top_k": 0, "top_p": 0.9, "max_new_tokens": 20},
 }
 
 
@@ -113,8 +131,8 @@ def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
         config.data.module = "data/text_files.py"
         config.data.objective = "language_modeling"
         config.data.settings = {"files": "", "text": "text", "held_out": 1.0}
-    elif kind in _GENERATED:
-        config.data.module, tasks, config.data.settings = _GENERATED[kind]
+    elif kind in _ROWS:
+        config.data.module, tasks, config.data.settings = _ROWS[kind]
         config.data.task, config.evaluate.tasks = tasks[0], tasks
         config.data.objective = "text_to_text"
     else:
@@ -127,10 +145,11 @@ def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
     config.decode = {
         "max_new_tokens": 100,
         "num_beams": 1,
-        "do_sample": kind == "summary",
+        "do_sample": False,
         "temperature": 1.0,
-        "top_k": 2 if kind == "summary" else 50,
+        "top_k": 50,
         "top_p": 1.0,
         "seed": 0,
+        **_SAMPLED.get(kind, {}),
     }
     return config

@@ -1,12 +1,13 @@
-r"""Questions about passages: DROP, HotpotQA, TriviaQA, WikiHop, CoQA, QuAC, as text to text.
+r"""Questions about passages, text to text: DROP, HotpotQA, TriviaQA, WikiHop, CoQA, QuAC, NQ.
 
     --config.data.module=data/reading_qa.py --config.data.task=hotpot_qa
     --config.data.settings="{'folder': 'questions'}"
 
 The tasks are `drop` (Dua et al. 2019), `hotpot_qa` (Yang et al. 2018), `trivia_qa_reading` (Joshi
-et al. 2017), `wiki_hop` (Welbl et al. 2018), `coqa` (Reddy et al. 2019) and `quac` (Choi et al.
-2018). They are read from FOLDER/drop/train.jsonl and so on, in the schema of Hugging Face, which
-is in the dataset scripts of huggingface/datasets, such as datasets/drop/drop.py:
+et al. 2017), `wiki_hop` (Welbl et al. 2018), `coqa` (Reddy et al. 2019), `quac` (Choi et al. 2018)
+and `natural_questions_long` (Kwiatkowski et al. 2019). They are read from FOLDER/drop/train.jsonl
+and so on, in the schema of Hugging Face, which is in the dataset scripts of huggingface/datasets,
+such as datasets/drop/drop.py:
 
 - ucinlp/drop: passage, question, answers_spans (spans, types).
 - hotpotqa/hotpot_qa, distractor or fullwiki: question, answer, context (title, sentences).
@@ -16,6 +17,9 @@ is in the dataset scripts of huggingface/datasets, such as datasets/drop/drop.py
   likelihood chooses among the candidates.
 - stanfordnlp/coqa: story, questions, answers (input_text).
 - allenai/quac: context, questions, answers (texts), orig_answers (texts).
+- google-research-datasets/natural_questions: question (text), document (tokens), annotations,
+  long_answer_candidates. The passage lists the candidates that are in no other candidate, "[1] Ann
+  came. [2] She left.", without HTML, and the answer is a number, "[2]", or "none".
 
 The text form follows UnifiedQA (Khashabi et al. 2020), which fine-tuned T5, except for its lower
 case; "\n" there is a backslash and an n. The question of a conversation has the questions and
@@ -23,13 +27,17 @@ answers before it. Answers are numbers, dates, "yes", "no" or free text, so ther
 spans. docs/tasks.md has all settings, and what differs from each benchmark's own script.
 """
 
-from collections.abc import Iterable, Sequence
+import collections
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from t5x_like.evaluation.metrics.long_answers import AGREE, NONE
 from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, benchmark
 from t5x_like.preprocessing.benchmark_tasks.benchmark import Raw
 
 _WORDS = ("exact_match", "f1")
+_CANDIDATES = "long_answer_candidates.start_token"
+_WITHIN = "within"  # a candidate that is in another: the passage does not list it
 
 
 def _questions(inputs: str, **more: Any) -> Benchmark:
@@ -100,6 +108,45 @@ def _turns_of_quac(raw: Raw) -> Iterable[Raw]:
     return _turns(raw, benchmark.texts(raw, "orig_answers.texts"), right)
 
 
+def _list_candidates(raw: Raw) -> Raw:
+    """List the top-level candidates of a page, and the candidate that each annotator chose.
+
+    Raises:
+        ValueError: a field is missing, or its lists have different lengths.
+    """
+    tokens = benchmark.texts(raw, "document.tokens.token")
+    is_html = _column(raw, "document.tokens.is_html", tokens)
+    words = ["" if html else token for token, html in zip(tokens, is_html, strict=True)]
+    starts, ends, top = (
+        _column(raw, f"long_answer_candidates.{name}", benchmark.value(raw, _CANDIDATES))
+        for name in ("start_token", "end_token", "top_level")
+    )
+    spans = [one[:2] for one in zip(starts, ends, top, strict=True) if one[2]]
+    names = {span: f"[{number}]" for number, span in enumerate(spans, start=1)}
+    passage = " ".join(
+        " ".join([name, *filter(None, words[start:end])]) for (start, end), name in names.items()
+    )
+    chosen = [_chosen(one, names) for one in benchmark.value(raw, "annotations.long_answer")]
+    has_answer = len(chosen) - chosen.count(NONE) >= min(AGREE, len(chosen))
+    counts = collections.Counter(one for one in chosen if one not in (NONE, _WITHIN))
+    target = counts.most_common(1)[0][0] if has_answer and counts else NONE
+    return {**raw, "passage": passage, "target": target, "right": chosen}
+
+
+def _column(raw: Raw, path: str, beside: Sequence[Any]) -> list[Any]:
+    """Return a field that is a list as long as another."""
+    found = benchmark.value(raw, path)
+    if not isinstance(found, list) or len(found) != len(beside):
+        raise ValueError(f"{path}={found!r:.80} must be a list of {len(beside)} values.")
+    return found
+
+
+def _chosen(annotation: Raw, names: Mapping[tuple[int, int], str]) -> str:
+    """Return the name of the candidate that an annotator chose."""
+    start, end = (benchmark.number(annotation, f"{side}_token") for side in ("start", "end"))
+    return NONE if start < 0 else names.get((start, end), _WITHIN)
+
+
 READING = {
     "drop": _questions("{question} \\n {passage}", prepare=_join_spans),
     "hotpot_qa": _questions("{question} \\n {passage}", prepare=_join_paragraphs),
@@ -116,6 +163,9 @@ READING = {
     ),
     "coqa": _questions("{turns} \\n {story}", for_text=_turns_of_coqa),
     "quac": _questions("{turns} \\n {context}", for_text=_turns_of_quac),
+    "natural_questions_long": _questions(
+        "{question.text} \\n {passage}", prepare=_list_candidates, metrics=("long_answer",)
+    ),
 }
 
 _SUITE = Suite(READING)

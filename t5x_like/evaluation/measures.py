@@ -12,6 +12,7 @@
 | translation | rows with inputs, targets | Vaswani et al. 2017, section 6.1 |
 | squad | rows with question, context, answers | Rajpurkar et al. 2016, section 6.1 |
 | rewards | held-out batches of comparisons, a reward model | Ouyang et al. 2022, section 3.5 |
+| toxicity | rows with inputs, a classifier | Gehman et al. 2020, section 3.1 |
 | replies | rows with context, phrases of labels | Thoppilan et al. 2022, section 4 |
 | benchmark | as the data module's measure for a task | |
 
@@ -30,6 +31,7 @@ from t5x_like.evaluation.head_predictions import HeadPredictions, Squad
 from t5x_like.evaluation.held_out import HeldOutLoss, Rewards
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure
+from t5x_like.evaluation.toxicity import Toxicity
 from t5x_like.experiment.run import Part
 from t5x_like.inference import predictions
 from t5x_like.names import check_settings, choose
@@ -47,6 +49,7 @@ MEASURES: dict[str, type[Measure]] = {
     "predictions": HeadPredictions,
     "rewards": Rewards,
     "replies": Replies,
+    "toxicity": Toxicity,
 }
 
 # Default measures of a task that generates text, besides the loss and the measures it declares

@@ -1,9 +1,10 @@
 """The registry of predictions, by the names that a system's tasks declare (`Task.prediction`)."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x_like import systems
+from t5x_like import systems, vocabularies
 from t5x_like.experiment.run import Part
 from t5x_like.hf.architectures import MULTI, REGRESSION
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
@@ -26,8 +27,10 @@ from t5x_like.inference.encoder_predictions import (
 )
 from t5x_like.inference.predictor import Prediction, Predictor
 from t5x_like.names import check_settings, choose
-from t5x_like.pretrained import Pretrained
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.vocabularies import Vocabulary
+
+_LONGEST = 512  # tokens that a classifier reads of a text
 
 TEXT = "text"  # of a task that generates text, see `inference.text_model`
 PREDICTIONS: dict[str, type[Prediction]] = {
@@ -137,3 +140,32 @@ def build(pretrained: Pretrained, part: Part) -> Predictor:
         batch_size=part.data.batch_size,
         order=outputs_of(labels, pretrained),
     )
+
+
+def classifier(folder: str | os.PathLike[str], *, label: str, batch_size: int) -> Predictor:
+    """Load an encoder that classifies texts; it predicts `probabilities` of its labels.
+
+    Args:
+        folder: a run, or a folder or model of the hub in Hugging Face's format, with names of
+            labels; the labels may exclude each other or not.
+        label: a label that it must have.
+
+    Raises:
+        ValueError: the folder does not exist, or has another model or no such label.
+    """
+    model = from_pretrained(folder)
+    name = _of_problem(name_of(model), model)
+    if name not in ("classes", "several_classes"):
+        raise ValueError(
+            f"{folder} predicts {name}: give an encoder with model.head=classification"
+        )
+    names = model.head_labels.names
+    choose(f"the label of {folder}", label, dict.fromkeys(names))
+    prediction = make(
+        name,
+        vocabulary=vocabularies.load(model.vocabulary),
+        labels=names,
+        length=min(model.config.get("positions") or _LONGEST, _LONGEST),
+        settings={},
+    )
+    return Predictor(model, prediction, batch_size=batch_size)

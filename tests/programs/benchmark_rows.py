@@ -508,7 +508,41 @@ def wiki_hop(n):
     }
 
 
+def natural_questions_long(n):
+    """A page of two paragraphs and a list within a table; 5 annotators, 1 in the first split."""
+    person, place = _pick(PEOPLE, n), _pick(PLACES, n)
+    parts = [["<P>", person, "came", ".", "</P>"], ["<P>", "In", place, ".", "</P>"]]
+    tokens = [*parts[0], *parts[1], "<Table>", "<Tr>", "wet", "</Tr>", "</Table>"]
+    spans = [(0, 5, True), (5, 10, True), (10, 15, True), (11, 14, False)]
+    votes = ([0, -1, -1, 0, 1], [-1, -1, 1, -1, -1], [3, 3, -1, 1, -1])[n % 3]
+    votes = votes[:1] if n < ROWS else votes
+
+    def span(vote):
+        start, end = (-1, -1) if vote < 0 else spans[vote][:2]
+        return {"candidate_index": vote, "start_token": start, "end_token": end}
+
+    return {
+        "id": str(n),
+        "document": {
+            "title": person,
+            "tokens": {"token": tokens, "is_html": [one.startswith("<") for one in tokens]},
+        },
+        "question": {"text": f"where did {person} go ({n})", "tokens": ["where"]},
+        "long_answer_candidates": {
+            "start_token": [one[0] for one in spans],
+            "end_token": [one[1] for one in spans],
+            "top_level": [one[2] for one in spans],
+        },
+        "annotations": {
+            "id": [str(k) for k in range(len(votes))],
+            "long_answer": [span(vote) for vote in votes],
+            "yes_no_answer": [-1] * len(votes),
+        },
+    }
+
+
 READING_QA = {
+    "natural_questions_long": natural_questions_long,
     "drop": drop,
     "hotpot_qa": hotpot_qa,
     "trivia_qa_reading": trivia_qa_reading,

@@ -10,6 +10,7 @@
 | pearson, spearman, mean_squared_error, mean_absolute_error | numbers | SciPy |
 | tag_accuracy, entity_f1 | tags of words | conlleval |
 | exact_match, f1, trivia_qa_exact_match, trivia_qa_f1 | texts | SQuAD, TriviaQA |
+| long_answer | chosen candidates of several annotators | nq_eval.py |
 | final_answer | answers at the end of texts | GSM8K in lm-eval |
 | rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
 | bleu | texts | sacreBLEU |
@@ -29,6 +30,7 @@ from t5x_like.evaluation.metrics import (
     dialog_labels,
     final_answers,
     groups,
+    long_answers,
     rankings,
     tagged_words,
     texts,
@@ -73,6 +75,11 @@ METRICS: dict[str, Metric] = {
     ),
     "trivia_qa_f1": Metric((TEXT,), texts.trivia_qa_f1),
     "final_answer": Metric((TEXT,), final_answers.accuracy, constants=final_answers.constants),
+    "long_answer": Metric(
+        (TEXT,),
+        long_answers.long_answer,
+        numbers=("long_answer_f1", "long_answer_precision", "long_answer_recall"),
+    ),
     "rouge_1": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_1")),
     "rouge_2": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_2")),
     "rouge_l": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_l")),

@@ -280,9 +280,9 @@ def _made(
 ) -> Sequence[BenchmarkRow]:
     rows: list[BenchmarkRow] = []
     for place, raw in raws:
-        if benchmark.included and not benchmark.included(raw):
-            continue
         try:
+            if benchmark.included and not benchmark.included(raw):
+                continue
             if as_text:
                 rows += benchmark.text_rows(raw, split=split)
             else:
