@@ -42,10 +42,10 @@ class PublishedRun(NamedTuple):
     config: Callable[[], ml_collections.ConfigDict]
 
 
-def _decoder(
+def decoder(
     model: Mapping[str, Any], *, rows: int, fsdp: int, tensor: int = 1, tokens: int, remat: str
 ) -> ml_collections.ConfigDict:
-    """Return the config of a LLaMA.
+    """Return the config of a LLaMA, in MaxText's terms.
 
     Args:
         model: the size.
@@ -78,7 +78,7 @@ def _scaled(scale: int) -> dict[str, int]:
 
 def _v5e(scale: int, utilization: float, *, rows: int) -> PublishedRun:
     size = _scaled(scale)
-    config = functools.partial(_decoder, size, rows=rows, fsdp=256, tokens=2048, remat="full")
+    config = functools.partial(decoder, size, rows=rows, fsdp=256, tokens=2048, remat="full")
     return PublishedRun(f"{scale}B, MaxText", "v5e:16x16", utilization, 4, config)
 
 
@@ -90,7 +90,7 @@ def _v5p(
     remat: str = "dots_with_no_batch_dims",
     **layout: int,
 ) -> PublishedRun:
-    config = functools.partial(_decoder, _scaled(scale), tokens=2048, remat=remat, **layout)
+    config = functools.partial(decoder, _scaled(scale), tokens=2048, remat=remat, **layout)
     return PublishedRun(f"{scale}B, MaxText", topology, utilization, 5, config)
 
 
@@ -104,7 +104,7 @@ def _llama(
     **layout: int,
 ) -> PublishedRun:
     title, size = {"2": ("2 70B", "2_70b"), "3": ("3.1 8B", "3_8b")}[version]
-    config = functools.partial(_decoder, SIZES[size], remat=remat, **layout)
+    config = functools.partial(decoder, SIZES[size], remat=remat, **layout)
     return PublishedRun(f"Llama {title}, MaxText", topology, utilization, source, config)
 
 

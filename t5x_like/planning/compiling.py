@@ -94,13 +94,29 @@ def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
     seconds = time.perf_counter() - start
     text = compiled.as_text()
     program = parse(text)
+    memory = _memory(model, compiled.memory_analysis(), program, state=arguments[0])
+    return counted(text, program, model.mesh, memory=memory, seconds=seconds)
+
+
+def counted(
+    text: str, program: Program, mesh: Mesh, *, memory: dict[str, int], seconds: float
+) -> Compiled:
+    """Count what a compiled program computes, moves and sends.
+
+    Args:
+        text: the optimized HLO.
+        program: the same, parsed.
+        mesh: the devices that it is compiled for, in the order of its partitions.
+        memory, seconds: see `Compiled`.
+    """
+    on_gpus = mesh.devices.flat[0].platform == "gpu"
     return Compiled(
         text=text,
         products=products.by_type(program),
         kernels=cuda_kernels.names(program) if on_gpus else {},
         memory_bytes=products.memory_bytes(program),
-        memory=_memory(model, compiled.memory_analysis(), program, state=arguments[0]),
-        collectives=collectives.collect(program, model.mesh),
+        memory=memory,
+        collectives=collectives.collect(program, mesh),
         unknown_loops=sum(loop.trips is None for loop in program.loops),
         early_loops=sum(loop.early for loop in program.loops),
         seconds=seconds,

@@ -224,6 +224,7 @@ def measured(plan: Plan, compiled: Compiled, topology: Topology, devices: list[j
         "flops_per_step_compiled": compiled.flops * len(devices),
         "flops_ratio": compiled.flops * len(devices) / plan["flops_per_step"],
         "bytes_per_device": compiled.memory,
+        "memory_traffic": compiled.memory_bytes,
         "products": {types: dataclasses.asdict(one) for types, one in compiled.products.items()},
         "collectives": [
             {

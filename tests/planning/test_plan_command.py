@@ -44,6 +44,7 @@ COMPILED = {
     "memory_per_device",
     "flops_per_step_compiled",
     "flops_ratio",
+    "memory_traffic",
     "bytes_per_device",
     "products",
     "collectives",

@@ -1,0 +1,90 @@
+"""The table of our training steps beside MaxText's, from stored programs of MaxText."""
+
+import gzip
+import json
+import sys
+
+import pytest
+
+from benchmarks import beside_maxtext
+from benchmarks.beside_maxtext_rows import ROWS
+
+# An all-gather over `tensor` of a shard [256, 1024], and a product with what it gathers. MaxText
+# writes what it compiled for 16 chips: their coordinates in the order of its mesh, here columns.
+PROGRAM = """
+ENTRY %main (p: bf16[256,1024], x: bf16[2048,1024]) -> bf16[2048,1024] {
+  %p = bf16[256,1024]{1,0} parameter(0)
+  %x = bf16[2048,1024]{1,0} parameter(1)
+  %w = bf16[1024,1024]{1,0} all-gather(%p), channel_id=1, replica_groups=[4,4]<=[16], dimensions={0}
+  ROOT %y = bf16[2048,1024]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+STORED = {
+    "mesh": {"data": 1, "fsdp": 4, "tensor": 4},
+    "coordinates": [[x, y, 0] for x in range(4) for y in range(4)],
+    "memory": {"temp": 5_000_000_000},
+    "seconds": 100.0,
+}
+SHARD = 256 * 1024 * 2  # bytes
+FLOPS = 2 * 2048 * 1024 * 1024
+
+
+def test_a_program_of_maxtext_counts_as_ours():
+    found = beside_maxtext.counted(PROGRAM, STORED, topology="v5e:4x4", flops=8 * FLOPS)
+    assert found["flops_per_step_compiled"] == 16 * FLOPS
+    [gather] = found["collectives"]
+    assert (gather["kind"], gather["axis"], gather["bytes"]) == ("all-gather", "tensor", 3 * SHARD)
+    # The gather reads a shard and writes four; the product reads these and x, and writes y.
+    moved = 9 * SHARD + 2 * (2048 * 1024 * 2)
+    assert found["memory_traffic"] == moved
+    # The groups lie along y, a line of 4 chips: one link each way, 50 GB/s. v5e: 819 GB/s of
+    # memory and 197 TFLOP/s.
+    seconds = {"compute": FLOPS / 1.97e14, "memory": moved / 8.19e11}
+    seconds["interconnect"] = 3 * SHARD / 5e10
+    assert found["step_seconds"] == pytest.approx(seconds)
+    # The model has half of the FLOPs that are compiled.
+    at_peak = seconds["compute"] / 2
+    assert found["utilization_without_overlap"] == pytest.approx(at_peak / sum(seconds.values()))
+
+
+def test_a_row_has_both_sides_in_each_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr(beside_maxtext, "RESULTS", tmp_path)
+    ours = {"flops_per_step": 8 * FLOPS, "flops_per_step_compiled": 32 * FLOPS, "devices": 16}
+    ours |= {"bytes_per_device": {"temporaries": 4.914e9}, "memory_traffic": 205.4e9}
+    ours |= {"collectives": [{"bytes": 40e9}, {"bytes": 6.4e9}]}
+    ours |= {"utilization_without_overlap": 0.3512}
+    (tmp_path / "llama2_7b_v5e.ours.json").write_text(json.dumps(ours))
+    (tmp_path / "llama2_7b_v5e.maxtext.json").write_text(json.dumps(STORED))
+    with gzip.open(tmp_path / "llama2_7b_v5e.maxtext.hlo.gz", "wt") as file:
+        file.write(PROGRAM)
+    own, theirs = beside_maxtext.results("llama2_7b_v5e")
+    cells = beside_maxtext.line("llama2_7b_v5e", own, theirs).split(" | ")
+    assert cells[:2] == ["| LLaMA 2 7B, fsdp 16, full remat, 1 row", "v5e:4x4"]
+    assert cells[2:5] == ["8.5899e+09 / 4.295e+09", "4.91 / 5.00", "205 / 0"]
+    assert cells[5] == "46.4 / 0.0"
+    assert cells[6].startswith("35.1% / ")
+    assert {row.count("|") for row in beside_maxtext.head()} == {len(cells) + 1}
+
+
+def test_a_step_that_does_not_fit_has_no_figures():
+    refused = {"why": "RESOURCE_EXHAUSTED: Ran out of memory"}
+    cells = beside_maxtext.line("llama2_7b_v5e_4", refused, refused).split(" | ")
+    assert cells[2] == "does not fit / does not fit"
+
+
+def test_an_environment_without_maxtext_is_named():
+    with pytest.raises(ValueError, match=r"lacks MaxText or libtpu \(.*maxtext"):
+        beside_maxtext.find_environment(sys.prefix)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_both_sides_of_a_row_have_the_same_batch_and_mesh(name):
+    row, config = ROWS[name], ROWS[name].config()
+    settings = row.settings
+    mesh = {"fsdp": "fsdp", "model": "tensor"}
+    sizes = {axis: settings[f"ici_{theirs}_parallelism"] for axis, theirs in mesh.items()}
+    assert {axis: config.mesh[axis] for axis in mesh} == sizes
+    chips = sizes["fsdp"] * sizes["model"]
+    assert config.data.batch_size == settings["per_device_batch_size"] * chips
+    assert config.data.lengths.targets == settings["max_target_length"]
+    assert config.model.dtype == settings["dtype"]
