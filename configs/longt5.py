@@ -87,7 +87,6 @@ def _demo() -> ml_collections.ConfigDict:
     config = recipes.demo(
         get_config("tglobal_base"),
         vocabulary="runs/longt5_demo/vocabulary.model",
-        d_kv=32,
         local_radius=15,
         global_block=8,
         tied_head=True,  # as in T5's demo: a word is read and predicted with the same embedding

@@ -89,7 +89,6 @@ def _demo() -> ml_collections.ConfigDict:
         get_config("base_8"),
         vocabulary="runs/switch_demo/vocabulary.model",
         d_ff=384,
-        d_kv=32,
         feed_forward="gated_gelu",
         tied_head=False,
         group_size=0,

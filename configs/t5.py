@@ -239,9 +239,7 @@ def _examples(left_out: tuple[str, ...]) -> float:
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = recipes.demo(
-        get_config("small"), vocabulary="runs/demo/vocabulary.model", d_ff=384, d_kv=32
-    )
+    config = recipes.demo(get_config("small"), vocabulary="runs/demo/vocabulary.model", d_ff=384)
     config.workdir = "runs/demo"
     config.model.tied_head = True  # as in v1.0: the same embedding reads and predicts a word
     config.model.loop = "unroll"  # a sixth faster than a scan on a CPU
