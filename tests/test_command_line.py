@@ -216,7 +216,11 @@ def test_compiled_programs_are_kept_where_the_setting_says(
     monkeypatch.delenv("T5X_LIKE_CACHE", raising=False)
     made = config.defaults()
     made.compilation_cache = setting.format(folder=tmp_path)
-    names = ("jax_compilation_cache_dir", "jax_compilation_cache_max_size")
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_compilation_cache_max_size",
+        "jax_persistent_cache_min_compile_time_secs",
+    )
     before = [getattr(jax.config, name) for name in names]
     try:
         jax.config.update(names[0], given)

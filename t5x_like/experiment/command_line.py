@@ -136,8 +136,9 @@ def keep_compiled_programs(settings: RunSettings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_compilation_cache_max_size", _MOST_COMPILED)
-        # By default only programs that take a second, and a small network has none of them.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        # By default programs that compile for a second, of which a small network has none. Each new
+        # program takes the time to look at all others, so that the smallest are not worth it.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def _instructions() -> str:
