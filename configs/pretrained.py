@@ -109,7 +109,7 @@ _ROWS: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     ),
 }
 # {kind: settings of sampling}
-_SAMPLED = {
+_SAMPLED: dict[str, dict[str, Any]] = {
     "summary": {"do_sample": True, "top_k": 2},
     "toxicity": {"do_sample": True, "top_k": 0, "top_p": 0.9, "max_new_tokens": 20},
 }
