@@ -259,21 +259,21 @@ def build(config: Gpt3Config) -> nn.Module:
     return gpt2.network(config, make_stack=make_stack)
 
 
-Blocks = tuple[Callable[..., nn.Module], Callable[..., nn.Module]]
+LayerPair = tuple[Callable[..., nn.Module], Callable[..., nn.Module]]
 
 
-def _banded(config: Gpt3Config) -> Blocks:
+def _banded(config: Gpt3Config) -> LayerPair:
     _at_least_one(config, "window")
     return _block(config), _block(config, window=config.window)
 
 
-def _strided(config: Gpt3Config) -> Blocks:
+def _strided(config: Gpt3Config) -> LayerPair:
     _at_least_one(config, "stride")
     near = _block(config, window=config.stride + 1)  # {i - l, ..., i}
     return near, _block(config, StridedAttention, stride=config.stride)
 
 
-def _fixed(config: Gpt3Config) -> Blocks:
+def _fixed(config: Gpt3Config) -> LayerPair:
     _at_least_one(config, "stride", "summary")
     if config.summary > config.stride:
         raise ValueError(
@@ -287,7 +287,7 @@ def _fixed(config: Gpt3Config) -> Blocks:
 
 # The kinds of attention of even and of odd layers: dense and a band; the factorized attention of
 # Child et al. 2019, in the order of their section 5.2, equation 11.
-PATTERNS: dict[str, Callable[[Gpt3Config], Blocks]] = {
+PATTERNS: dict[str, Callable[[Gpt3Config], LayerPair]] = {
     "banded": _banded,
     "strided": _strided,
     "fixed": _fixed,
