@@ -26,7 +26,7 @@ from t5x_like.nn.embeddings import (
     TokenEmbed,
     VocabularyProduct,
 )
-from t5x_like.nn.linear import MLP, Initializer, LayerNorm
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm, keep_whole
 from t5x_like.nn.networks import Decoder, Tower, empty_memory
 from t5x_like.nn.stack import Stack, rows_first
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
@@ -337,7 +337,7 @@ class AdaptiveHead(nn.Module):
                     projection = self.param("projection", init, projection.shape)
             hidden = x
             if projection is not None:
-                hidden = jnp.einsum("BLD,ED->BLE", x, projection.astype(x.dtype))
+                hidden = keep_whole(jnp.einsum("BLD,ED->BLE", x, projection.astype(x.dtype)))
             products.append(VocabularyProduct(hidden, table, bias))
         return AdaptiveProduct(tuple(products))
 

@@ -294,8 +294,9 @@ def test_the_same_length_is_the_memorys():
     assert np.flatnonzero(differs).tolist() == [2, 3, 4, 5]
 
 
-def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device():
-    module, params = init(heads=4, vocab_size=64)
+@pytest.mark.parametrize("settings", [{}, {"cutoffs": (16, 32), "cluster_division": 2}])
+def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device(settings):
+    module, params = init(heads=4, vocab_size=64, **settings)
     tokens = jnp.asarray(np.random.default_rng(6).integers(0, 61, (4, 6)))
     rows = batch(tokens) | {"decoder_target_tokens": tokens}
     _, memory = transformer_xl.loss(module, params, rows, None, carry=module.first_memory(rows))
