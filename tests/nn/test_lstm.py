@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import systems
+from t5x_like import partitioning, systems
 from t5x_like.nn.lstm import BiLSTM, ProjectedLSTM
 from t5x_like.systems import bert
 
@@ -106,6 +106,33 @@ def test_a_head_reads_the_lstm_over_the_encoder(head, output):
     expected = states @ last["kernel"] + last["bias"]
     expected = expected[..., 0] if output == "start_logits" else expected
     np.testing.assert_allclose(out[output], expected, atol=ROUNDING)
+
+
+def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device():
+    settings = {"head": "tagging", "labels": 4, "lstm_width": 8}
+    module = systems.build("bert", TINY | settings)
+    params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
+    rows = {
+        "encoder_input_tokens": np.random.default_rng(0).integers(4, 32, (4, 9)),
+        "encoder_segment_ids": np.tile(real_tokens().astype(np.int32), (2, 1)),
+    }
+
+    @jax.jit
+    def gradient(params, rows):
+        def squared(params):
+            return (module.apply({"params": params}, rows)["logits"] ** 2).sum()
+
+        return jax.value_and_grad(squared)(params)
+
+    expected = gradient(params, rows)
+    mesh = partitioning.make_mesh({"data": 2, "fsdp": 2, "model": 2})
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    with partitioning.layout(mesh):
+        axes = nn.get_partition_spec(boxed)["params"]
+        spread = jax.device_put(params, partitioning.shardings(mesh, axes))
+        found = gradient(spread, partitioning.shard_batch(rows, mesh))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)  # sums in another order
 
 
 def test_every_task_of_a_run_has_its_lstm():

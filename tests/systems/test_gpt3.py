@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import systems
+from t5x_like import partitioning, systems
 from t5x_like.nn.attention.cores import MASKED
 from t5x_like.systems import gpt3
 from t5x_like.training import flops
@@ -175,6 +175,28 @@ def test_no_pattern_sees_what_comes_after(pattern):
         reached = np.abs(changed).max(axis=-1)[0] > 0
         assert not reached[:place].any()
         assert reached[place]
+
+
+@pytest.mark.parametrize("pattern", DRAWN)
+def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device(pattern):
+    module, params = make(pattern=pattern, heads=4, layers=2, vocab_size=64)
+    rows = {name: np.tile(value, (4, 1)) for name, value in packed().items()}
+    rows["decoder_target_tokens"] = np.roll(rows["decoder_input_tokens"], -1, axis=1)
+    rows["decoder_loss_weights"] = (rows["decoder_segment_ids"] > 0).astype(np.float32)
+
+    @jax.jit
+    def gradient(params, rows):
+        return jax.value_and_grad(lambda p: gpt3.loss(module, p, rows, None)[0])(params)
+
+    expected = gradient(params, rows)
+    mesh = partitioning.make_mesh({"data": 2, "fsdp": 2, "model": 2})
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    with partitioning.layout(mesh):
+        axes = nn.get_partition_spec(boxed)["params"]
+        spread = jax.device_put(params, partitioning.shardings(mesh, axes))
+        found = gradient(spread, partitioning.shard_batch(rows, mesh))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)  # sums in another order
 
 
 def test_tokens_that_attend_to_nothing_get_nothing():

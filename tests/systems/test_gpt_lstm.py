@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import systems
+from t5x_like import partitioning, systems
 from t5x_like.pretrained import Pretrained
 from t5x_like.systems import gpt
 
@@ -98,6 +98,30 @@ def test_heads_for_labelled_text_read_the_lstm(head):
     classifier = params["head"]["classifier"]
     expected = last @ classifier["kernel"] + classifier["bias"]
     np.testing.assert_allclose(outputs["label_logits"], expected, atol=1e-5)
+
+
+def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device():
+    module, params = make(vocab_size=64, lstm=8)
+    tokens = np.tile(TOKENS, (2, 1))
+    rows = {
+        "decoder_input_tokens": tokens,
+        "decoder_target_tokens": np.roll(tokens, -1, axis=1),
+        "decoder_loss_weights": np.ones(tokens.shape, np.float32),
+    }
+
+    @jax.jit
+    def gradient(params, rows):
+        return jax.value_and_grad(lambda p: gpt.loss(module, p, rows, None)[0])(params)
+
+    expected = gradient(params, rows)
+    mesh = partitioning.make_mesh({"data": 2, "fsdp": 2, "model": 2})
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    with partitioning.layout(mesh):
+        axes = nn.get_partition_spec(boxed)["params"]
+        spread = jax.device_put(params, partitioning.shardings(mesh, axes))
+        found = gradient(spread, partitioning.shard_batch(rows, mesh))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)  # sums in another order
 
 
 def test_hugging_face_has_no_such_network(tmp_path):
