@@ -3,7 +3,7 @@
     python3.12 -m venv maxtext && maxtext/bin/pip install 'maxtext[tpu]==0.2.5'
     python -m benchmarks.beside_maxtext --maxtext=maxtext                  all rows
     python -m benchmarks.beside_maxtext --maxtext=maxtext llama2_7b_v5e    only this row
-    python -m benchmarks.beside_maxtext --maxtext=maxtext --sides ours     MaxText's as stored
+    python -m benchmarks.beside_maxtext --maxtext=maxtext --only=ours      MaxText's as stored
 
 The rows are in benchmarks/beside_maxtext_rows.py. Each side of a row runs in a separate process:
 ours is `python -m t5x_like.plan`, MaxText's its own `train_compile` in its environment, and both
@@ -26,11 +26,9 @@ if __name__ == "__main__":
         "--maxtext", metavar="FOLDER", required=True, help="the environment with MaxText"
     )
     PARSER.add_argument(
-        "--sides",
-        nargs="+",
-        default=["ours", "maxtext"],
+        "--only",
         choices=["ours", "maxtext"],
-        help="sides to compile; of the other side the stored results are read",
+        help="the only side to compile; of the other the stored results are read",
     )
     ARGUMENTS = PARSER.parse_args()
 
@@ -53,10 +51,12 @@ from jax.sharding import Mesh
 
 from benchmarks.beside_maxtext_rows import ROWS
 from t5x_like.config import one_line_errors
+from t5x_like.experiment import command_line
 from t5x_like.names import choose
 from t5x_like.planning import chips, compiling, hlo, report
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+SIDES = ("ours", "maxtext")
 RESULTS = ROOT / "runs" / "beside_maxtext"
 _PROBE = """
 import importlib.metadata, importlib.util, json, pathlib
@@ -90,16 +90,14 @@ def main(arguments: argparse.Namespace) -> None:
             choose("the row", name, ROWS)
         environment = find_environment(arguments.maxtext)
         names = arguments.names or list(ROWS)
-        if missing := [name for name in names if not _stored(name, arguments.sides)]:
-            raise ValueError(
-                f"--sides={' '.join(arguments.sides)}: {missing[0]} has no stored results of the "
-                f"other side in {RESULTS}: leave --sides out"
-            )
+        sides = SIDES if arguments.only is None else (arguments.only,)
+        for name in names:
+            _check_stored(name, compiled=sides, libtpu=environment.versions["libtpu"])
     os.environ["TPU_LIBRARY_PATH"] = environment.library
     RESULTS.mkdir(parents=True, exist_ok=True)
     lines = []
     for name in names:
-        for side in arguments.sides:
+        for side in sides:
             compile_side(side, name, environment)
         lines.append(line(name, *results(name)))
     print("\n".join([versions(environment), "", *head(), *lines]))
@@ -125,11 +123,19 @@ def find_environment(folder: str) -> Environment:
     return Environment(python, found.pop("library"), found)
 
 
-def _stored(name: str, sides: Sequence[str]) -> bool:
-    """Return whether the results of all sides that are not compiled are stored."""
-    return all(
-        side in sides or (RESULTS / f"{name}.{side}.json").exists() for side in ("ours", "maxtext")
-    )
+def _check_stored(name: str, *, compiled: Sequence[str], libtpu: str) -> None:
+    """Check that the results of a side that is not compiled are stored, and from this libtpu."""
+    for side in SIDES:
+        file = RESULTS / f"{name}.{side}.json"
+        if side in compiled:
+            continue
+        if not file.exists():
+            raise ValueError(f"--only={compiled[0]} needs {file}: leave --only out")
+        if (by := json.loads(file.read_text())["versions"]["libtpu"]) != libtpu:
+            raise ValueError(
+                f"--only={compiled[0]}: {file} was compiled by libtpu {by}, and --maxtext has "
+                f"{libtpu}: leave --only out"
+            )
 
 
 def compile_side(side: str, name: str, environment: Environment) -> None:
@@ -147,6 +153,10 @@ def compile_side(side: str, name: str, environment: Environment) -> None:
     (RESULTS / f"{stem}.txt").write_text(done.stdout + done.stderr)
     if done.returncode > (side == "ours"):  # 1 of `plan`: the step does not fit
         sys.exit(f"\n{done.stderr}")
+    if side == "ours":
+        used = {"jax": importlib.metadata.version("jax"), "libtpu": environment.versions["libtpu"]}
+        found = json.loads(pathlib.Path(f"{stem}.json").read_text())
+        command_line.write_json(f"{stem}.json", found | {"versions": used})
     print(f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 

@@ -3,7 +3,7 @@
 It runs MaxText's own `train_compile` with these settings, and writes the optimized program to
 STEM.hlo.gz and what else is needed to count it to STEM.json: the compiler's memory and cost
 analysis, the mesh with the coordinates of its devices, the versions, and the seconds of compiling.
-If the step does not fit, STEM.json only has the compiler's message, `why`.
+If the step does not fit, STEM.json only has the versions and the compiler's message, `why`.
 """
 
 import gzip
@@ -43,7 +43,8 @@ def main(stem: str, settings: list[str]) -> None:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        pathlib.Path(f"{stem}.json").write_text(json.dumps({"why": str(error)}), "utf-8")
+        refused = {"versions": versions(), "why": str(error)}
+        pathlib.Path(f"{stem}.json").write_text(json.dumps(refused), "utf-8")
 
 
 def write(stem: str, compiled: Any, mesh: Any, *, seconds: float) -> None:
@@ -51,9 +52,8 @@ def write(stem: str, compiled: Any, mesh: Any, *, seconds: float) -> None:
     with gzip.open(f"{stem}.hlo.gz", "wt", encoding="utf-8") as file:
         file.write(compiled.as_text())
     stats = compiled.memory_analysis()
-    names = ("maxtext", "jax", "libtpu")
     found = {
-        "versions": {name: importlib.metadata.version(name) for name in names},
+        "versions": versions(),
         "memory": {name: getattr(stats, f"{name}_size_in_bytes") for name in _SIZES},
         "cost": compiled.cost_analysis(),
         "mesh": dict(mesh.shape),
@@ -61,6 +61,11 @@ def write(stem: str, compiled: Any, mesh: Any, *, seconds: float) -> None:
         "seconds": seconds,
     }
     pathlib.Path(f"{stem}.json").write_text(json.dumps(found), "utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what compiles the step."""
+    return {name: importlib.metadata.version(name) for name in ("maxtext", "jax", "libtpu")}
 
 
 if __name__ == "__main__":

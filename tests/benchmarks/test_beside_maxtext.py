@@ -1,5 +1,6 @@
 """The table of our training steps beside MaxText's, from stored programs of MaxText."""
 
+import functools
 import gzip
 import json
 import sys
@@ -75,6 +76,21 @@ def test_a_step_that_does_not_fit_has_no_figures():
 def test_an_environment_without_maxtext_is_named():
     with pytest.raises(ValueError, match=r"lacks MaxText or libtpu \(.*maxtext"):
         beside_maxtext.find_environment(sys.prefix)
+
+
+def test_stored_results_are_of_the_same_libtpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(beside_maxtext, "RESULTS", tmp_path)
+    check = functools.partial(
+        beside_maxtext._check_stored, "llama2_7b_v5e", compiled=("ours",), libtpu="0.0.52"
+    )
+    with pytest.raises(ValueError, match=r"--only=ours needs .*llama2_7b_v5e.maxtext.json"):
+        check()
+    stored = tmp_path / "llama2_7b_v5e.maxtext.json"
+    stored.write_text(json.dumps({"versions": {"libtpu": "0.0.42"}}))
+    with pytest.raises(ValueError, match=r"by libtpu 0.0.42, and --maxtext has 0.0.52"):
+        check()
+    stored.write_text(json.dumps({"versions": {"libtpu": "0.0.52"}}))
+    check()
 
 
 @pytest.mark.parametrize("name", ROWS)
