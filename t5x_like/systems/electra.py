@@ -275,20 +275,13 @@ def loss(
     Raises:
         ValueError: the batch has no masked tokens.
     """
-    sample = jax.random.key(0)
-    dropout: list[jax.Array | None] = [None, None]
-    if rng is not None:
-        sample, *dropout = jax.random.split(rng, 3)
-    guesses, masked = losses.predict_masked(
-        module, params, batch, dropout[0], share=predicted, method="generate"
-    )
-    batch = corrupt(batch, masked, guesses["logits"], sample)
+    guesses, masked, batch, dropout = _sampled(module, params, batch, rng, predicted=predicted)
     if module.objective == "replace_mlm":
         at_masked = {**batch, "predicted_positions": masked.positions}
-        outputs = losses.forward(module, params, at_masked, dropout[1])
+        outputs = losses.forward(module, params, at_masked, dropout)
         scale, second = 1.0, masked.cross_entropy(outputs["logits"])
     else:
-        outputs = losses.forward(module, params, batch, dropout[1])
+        outputs = losses.forward(module, params, batch, dropout)
         if module.objective == "all_tokens_mlm":
             scale, second = 1.0, all_tokens_mlm(outputs, batch)
         else:
@@ -325,15 +318,8 @@ def adversarial_loss(
     Raises:
         ValueError: the batch has no masked tokens.
     """
-    sample = jax.random.key(0)
-    dropout: list[jax.Array | None] = [None, None]
-    if rng is not None:
-        sample, *dropout = jax.random.split(rng, 3)
-    guesses, masked = losses.predict_masked(
-        module, params, batch, dropout[0], share=predicted, method="generate"
-    )
-    batch = corrupt(batch, masked, guesses["logits"], sample)
-    outputs = losses.forward(module, params, batch, dropout[1])
+    guesses, masked, batch, dropout = _sampled(module, params, batch, rng, predicted=predicted)
+    outputs = losses.forward(module, params, batch, dropout)
     scores = jnp.take_along_axis(outputs["logits"], masked.positions, axis=1)
     sampled = jnp.take_along_axis(batch["encoder_input_tokens"], masked.positions, axis=1)
     correct = jnp.where(sampled == masked.targets, -scores, scores)  # the logit of being right
@@ -356,6 +342,23 @@ def adversarial_loss(
             "discriminator": (discriminator, second),
         }
     )
+
+
+def _sampled(
+    module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None, *, predicted: float
+) -> tuple[Outputs, losses.MaskedTokens, dict[str, jax.Array], jax.Array | None]:
+    """Run the generator; return its outputs, the masked tokens, the batch with sampled tokens.
+
+    Last is the key of the discriminator's dropout, or None.
+    """
+    sample = jax.random.key(0)
+    dropout: list[jax.Array | None] = [None, None]
+    if rng is not None:
+        sample, *dropout = jax.random.split(rng, 3)
+    guesses, masked = losses.predict_masked(
+        module, params, batch, dropout[0], share=predicted, method="generate"
+    )
+    return guesses, masked, corrupt(batch, masked, guesses["logits"], sample), dropout[1]
 
 
 def corrupt(
