@@ -31,6 +31,8 @@ blanks. All files are JSON Lines, made from `--seed`:
     demonstrations.jsonl                {"prompt", "response"}, for supervised fine-tuning
     compared.jsonl, prompts.jsonl       instructions whose responses are compared; for PPO
     test.jsonl                          instructions about code that no other file describes
+    judgements.jsonl                    {"prompt", "response", "rule", "violates"}
+    rules.txt                           the rules of the judgements, one on each line
 """
 
 import argparse
@@ -62,6 +64,12 @@ QUESTIONS = {"package": "which package is it from?", "first": "which word is the
 ANSWERS = {"package": "It is from {}.", "first": "The first word is {}."}
 BANNED = ("simply", "obviously", "clearly", "just")
 WEIGHTS = {"answers": 1, "right": 2, "short": 1, "banned": -1}
+# The rules in words, for a rule model (configs/sparrow.py), and the judgement that violates each.
+RULES = {
+    "Answer the question.": ("answers", 0),
+    "Use at most 8 words.": ("short", 0),
+    "Do not write simply, obviously, clearly or just.": ("banned", 1),
+}
 BEST = sum(weight for weight in WEIGHTS.values() if weight > 0)
 _FORMS = {"package": re.compile(r"\bfrom (\w+)"), "first": re.compile(r"\bword is (\w+)")}
 _LONG = (
@@ -155,6 +163,14 @@ def demonstration(row: Mapping[str, Any], *, seed: int) -> str:
     return ANSWERS[row["kind"]].format(chance.choice([o for o in others if o != row["answer"]]))
 
 
+def judgements(row: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield whether the `response` of a row violates each rule."""
+    judged = judge(row, row["response"])
+    for rule, (name, value) in RULES.items():
+        own = {"prompt": row["prompt"], "response": row["response"], "rule": rule}
+        yield {**own, "violates": int(judged[name] == value)}
+
+
 def _files(seed: int) -> dict[str, list[Row]]:
     """Return the rows of all files."""
     rows = instructions("train")
@@ -165,6 +181,7 @@ def _files(seed: int) -> dict[str, list[Row]]:
         found[name], rows = rows[:size], rows[size:]
     for row in found["demonstrations"]:
         row["response"] = f" {demonstration(row, seed=seed)}"
+    found["judgements"] = [one for row in found["demonstrations"] for one in judgements(row)]
     found["test"] = [row for row in instructions("test") if row["text"] not in known]
     random.Random(seed).shuffle(found["test"])
     del found["test"][_TESTED:]
@@ -241,6 +258,7 @@ def _write_all(folder: Path, *, seed: int) -> None:
     made = _files(seed)
     for name, rows in made.items():
         write(folder / f"{name}.jsonl", rows)
+    (folder / "rules.txt").write_text("".join(f"{rule}\n" for rule in RULES))
     sizes = ", ".join(f"{name}.jsonl ({len(rows)})" for name, rows in made.items())
     sys.stdout.write(f"{folder}: {sizes}\n")
 

@@ -28,8 +28,8 @@ from t5x_like.training import schedules
 
 PAPER_SYSTEMS = sorted(
     {info.name for info in pkgutil.iter_modules(configs.__path__)}
-    # The configs of the two need the folder of a policy.
-    & set(systems.names()) - {"dpo", "instructgpt"}
+    # The configs of these need the folder of a policy.
+    & set(systems.names()) - {"dpo", "instructgpt", "rule_model", "sparrow"}
 )
 # What a file has besides the sizes of its system.
 OTHERS = {

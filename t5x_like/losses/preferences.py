@@ -1,4 +1,7 @@
-"""Losses on comparisons: which of the responses to a prompt people prefer."""
+"""Losses on comparisons: which of the responses to a prompt people prefer.
+
+And on judgements: whether a response violates a rule.
+"""
 
 from typing import Any
 
@@ -91,3 +94,37 @@ def pair_metrics(
         "accuracy": (right, number),
         "margin": (jnp.sum(jnp.where(preferred, margins, 0.0)), number),
     }
+
+
+def judgement_loss(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> LossSums:
+    """Return the loss of a rule model on judgements, see `violations`.
+
+    Args:
+        module: a network from rows to logits.
+        batch: the fields that `rows` reads, and `ranks` [B, 1].
+        rng: the dropout key; None in evaluation.
+    """
+    logits = forward(module, params, rows(batch), rng)
+    return violations(logits.reshape(batch["ranks"].shape), batch["ranks"])
+
+
+def violations(logits: Float[Array, "B K"], ranks: Int[Array, "B K"]) -> LossSums:
+    """Return the binary cross-entropy of whether responses violate a rule.
+
+    Args:
+        logits: log p / (1 - p), where p is the probability that the response violates the rule.
+        ranks: 1 for a response that follows the rule, 2 for one that violates it, 0 for padding.
+
+    Returns:
+        The sum over responses, their number, and the metrics `accuracy` and `violated`, the share
+        of responses that violate their rule.
+    """
+    there, violated = ranks > 0, ranks > 1
+    number = jnp.sum(there, dtype=jnp.float32)
+    each = jax.nn.softplus(jnp.where(violated, -logits, logits))
+    total = jnp.sum(jnp.where(there, each, 0.0))
+    metrics = {
+        "accuracy": (jnp.sum(there & ((logits > 0) == violated), dtype=jnp.float32), number),
+        "violated": (jnp.sum(violated, dtype=jnp.float32), number),
+    }
+    return total, number, jax.lax.stop_gradient(metrics)

@@ -78,6 +78,7 @@ OBJECTIVES: dict[str, Callable[..., AnyObjective]] = {
     "mass": sequence_to_sequence.mass,
     "translation": supervised.translation,
     "comparisons": prompts.comparisons,
+    "judgements": prompts.judgements,
     "prompts": prompts.prompts,
     "masked_targets": supervised.masked_targets,
     "bert": encoders.bert,

@@ -1,4 +1,4 @@
-"""Prompts for a model to respond to, and comparisons of responses ranked by people."""
+"""Prompts for a model to respond to, and responses that people ranked or judged by rules."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -237,3 +237,67 @@ class _ComparisonWriter:
             "ranks": row["ranks"],
         }
         return [{name: np.array(values, np.int32) for name, values in example.items()}]
+
+
+# How a rule is written after a response (the paper does not say).
+RULE = "\nRule: {}"
+
+
+def rule_tokens(vocabulary: Vocabulary, rule: str) -> list[int]:
+    """Return the tokens of a rule as a rule model reads it after a response, with an end token."""
+    return [*vocabulary.encode(RULE.format(rule)), vocabulary.required_id("eos_id")]
+
+
+def judgements(*, end_inputs: bool = True) -> Rows:
+    """Turn {"prompt", "response", "rule": strings, "violates": 0 or 1} into one example.
+
+        inputs:      name a pet <end>
+        targets:     a dog <end> Rule: no dogs <end>
+        row_numbers: 1 1   1     1     1  1    1
+        ranks:       2
+
+    The features are those of `comparisons` with one response, whose rank is 2 if it violates the
+    rule, otherwise 1. A prompt that is too long is truncated on the left, a response on the right.
+
+    Args:
+        end_inputs: whether the prompt has an end token, as in the model's fine-tuning.
+
+    Raises:
+        ValueError: when the dataset is built, rows lack these fields, or lengths leave no room.
+    """
+
+    def plan(given: ExampleSpec) -> OfRow:
+        given.check("judgements", *PAIR)
+        write = _ComparisonWriter(
+            vocabulary=given.features["inputs"].vocabulary,
+            inputs=given.lengths["inputs"],
+            targets=given.lengths["targets"],
+            end_inputs=end_inputs,
+        )
+
+        def judged(row: Mapping[str, Any], generator: np.random.Generator) -> list[Example]:
+            rule = rule_tokens(write.vocabulary, text_of(row["rule"]))
+            if len(rule) + 2 > write.targets:
+                raise ValueError(
+                    f"data.lengths.targets={write.targets} has no room for a response and a rule "
+                    f"of {len(rule)} tokens, {text_of(row['rule'])!r}"
+                )
+            short = dataclasses.replace(write, targets=write.targets - len(rule))
+            own = {"prompt": row["prompt"], "responses": [row["response"]]}
+            [example] = short({**own, "ranks": [1 + int(row["violates"])]}, generator)
+            targets = np.concatenate([example["targets"], np.array(rule, np.int32)])
+            return [{**example, "targets": targets, "row_numbers": np.ones_like(targets)}]
+
+        return judged
+
+    return Rows(
+        name="judgements",
+        settings={"end_inputs": end_inputs},
+        features=(*PAIR, "row_numbers", "ranks"),
+        converters=("decoder_comparisons", "encoder_decoder_comparisons"),
+        converter_settings={"responses": 1},
+        ends_inputs=end_inputs,
+        plan=plan,
+        fields=("prompt", "response", "rule", "violates"),
+        has_rows="data/rule_files.py",
+    )

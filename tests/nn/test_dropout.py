@@ -40,7 +40,8 @@ BROADCAST = {"t5", "umt5", "longt5", "switch", "lamda", "palm"}
 WITHOUT = {"gopher", "chinchilla", "llama", "qwen2", "gemma", "mixtral", "gpt_neox", "gpt_j"}
 # Of ETC's masks: a block of the text, its global tokens, both together.
 OF_PARTS = {"bigbird_etc": {84, 256, 256 + LENGTH}}
-OF_OTHERS = {"reward_model", "dpo", "instructgpt"}  # made of the network of another system
+# Made of the networks of another system.
+OF_OTHERS = {"reward_model", "dpo", "instructgpt", "rule_model", "sparrow"}
 DROPPING = sorted({*systems.names()} - WITHOUT - OF_OTHERS)
 
 
