@@ -100,7 +100,9 @@ def main(arguments: argparse.Namespace) -> None:
         for side in sides:
             compile_side(side, name, environment)
         lines.append(line(name, *results(name)))
-    print("\n".join([versions(environment), "", *head(), *lines]))
+    used = environment.versions
+    print(f"libtpu {used['libtpu']}, MaxText {used['maxtext']}; ours / MaxText, for each chip\n")
+    print("\n".join([*head(), *lines]))
 
 
 def find_environment(folder: str) -> Environment:
@@ -148,15 +150,16 @@ def compile_side(side: str, name: str, environment: Environment) -> None:
         command = [str(environment.python), "benchmarks/beside_maxtext_theirs.py", str(stem)]
         command += [f"{setting}={value}" for setting, value in row.settings.items()]
     print(f"{name}, {side} ...", end=" ", file=sys.stderr, flush=True)
-    start = time.monotonic()
+    start, results_file = time.monotonic(), pathlib.Path(f"{stem}.json")
+    results_file.unlink(missing_ok=True)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     (RESULTS / f"{stem}.txt").write_text(done.stdout + done.stderr)
-    if done.returncode > (side == "ours"):  # 1 of `plan`: the step does not fit
+    if not results_file.exists():  # the exit status of `plan` is 1 also if the step does not fit
         sys.exit(f"\n{done.stderr}")
     if side == "ours":
         used = {"jax": importlib.metadata.version("jax"), "libtpu": environment.versions["libtpu"]}
-        found = json.loads(pathlib.Path(f"{stem}.json").read_text())
-        command_line.write_json(f"{stem}.json", found | {"versions": used})
+        found = json.loads(results_file.read_text())
+        command_line.write_json(results_file, found | {"versions": used})
     print(f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -191,23 +194,13 @@ def counted(text: str, found: dict[str, Any], *, topology: str, flops: int) -> d
         text, hlo.parse(text), mesh, memory=memory, seconds=found["seconds"]
     )
     plan = report.measured({"flops_per_step": flops}, program, slice_of, devices)
-    return plan | {"devices": len(devices)}
-
-
-def versions(environment: Environment) -> str:
-    """Return a line with the versions of both sides."""
-    theirs = environment.versions
-    own = importlib.metadata.version("jax")
-    return (
-        f"libtpu {theirs['libtpu']}; here JAX {own}; MaxText {theirs['maxtext']}, JAX "
-        f"{theirs['jax']}; ours / MaxText, for each chip"
-    )
+    return plan | {"devices": len(devices), "versions": found["versions"]}
 
 
 def head() -> list[str]:
     """Return the first two lines of the table."""
     heads = ["row", "slice", "FLOPs", "temporaries, GB", "memory moved, GB", "sent, GB"]
-    heads += ["utilization without overlap"]
+    heads += ["utilization without overlap", "JAX"]
     return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
 
 
@@ -220,8 +213,9 @@ def line(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
 
 
 def _figures(found: dict[str, Any]) -> list[str]:
+    jax_version = found["versions"]["jax"]
     if "why" in found:  # the compiler's message about memory
-        return ["does not fit", "", "", "", ""]
+        return ["does not fit", "", "", "", "", jax_version]
     sent = sum(one["bytes"] for one in found["collectives"])
     return [
         f"{found['flops_per_step_compiled'] / found['devices']:.5g}",
@@ -229,6 +223,7 @@ def _figures(found: dict[str, Any]) -> list[str]:
         f"{found['memory_traffic'] / 1e9:,.0f}",
         f"{sent / 1e9:.1f}",
         f"{found['utilization_without_overlap']:.1%}",
+        jax_version,
     ]
 
 

@@ -25,6 +25,7 @@ STORED = {
     "coordinates": [[x, y, 0] for x in range(4) for y in range(4)],
     "memory": {"temp": 5_000_000_000},
     "seconds": 100.0,
+    "versions": {"jax": "0.12.0.1", "libtpu": "0.0.52"},
 }
 SHARD = 256 * 1024 * 2  # bytes
 FLOPS = 2 * 2048 * 1024 * 1024
@@ -53,7 +54,7 @@ def test_a_row_has_both_sides_in_each_cell(tmp_path, monkeypatch):
     ours = {"flops_per_step": 8 * FLOPS, "flops_per_step_compiled": 32 * FLOPS, "devices": 16}
     ours |= {"bytes_per_device": {"temporaries": 4.914e9}, "memory_traffic": 205.4e9}
     ours |= {"collectives": [{"bytes": 40e9}, {"bytes": 6.4e9}]}
-    ours |= {"utilization_without_overlap": 0.3512}
+    ours |= {"utilization_without_overlap": 0.3512, "versions": {"jax": "0.10.2"}}
     (tmp_path / "llama2_7b_v5e.ours.json").write_text(json.dumps(ours))
     (tmp_path / "llama2_7b_v5e.maxtext.json").write_text(json.dumps(STORED))
     with gzip.open(tmp_path / "llama2_7b_v5e.maxtext.hlo.gz", "wt") as file:
@@ -64,11 +65,12 @@ def test_a_row_has_both_sides_in_each_cell(tmp_path, monkeypatch):
     assert cells[2:5] == ["8.5899e+09 / 4.295e+09", "4.91 / 5.00", "205 / 0"]
     assert cells[5] == "46.4 / 0.0"
     assert cells[6].startswith("35.1% / ")
+    assert cells[7] == "0.10.2 / 0.12.0.1 |"
     assert {row.count("|") for row in beside_maxtext.head()} == {len(cells) + 1}
 
 
 def test_a_step_that_does_not_fit_has_no_figures():
-    refused = {"why": "RESOURCE_EXHAUSTED: Ran out of memory"}
+    refused = {"why": "RESOURCE_EXHAUSTED: Ran out of memory", "versions": {"jax": "0.10.2"}}
     cells = beside_maxtext.line("llama2_7b_v5e_4", refused, refused).split(" | ")
     assert cells[2] == "does not fit / does not fit"
 
