@@ -8,16 +8,16 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
     python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --input=-
 
 Input is a text file, a .jsonl file (field `inputs` or `text`), or - for standard input. Output
-lines have `inputs` and `prediction`, and with --log_probs the generated `tokens` and the natural
-log probability of each. A language model continues its input. The input is truncated on the left to
-leave room for `decode.max_new_tokens`; a line on standard error at the end reports how many inputs
-were truncated, and by how much. --stream prints the answers on the terminal token by
-token, instead of JSON. --interactive reads prompts from the terminal, and shows the five most
-likely next tokens under each text (interactive.py); a model whose data has a chat template
-(`data.settings.template`, data/preference_files.py) holds a conversation instead. Both decode
-greedily even if the config asks for beam search, or sample with `decode.do_sample`. With settings
-in `dialog`, --interactive talks with a dialog model, which ranks candidate responses
-(configs/lamda_dialogs.py).
+lines have `inputs`, the other fields of a .jsonl, and `prediction`; with --log_probs also the
+generated `tokens` and the natural log probability of each. A language model continues its input.
+The input is truncated on the left to leave room for `decode.max_new_tokens`; a line on standard
+error at the end reports how many inputs were truncated, and by how much. --stream prints the
+answers on the terminal token by token, instead of JSON. --interactive reads prompts from the
+terminal, and shows the five most likely next tokens under each text (interactive.py); a model whose
+data has a chat template (`data.settings.template`, data/preference_files.py) holds a conversation
+instead. Both decode greedily even if the config asks for beam search, or sample with
+`decode.do_sample`. With settings in `dialog`, --interactive talks with a dialog model, which ranks
+candidate responses (configs/lamda_dialogs.py).
 
 --examples=N instead shows N held-out examples of the config's task, with the model's prediction
 beside the original: the spans of a text with blanks, each marked right or wrong, or the second half
@@ -85,6 +85,7 @@ from t5x_like.vocabularies.chat import find_template
 T = TypeVar("T")
 
 Line = str | Mapping[str, Any]  # a text, or the fields of a .jsonl
+Prompt = Mapping[str, Any]  # a text `inputs`, and the other fields of its line
 
 # The share of spans filled exactly is computed over at least this many examples.
 _COUNTED = 64
@@ -203,17 +204,17 @@ def converse(model: TextModel, *, template: str) -> None:
 def stream_answers(model: TextModel, file: str) -> None:
     """Type the answer to each prompt of a file, token by token."""
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C keeps the text typed so far
-        for prompt in _prompts(model, file):
-            interactive.type_out(model, prompt, out=sys.stdout)
+        for row in _prompts(model, file):
+            interactive.type_out(model, row["inputs"], out=sys.stdout)
 
 
 def answer_lines(model: TextModel, file: str, output: str) -> None:
     """Write the answer to each line of a file as a line of JSON."""
     batches = _answered(model, _prompts(model, file))
     answers = (
-        {"inputs": text, "prediction": model.text(tokens, prompt=prompt)}
+        {**row, "prediction": model.text(tokens, prompt=prompt)}
         for batch in batches
-        for text, prompt, tokens in zip(*batch, strict=True)
+        for row, prompt, tokens in zip(*batch, strict=True)
     )
     _write(answers, output)
 
@@ -223,36 +224,37 @@ def answer_lines_with_log_probs(model: TextModel, file: str, output: str) -> Non
     batches = _answered(model, _prompts(model, file))
     answers = (
         {
-            "inputs": text,
+            **row,
             "prediction": model.text(tokens, prompt=prompt),
             "tokens": [model.piece(token) for token in tokens],
             "log_probs": score.log_probs.tolist(),
         }
         for batch in batches
-        for text, prompt, tokens, score in zip(*batch, model.score_written(*batch[1:]), strict=True)
+        for row, prompt, tokens, score in zip(*batch, model.score_written(*batch[1:]), strict=True)
     )
     _write(answers, output)
 
 
 def _answered(
-    model: TextModel, texts: Iterable[str]
-) -> Iterator[tuple[list[str], list[list[int]], list[list[int]]]]:
-    """Yield batches of texts, with the tokens of their prompts and of the generated answers."""
-    for batch in _batched(texts, model.batch_size):
-        prompts = [model.prompt(text) for text in batch]
+    model: TextModel, rows: Iterable[Prompt]
+) -> Iterator[tuple[list[Prompt], list[list[int]], list[list[int]]]]:
+    """Yield batches of rows, with the tokens of their prompts and of the generated answers."""
+    for batch in _batched(rows, model.batch_size):
+        prompts = [model.prompt(row["inputs"]) for row in batch]
         yield batch, prompts, model.generate_tokens(prompts)
 
 
-def _prompts(model: TextModel, file: str) -> Iterator[str]:
-    return _counted(model, map(str, _read(file, with_objects=False)))
+def _prompts(model: TextModel, file: str) -> Iterator[Prompt]:
+    lines = _read(file, with_objects=False)
+    return _counted(model, ({"inputs": x} if isinstance(x, str) else x for x in lines))
 
 
-def _counted(model: TextModel, texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts, and at the end report on standard error how many prompts were truncated."""
+def _counted(model: TextModel, rows: Iterable[Prompt]) -> Iterator[Prompt]:
+    """Yield the rows, and at the end report on standard error how many prompts were truncated."""
     lost = []
-    for text in texts:
-        lost.append(model.cut(model.prompt(text)))
-        yield text
+    for row in rows:
+        lost.append(model.cut(model.prompt(row["inputs"])))
+        yield row
     if cut := [size for size in lost if size]:
         end = "end" if model.answers else "beginning"
         setting = "data.lengths.inputs" if model.encodes else "data.lengths, decode.max_new_tokens"
@@ -362,7 +364,8 @@ def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
     """Read the lines of a file, or of standard input for "-".
 
     Args:
-        with_objects: whether to return JSON objects whole instead of only their text.
+        with_objects: whether lines of standard input may be JSON objects, and the objects of a
+            .jsonl need no text, `inputs` or `text`, which is else returned as `inputs`.
     """
     if name == "-":
         where = "a line of standard input"
@@ -387,15 +390,16 @@ def _some(name: str, lines: list[T]) -> list[T]:
     return lines
 
 
-def _prompt(row: Mapping[str, Any], *, where: str) -> str:
-    """Return the text of a row of `--input`."""
+def _prompt(row: Mapping[str, Any], *, where: str) -> Prompt:
+    """Return a row of `--input` with its text as `inputs`, and its other fields as they are."""
     field = "inputs" if "inputs" in row else "text"
     if field not in row:
         raise ValueError(f"{where} has neither 'inputs' nor 'text', but {list(row)}")
     try:
-        return reading.field_text(row, field)
+        text = reading.field_text(row, field)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
+    return {"inputs": text, **{name: value for name, value in row.items() if name != field}}
 
 
 def _object(line: str, *, where: str) -> dict[str, Any]:

@@ -74,7 +74,8 @@ def of_preferences(path):
 
 
 def of_infer(path):
-    return list(infer._read(str(path), with_objects=False))
+    lines = infer._read(str(path), with_objects=False)
+    return [one if isinstance(one, str) else one["inputs"] for one in lines]
 
 
 def of_predictor(path):

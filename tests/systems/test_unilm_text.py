@@ -157,6 +157,19 @@ def test_positions_limit_only_what_is_generated(folder):
         model.generate(tokens, max_new_tokens=21)
 
 
+def test_answers_keep_the_fields_of_their_rows(folder, tmp_path):
+    """So that questions written about passages train a model with the passages' answers."""
+    rows = [{"text": PROMPTS[0], "answers": ["b"], "id": 7}, {"text": PROMPTS[1], "answers": []}]
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = build(folder)
+    infer.answer_lines(model, str(source), str(out))
+    written = [json.loads(line) for line in out.read_text().splitlines()]
+    predicted = [row.pop("prediction") for row in written]
+    assert predicted == model.generate(PROMPTS[:2])
+    assert written == [{"inputs": row.pop("text"), **row} for row in rows]
+
+
 def test_rows_of_another_network_are_refused(folder):
     own = settings(folder, data__objective="language_modeling", data__converter="decoder")
     own.data.update({"objective_settings": {}, "lengths": {"targets": 24}})
