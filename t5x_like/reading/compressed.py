@@ -142,8 +142,10 @@ def existing_file(setting: str, name: str, endings: Sequence[str]) -> str:
         endings: the endings of the files that the message may name.
 
     Raises:
-        ValueError: it is not a file; the message has the nearest name.
+        ValueError: it is empty, or not a file; the message has the nearest name.
     """
+    if not name:
+        raise ValueError(f"{setting} is not set: name a file")
     file = paths.path(name)
     if file.is_file():
         return os.fspath(file)

@@ -140,6 +140,7 @@ def test_the_most_frequent_words_of_a_list_are_split_by_the_word(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"words": ""}, "data.settings.words is not set: name a file"),
         ({"words": "nowhere.txt"}, "data.settings.words='nowhere.txt' is not a file"),
         ({"shortest": 3}, "data.settings.shortest=3, longest=14: 4 or more letters"),
         ({"shortest": 9, "longest": 8}, "data.settings.shortest=9, longest=8"),
