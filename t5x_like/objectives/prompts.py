@@ -292,7 +292,6 @@ def judgements(*, end_inputs: bool = True) -> Rows:
 
     return Rows(
         name="judgements",
-        settings={"end_inputs": end_inputs},
         features=(*PAIR, "row_numbers", "ranks"),
         converters=("decoder_comparisons", "encoder_decoder_comparisons"),
         converter_settings={"responses": 1},
