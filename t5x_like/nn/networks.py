@@ -427,7 +427,7 @@ class EncoderDecoder(nn.Module):
             deterministic=deterministic,
             collect=collect,
         )
-        x, of_decoder = self.decoder(self.token_embedder(tokens), shared)
+        x, of_decoder = self.decoder(self.write(tokens), shared)
         return x, {"encoder": of_encoder, "decoder": of_decoder}
 
     def encode(
@@ -463,6 +463,10 @@ class EncoderDecoder(nn.Module):
 
     def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
         """Return the input of the encoder: the embeddings of its tokens."""
+        return self.token_embedder(tokens)
+
+    def write(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+        """Return the input of the decoder: the embeddings of its tokens."""
         return self.token_embedder(tokens)
 
     def prefill(
@@ -517,7 +521,7 @@ class EncoderDecoder(nn.Module):
             memory_mask=AttentionMask(key_segments=cache.memory_real.astype(jnp.int32)),
             first=first,
         )
-        x, layers = self.decoder(self.token_embedder(tokens), shared, cache.layers)
+        x, layers = self.decoder(self.write(tokens), shared, cache.layers)
         if first:  # only the logits at the end of a prompt are needed
             x = x[:, -1:]
         return self.lm_head(x, self.token_embedder.embedding), dataclasses.replace(
