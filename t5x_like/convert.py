@@ -90,6 +90,7 @@ def convert(
             describe, the target is not empty, or the format does not support the network or
             optimizer.
     """
+    choose("--dtype", dtype, _DTYPES)
     write = _writer(form, sizes=sizes, int8=dtype == "int8", tokens=tokens)
     dtype = "float32" if dtype == "int8" else dtype
     command_line.check_folder("--to", target)
@@ -262,6 +263,7 @@ _OF_RUNS: dict[str, Callable[[pathlib.Path, pathlib.Path], None]] = {
     _TRAINING: _convert_training,
     _ADAPTER: _convert_adapter,
 }
+_DTYPES = dict.fromkeys(("float32", "bfloat16", "int8"))
 # Settings that cannot be read off the weights.
 _NOT_IN_WEIGHTS = ("dropout", "dtype", "architecture", "scaled_scores")
 # The sizes of programs that may be fixed; `slots`: positions in the key-value cache, for a prompt

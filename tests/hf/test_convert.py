@@ -39,7 +39,8 @@ def test_the_type_of_the_weights_can_be_changed(v1_0, tmp_path):
     [
         ({"from": "nowhere"}, "there is no folder nowhere"),
         ({"format": "hg"}, "--format='hg' does not exist. Did you mean 'hf'?"),
-        ({"dtype": "float64"}, "param_dtype='float64': 'float32' or 'bfloat16' allowed"),
+        ({"dtype": "float64"}, "--dtype='float64' does not exist. Did you mean 'bfloat16'?"),
+        ({"dtype": "int8"}, "--dtype=int8 is for --format=stablehlo, not hf"),
         ({"to": "."}, "--to='.' is not empty"),
     ],
 )
