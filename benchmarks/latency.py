@@ -5,8 +5,8 @@
 Each network has its published size and random weights, and encodes rows of tokens without padding
 in float32, without a head: in this process, compiled by JAX, and as the StableHLO program that
 `convert --format=stablehlo` writes, which JAX compiles without this package's modules. The networks
-take turns; figures are medians of the repeats, with the least and the greatest, beside the first
-network's.
+take turns; figures are medians of the repeats, with the least and the greatest, and how many times
+as fast a network is as the first network in the same program.
 
 A measurement starts when the load of the machine is below 1. Nothing else may run meanwhile.
 """
@@ -144,15 +144,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             shape = {"rows": rows, "length": given.length, "repeats": given.repeats}
             made = measure(given.networks, folder=pathlib.Path(folder), **shape)
             print(f"{rows} x {given.length} tokens (load {load:.2f} before)", flush=True)
-            for one in made:
-                print(line(one, made[0].median), flush=True)
+            print("\n".join(lines(made)), flush=True)
             found += [dataclasses.asdict(one) for one in made]
     if given.json:
         command_line.write_json(given.json, found)
 
 
-def line(one: Latency, first: float) -> str:
-    """Return the line of a program; `first` is the median of the first network's."""
+def lines(made: Sequence[Latency]) -> list[str]:
+    """Return a line for each network and program, in the order of `measure`."""
+    first = {one.program: one.median for one in reversed(made)}
+    return [_line(one, first[one.program]) for one in made]
+
+
+def _line(one: Latency, first: float) -> str:
     low, high = min(one.seconds) * 1e3, max(one.seconds) * 1e3
     return (
         f"  {one.network:18} {one.program:9} {one.parameters / 1e6:6.1f} M parameters "
