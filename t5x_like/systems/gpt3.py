@@ -286,10 +286,8 @@ def _fixed(config: Gpt3Config) -> LayerPair:
 
 
 # The kinds of attention of even and of odd layers: dense and a band; the factorized attention of
-# Child et al. 2019, in the order of their section 5.2, equation 11.
-PATTERNS: dict[str, Callable[[Gpt3Config], LayerPair]] = {
 # Child et al. 2019, in turn (section 5.2, the first of its three ways).
-PATTERNS: dict[str, Callable[[Gpt3Config], Blocks]] = {
+PATTERNS: dict[str, Callable[[Gpt3Config], LayerPair]] = {
     "banded": _banded,
     "strided": _strided,
     "fixed": _fixed,
