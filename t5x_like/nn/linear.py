@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like import partitioning
 from t5x_like.nn.compute import Activation, Compute, make_dropout
 from t5x_like.nn.matrix_product import product_with_transposed
 
@@ -66,34 +67,48 @@ class Linear(nn.Module):
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return the product, in `compute.dtype`."""
         rows, inputs = x.shape[: x.ndim - self.contract], x.shape[x.ndim - self.contract :]
+        x = x.astype(self.compute.dtype)
+        if self._keeps_axes():
+            y = jnp.tensordot(x, self._kernel(inputs), self.contract)
+            return y + self._bias() if self.use_bias else y
         # Multiply as matrices, so that the gradients are matrix products too: with more axes XLA
         # first transposes an operand, on a CPU element by element.
-        x = x.astype(self.compute.dtype).reshape(math.prod(rows), math.prod(inputs))
+        x = x.reshape(math.prod(rows), math.prod(inputs))
         if self.has_variable(TRANSPOSED, "kernel"):
             kernel = self.get_variable(TRANSPOSED, "kernel")
             y = product_with_transposed(x, kernel.astype(self.compute.dtype))
         else:
-            y = self.compute.product(x, self._matrix(inputs))
+            kernel = self._kernel(inputs)
+            y = self.compute.product(x, kernel.reshape(x.shape[-1], math.prod(self.features)))
         if self.has_variable("params", LORA_A):
             a, b = (self.get_variable("params", name).astype(x.dtype) for name in (LORA_A, LORA_B))
             y = y + (x @ a.reshape(x.shape[-1], -1)) @ b.reshape(-1, y.shape[-1])
         if self.use_bias:  # before the reshape: cuBLAS then adds it as part of the product
-            init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])
-            bias = self.param("bias", init, self.features).astype(self.compute.dtype)
-            y = y + bias.reshape(-1)
+            y = y + self._bias().reshape(-1)
         return y.reshape(*rows, *self.features)
 
-    def _matrix(self, inputs: tuple[int, ...]) -> Float[Array, "n m"]:
-        """Return the kernel as a matrix [inputs, outputs] in `compute.dtype`."""
+    def _keeps_axes(self) -> bool:
+        """Return whether to multiply by the kernel as it is stored, with its own axes.
+
+        On TPUs: between reshapes XLA splits the exchange of a kernel that is sharded over `fsdp`
+        into more loops, and sends and copies more (docs/plans.md).
+        """
+        plain = self.compute.product is jnp.matmul and not self.has_variable("params", LORA_A)
+        return plain and partitioning.platform() == "tpu"
+
+    def _kernel(self, inputs: tuple[int, ...]) -> Float[Array, "..."]:
+        """Return the kernel [*inputs, *features] in `compute.dtype`."""
 
         def init(key: Array, shape: tuple[int, ...]) -> Array:
             matrix = (math.prod(inputs), math.prod(self.features))
             return self.kernel_init(key, matrix).reshape(shape)
 
         init = nn.with_logical_partitioning(init, self.axes)
-        kernel = self.param("kernel", init, (*inputs, *self.features))
-        kernel = kernel.astype(self.compute.dtype)
-        return kernel.reshape(math.prod(inputs), math.prod(self.features))
+        return self.param("kernel", init, (*inputs, *self.features)).astype(self.compute.dtype)
+
+    def _bias(self) -> Float[Array, "..."]:
+        init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])
+        return self.param("bias", init, self.features).astype(self.compute.dtype)
 
 
 HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")

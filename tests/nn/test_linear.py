@@ -23,7 +23,9 @@ class Pair(nn.Module):
         )
 
 
-def test_a_width_that_is_kept_whole_has_the_gradient_of_one_device():
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])  # on TPUs kernels keep their axes
+def test_a_width_that_is_kept_whole_has_the_gradient_of_one_device(platform, monkeypatch):
+    monkeypatch.setattr(partitioning, "platform", lambda: platform)
     random = np.random.default_rng(0)
     x = random.standard_normal((8, 8, 32)).astype(np.float32)
     out = random.standard_normal((8, 8, 128)).astype(np.float32)
@@ -68,3 +70,30 @@ def test_a_transposed_kernel_gives_the_same(contract, rows, dtype):
     # Sums of 24 terms of order 0.2, in another order; a last bit of bfloat16.
     rounding = {"float32": 1e-6, "bfloat16": 2**-7}[dtype]
     np.testing.assert_allclose(found.astype("float32"), expected.astype("float32"), atol=rounding)
+
+
+@pytest.mark.parametrize("contract", [1, 2])
+def test_on_a_tpu_the_kernel_keeps_its_axes(contract, monkeypatch):
+    axes = {1: ("embed", "heads", "kv"), 2: ("heads", "kv", "embed")}[contract]
+    layer = Linear((6, 4, 5)[contract:], axes, contract=contract, use_bias=True)
+    x = jax.random.normal(jax.random.key(0), (2, 3, *(6, 4, 5)[:contract]))
+    params = nn.unbox(layer.init(jax.random.key(1), x))
+
+    def gradient(params, x):
+        return jax.grad(lambda p, x: jnp.sum(jnp.sin(layer.apply(p, x))), (0, 1))(params, x)
+
+    expected = gradient(params, x)
+    monkeypatch.setattr(partitioning, "platform", lambda: "tpu")
+    # Sums of at most 30 terms of order 1, in another order.
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+        gradient(params, x),
+        expected,
+    )
+    [product] = [
+        line.params["dimension_numbers"][0]
+        for line in jax.make_jaxpr(layer.apply)(params, x).eqns
+        if line.primitive.name == "dot_general"
+    ]
+    ends = tuple(range(2, 2 + contract))
+    assert product == (ends, tuple(range(contract)))
