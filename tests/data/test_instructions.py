@@ -91,3 +91,7 @@ def test_no_instruction_is_about_code_that_another_file_describes(tmp_path, caps
     assert not texts[-1] & set.union(*texts[:-1])
     assert all(instructions.score(row, "") == 1 for own in rows.values() for row in own)
     assert {row["kind"] for row in rows["test"]} == set(instructions.QUESTIONS)
+    rules = (tmp_path / "rules.txt").read_text().splitlines()
+    judged = instructions.read(tmp_path / "judgements.jsonl")
+    assert [one["rule"] for one in judged] == rules * len(rows["demonstrations"])
+    assert {one["violates"] for one in judged} == {0, 1}
