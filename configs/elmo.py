@@ -33,8 +33,8 @@ Expect a held-out loss of 5.48 nats after 500 steps and 4.97 at the end, the mea
         --output=runs/elmo_demo/vocab.txt
     python -m t5x_like.train --config=configs/elmo.py:demo
 
-A task on top of the frozen language model, as in the paper, is `word_tagging` or
-`word_classification` (data/labelled_files.py):
+A task on top of the frozen language model, as in the paper, is `word_tagging`,
+`word_classification` or `word_question_answering` (data/labelled_files.py):
 
     python -m t5x_like.train --config=configs/elmo.py:word_tagging \
         --config.initialize=runs/elmo_demo --config.workdir=runs/elmo_tags \
@@ -46,10 +46,15 @@ import ml_collections
 from t5x_like.experiment import recipes
 
 UNROLL = 20  # words per row
-_TASKS = {"word_tagging": "tagging", "word_classification": "classification"}
-_FIELDS = {
+_TASKS = {
+    "word_tagging": "tagging",
+    "word_classification": "classification",
+    "word_question_answering": "question_answering",
+}
+_FIELDS: dict[str, dict[str, object]] = {
     "word_tagging": {"words": "words", "tags": "tags", "labels": ()},
     "word_classification": {"text_a": "text_a", "text_b": "", "label": "label", "labels": ()},
+    "word_question_answering": {"question": "question", "context": "context", "answers": "answers"},
 }
 
 
@@ -77,10 +82,16 @@ def get_config(size: str = "original") -> ml_collections.ConfigDict:
 
 def _task(objective: str) -> ml_collections.ConfigDict:
     """Return a task's config: a biLSTM on a frozen language model (section 3.3), Adam, 0.001."""
-    config = recipes.fine_tuning(f"runs/elmo_{objective}", head=_TASKS[objective], labels=0)
+    config = recipes.fine_tuning(f"runs/elmo_{objective}", head=_TASKS[objective])
     config.model.update({"elmo": "input", "mix": "all", "mix_norm": False})
     recipes.labelled_text(config, objective, converter="encoder", fields=_FIELDS[objective])
     config.data.lengths = {"inputs": 64}
+    if objective == "word_question_answering":
+        config.data.lengths.inputs = 384
+        config.data.objective_settings = {"stride": 128, "longest_question": 64}
+        config.predict = {"no_answer": False, "null_threshold": 0.0, "longest_answer": 30}
+    else:
+        config.model.labels = 0  # counted from the data
     config.loss = {"mix_decay": 0.001}
     config.optimizer = {
         "name": "adamw",

@@ -12,6 +12,7 @@
 | word_classification, word_tagging | as without word_, for ELMo | the same |
 | knowledge_classification, knowledge_tagging | as without knowledge_, for K-BERT | the same |
 | question_answering, knowledge_question_answering | question, context, answers | no |
+| word_question_answering | as question_answering, for ELMo | no |
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
 | gpt_regression | as regression, with text_b | the same |
 | multiple_choice, gpt_multiple_choice | text_a, text_b (optional), choices, answer: 0, 1... | no |

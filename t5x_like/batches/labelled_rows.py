@@ -162,9 +162,7 @@ class RowWriter:
         question_ids = self._vocabulary.encode(question)[:longest_question]
         ids, offsets = self._vocabulary.encode_with_offsets(context)
         room = self._length - 2 - self._separators - len(question_ids)
-        step = min(stride, room)
-        starts = [0, *range(step, max(len(ids) - room + step, 0), step)]
-        parts = [(start, min(start + room, len(ids))) for start in starts]
+        parts = _parts(len(ids), room=room, stride=stride)
         base = len(question_ids)
         rows = self._write(
             [*question_ids, *ids], [[(0, base), (base + a, base + b)] for a, b in parts]
@@ -182,17 +180,8 @@ class RowWriter:
         Raises:
             ValueError: it does not, or a setting is below 1.
         """
-        if stride < 1 or longest_question < 1:
-            raise ValueError(
-                f"question_answering: stride={stride} and longest_question={longest_question} "
-                "must be 1 token or more"
-            )
-        least = longest_question + 2 + self._separators + 8
-        if self._length < least:
-            raise ValueError(
-                f"lengths.inputs={self._length}: with longest_question={longest_question} rows "
-                f"need {least} tokens or more to have room for the context"
-            )
+        special = 2 + self._separators
+        _check_windows(self._length, stride, longest_question, special=special)
 
     def _write(
         self, tokens: Sequence[int], rows: Sequence[Sequence[TextPiece]]
@@ -216,6 +205,34 @@ def _with_class_last(row: EncoderRow) -> EncoderRow:
     """Move [CLS] to the end, where it is a segment of its own (Yang et al. 2019, section 2.5)."""
     types = np.append(row.token_types[1:], np.int32(CLASS_SEGMENT))
     return EncoderRow(np.roll(row.tokens, -1), types)
+
+
+def _parts(size: int, *, room: int, stride: int) -> list[tuple[int, int]]:
+    """Return the ranges of a context's tokens in its windows.
+
+    Args:
+        size: tokens of the context.
+        room: tokens of the context that a window can have.
+        stride: from the start of one part to the start of the next.
+    """
+    step = min(stride, room)
+    starts = [0, *range(step, max(size - room + step, 0), step)]
+    return [(start, min(start + room, size)) for start in starts]
+
+
+def _check_windows(length: int, stride: int, longest_question: int, *, special: int) -> None:
+    """Check the settings of windows; `special` is the number of special tokens in a row."""
+    if stride < 1 or longest_question < 1:
+        raise ValueError(
+            f"question_answering: stride={stride} and longest_question={longest_question} "
+            "must be 1 token or more"
+        )
+    least = longest_question + special + 8
+    if length < least:
+        raise ValueError(
+            f"lengths.inputs={length}: with longest_question={longest_question} rows "
+            f"need {least} tokens or more to have room for the context"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,6 +269,38 @@ class WordRowWriter:
         """Return the row of some words, and the position of each; -1 for words cut off."""
         places = np.arange(1, len(words) + 1, dtype=np.int32)
         return self._write(words), np.where(places < self._length - 1, places, -1)
+
+    def windows(
+        self,
+        question: str,
+        context: str,
+        *,
+        stride: int = STRIDE,
+        longest_question: int = LONGEST_QUESTION,
+    ) -> list[Window]:
+        """Return a window `<S> question </S> part </S>` for each part of a context.
+
+        Args:
+            stride, longest_question: in words; see `RowWriter.windows`.
+        """
+        asked = self._vocabulary.words(question)[:longest_question]
+        _, offsets = self._vocabulary.encode_with_offsets(context)
+        words = [context[start:end] for start, end in offsets]
+        parts = _parts(len(words), room=self._length - 3 - len(asked), stride=stride)
+        ranges = np.array(offsets, np.int32).reshape(-1, 2)
+        rows = [self._write([*asked, END, *words[a:b]]) for a, b in parts]
+        return [
+            Window(row, len(asked) + 2, ranges[a:b], nothing=0)
+            for row, (a, b) in zip(rows, parts, strict=True)
+        ]
+
+    def check_windows(self, *, stride: int, longest_question: int) -> None:
+        """Check that a window has room for some of the context.
+
+        Raises:
+            ValueError: it does not, or a setting is below 1.
+        """
+        _check_windows(self._length, stride, longest_question, special=3)
 
     def _write(self, words: Sequence[str]) -> WordRow:
         words = [START, *words[: self._length - 2], END]

@@ -521,8 +521,8 @@ class _OfWords(EncoderPrediction):
         batch = super().collate(rows, batch_size=batch_size)
         length = batch["encoder_segment_ids"].shape[1]
         characters = np.zeros([batch_size, length, LONGEST], np.int32)
-        row: WordRow
-        for number, row in enumerate(rows):
+        for number, one in enumerate(rows):
+            row = cast(WordRow, _row(one))
             characters[number, : len(row.characters)] = row.characters
         return batch | {"encoder_characters": characters}
 
@@ -535,6 +535,11 @@ class TextClass(_OfWords, Classes):
 @dataclasses.dataclass(frozen=True)
 class WordTags(_OfWords, Tags):
     """A tag for each of `words`, a list or a text; None for words beyond the row's length."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WordAnswers(_OfWords, AnswerPrediction):
+    """The span of `context` that answers `question`, both read word by word."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ from t5x_like.inference.encoder_predictions import (
     SeveralClasses,
     Tags,
     TextClass,
+    WordAnswers,
     WordTags,
 )
 from t5x_like.inference.predictor import Prediction, Predictor
@@ -47,6 +48,7 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "decoder_number": DecoderNumber,
     "choices": Choices,
     "text_class": TextClass,
+    "word_answers": WordAnswers,
     "word_tags": WordTags,
     "chained_word_tags": ChainedWordTags,
     "knowledge_classes": KnowledgeClasses,

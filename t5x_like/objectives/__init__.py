@@ -102,6 +102,7 @@ OBJECTIVES: dict[str, Callable[..., AnyObjective]] = {
     "knowledge_question_answering": knowledge.knowledge_question_answering,
     "word_classification": labelled.word_classification,
     "word_tagging": labelled.word_tagging,
+    "word_question_answering": labelled.word_question_answering,
     "gpt_classification": decoder_rows.gpt_classification,
     "gpt_similarity": decoder_rows.gpt_similarity,
     "gpt_regression": decoder_rows.gpt_regression,

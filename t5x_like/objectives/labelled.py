@@ -4,6 +4,7 @@ For encoders, and for networks that read words by their characters.
 """
 
 import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -156,8 +157,19 @@ def write_tags(writer: RowWriter) -> WriteExamples:
     return write
 
 
-def write_answers(writer: RowWriter, *, stride: int, longest_question: int) -> WriteExamples:
+def write_answers(
+    writer: Any,
+    *,
+    stride: int,
+    longest_question: int,
+    features: Callable[[Any], Example] = operator.attrgetter("features"),
+) -> WriteExamples:
     """Return the function that writes the examples of `OF_ANSWERS`, one for each window.
+
+    Args:
+        writer: a writer of rows with windows.
+        stride, longest_question: see `question_answering`.
+        features: (a row) -> the features of its example.
 
     Raises:
         ValueError: a window has no room for the context.
@@ -171,7 +183,7 @@ def write_answers(writer: RowWriter, *, stride: int, longest_question: int) -> W
         characters = (start, start + len(answer_text)) if start >= 0 else (0, 0)
         answers = [window.places(*characters) for window in windows]
         return [
-            window.row.features | {"answer": np.array(answer)}
+            features(window.row) | {"answer": np.array(answer)}
             for window, answer in zip(windows, answers, strict=True)
         ]
 
@@ -262,6 +274,28 @@ def word_tagging() -> Rows:
         OF_TAGS,
         write_for,
         of=of_encoder("characters", "targets", "loss_weights"),
+        make_writer=WordRowWriter,
+    )
+
+
+def word_question_answering(
+    *, stride: int = STRIDE, longest_question: int = LONGEST_QUESTION
+) -> Rows:
+    """Predict where in a context the answer begins and ends, as in `question_answering`.
+
+        inputs: <S> who came ? </S> it was jim henson . </S>     characters: of each word
+        answer: 7 and 8, the positions of "jim" and "henson"; 0, of <S>, if there is no answer
+
+    Args:
+        stride, longest_question: in words; see `question_answering`.
+    """
+    settings = {"stride": stride, "longest_question": longest_question}
+    return objective_of_rows(
+        "word_question_answering",
+        OF_ANSWERS,
+        functools.partial(write_answers, **settings, features=_features),
+        of=of_encoder("characters", "answer"),
+        settings=settings,
         make_writer=WordRowWriter,
     )
 

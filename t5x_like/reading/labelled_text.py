@@ -247,6 +247,7 @@ KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
     "knowledge_question_answering": (_question_answering, ("question", "context", "answers")),
     "word_classification": (_classification, ("text_a", "text_b", "label")),
     "word_tagging": (_tagging, ("words", "tags")),
+    "word_question_answering": (_question_answering, ("question", "context", "answers")),
     "gpt_classification": (_classification, ("text_a", "text_b", "label")),
     "multiple_choice": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
     "gpt_similarity": (_classification, ("text_a", "text_b", "label")),

@@ -378,6 +378,10 @@ RANKED = [
     {"prompt": text, "responses": ["the", "cat", "sat"], "ranks": [1, 2, 1 + n % 2]}
     for n, text in enumerate(SENTENCES)
 ]
+JUDGED = [
+    {"prompt": text, "response": "the cat", "rule": "the", "violates": n % 2 == 0}
+    for n, text in enumerate(SENTENCES)
+]
 
 
 def as_json(rows):
@@ -414,6 +418,7 @@ LABELLED = {
     "knowledge_question_answering": ("a.jsonl", as_json(ANSWERS)),
     "word_classification": ("a.tsv.gz", as_table(PAIRED)),
     "word_tagging": ("a.jsonl", as_json(TAGS)),
+    "word_question_answering": ("a.jsonl", as_json(ANSWERS)),
     "gpt_classification": ("a.jsonl", as_json(CLASSES)),
     "gpt_similarity": ("a.jsonl", as_json(PAIRED)),
     "gpt_regression": ("a.jsonl", as_json(NUMBERS)),
@@ -438,6 +443,7 @@ CASES = [
     ("text_to_text", "prompted_files", "train", "a.jsonl", as_json(PROMPTED), {}),
     ("text_to_text", "preference_files", "train", "a.jsonl", as_json(RANKED), {}),
     ("comparisons", "preference_files", "train", "a.jsonl", as_json(RANKED), {}),
+    ("judgements", "rule_files", "train", "a.jsonl", as_json(JUDGED), {}),
     ("prompts", "prompt_files", "prompts", "a.jsonl", as_json(RANKED), {}),
 ]
 SETTINGS = {
@@ -446,6 +452,7 @@ SETTINGS = {
     "comparisons": {"responses": 3},
     "masked_targets": {"target_length": 9},
     "prompts": {"pretraining_rows": 2},
+    "word_question_answering": {"longest_question": 8, "stride": 8},
     "knowledge_question_answering": {"reserved": 8, "longest_question": 8, "stride": 8},
 }
 
@@ -539,7 +546,7 @@ def test_rows_are_resumed_at_any_row_on_any_number_of_processes(tmp_path, case):
 
 def test_rows_for_evaluation_are_those_of_seqio(tmp_path):
     """SQuAD's rows with their answers, and cleaned pairs."""
-    for case in (CASES[4], CASES[16]):
+    for case in (CASES[4], CASES[17]):
         found, expected = (
             [
                 {name: data_side.plain(value) for name, value in row.items()}

@@ -181,9 +181,11 @@ OF_KNOWLEDGE = {f"knowledge_{name}" for name in OF_LABELLED - {"regression", "pa
 OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_regression", "gpt_multiple_choice"}
 OF_CHOICES = {"multiple_choice"}  # rows of rows
 OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "translation", "masked_targets"}
-OF_FEEDBACK = {"comparisons", "prompts"}
+OF_FEEDBACK = {"comparisons", "judgements", "prompts"}
 OF_SENTENCES = {"bart", "mass"}
-OF_WORDS = {"bidirectional_lm", "word_classification", "word_tagging"}
+OF_WORDS = {"bidirectional_lm"} | {
+    f"word_{name}" for name in ("classification", "tagging", "question_answering")
+}
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ LABELLED_OBJECTIVES = {
         "gpt_similarity",
     ),
     "regression": ("regression", "gpt_regression"),
-    "question_answering": ("question_answering",),
+    "question_answering": ("question_answering", "word_question_answering"),
     "multiple_choice": ("multiple_choice", "gpt_multiple_choice"),
 }
 TEXT_TO_TEXT = ("text_to_text", "marked_text_to_text")

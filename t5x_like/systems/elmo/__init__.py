@@ -27,6 +27,7 @@ from t5x_like.systems.elmo.network import (
     TaskOverLM,
     TextClassifier,
     WordsHead,
+    WordSpans,
     WordTagger,
     select_mix,
     to_vocabulary,
@@ -76,8 +77,9 @@ def build(config: ElmoConfig) -> nn.Module:
 
     Args:
         config: its `head` is "language_modeling"; "features", to output hidden states; or, for a
-            task, "tagging", "chained_tagging" or "classification". A task includes ELMo at `elmo`,
-            one of PLACES, and mixes the layers that `mix` names (`elmo.network.LAYERS`).
+            task, "tagging", "chained_tagging", "classification" or "question_answering". A task
+            includes ELMo at `elmo`, one of PLACES, and mixes the layers that `mix` names
+            (`elmo.network.LAYERS`).
 
     Raises:
         ValueError: the head, place or mix is unknown, a filter is not a pair of a width from 1 to
@@ -89,7 +91,7 @@ def build(config: ElmoConfig) -> nn.Module:
     model = _language_model(config) | {"make_head": head}
     if config.head in ("language_modeling", "features"):
         return BidirectionalLM(**model)
-    if config.labels < 2:
+    if config.labels < 2 and config.head != "question_answering":
         raise ValueError(
             f"model.labels={config.labels}: the head {config.head!r} needs 2 or more labels"
         )
@@ -135,7 +137,8 @@ def _check_filters(filters: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _heads(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
-    output = {"outputs": config.labels, "kernel_init": nn.initializers.xavier_uniform()}
+    init = nn.initializers.xavier_uniform()
+    output = {"outputs": config.labels, "kernel_init": init}
     return {
         "language_modeling": functools.partial(
             BothDirections,
@@ -147,6 +150,7 @@ def _heads(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
         "tagging": functools.partial(WordTagger, **output),
         "chained_tagging": functools.partial(ChainedWordTagger, **output),
         "classification": functools.partial(TextClassifier, **output),
+        "question_answering": functools.partial(WordSpans, kernel_init=init),
     }
 
 
@@ -353,6 +357,11 @@ SYSTEM = System(
             loss=functools.partial(task_loss, "classification"),
             prediction="text_class",
             measures=("predictions",),
+        ),
+        "question_answering": Task(
+            loss=functools.partial(task_loss, "question_answering"),
+            prediction="word_answers",
+            measures=("squad",),
         ),
     },
 )

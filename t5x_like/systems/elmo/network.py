@@ -208,6 +208,20 @@ class WordTagger(nn.Module):
         return {"logits": output_layer(self.outputs, self.kernel_init, "tagger")(hidden)}
 
 
+class WordSpans(nn.Module):
+    """Predict the first and the last word of an answer."""
+
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "B L F"], batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """Return `start_logits` and `end_logits`, float32 [B, L]."""
+        logits = output_layer(2, self.kernel_init, "answer")(hidden)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
 class ChainedWordTagger(WordTagger):
     """Predict the tags of a text together: a conditional random field (section 4, NER)."""
 
