@@ -289,13 +289,12 @@ def word_question_answering(
     Args:
         stride, longest_question: in words; see `question_answering`.
     """
-    settings = {"stride": stride, "longest_question": longest_question}
+    windows = {"stride": stride, "longest_question": longest_question}
     return objective_of_rows(
         "word_question_answering",
         OF_ANSWERS,
-        functools.partial(write_answers, **settings, features=_features),
+        functools.partial(write_answers, **windows, features=_features),
         of=of_encoder("characters", "answer"),
-        settings=settings,
         make_writer=WordRowWriter,
     )
 
