@@ -11,11 +11,11 @@ word has 4.16. 0.02 nats do not matter.
 
 | the paper | here |
 |---|---|
-| 7 to 65 billion parameters | 2 layers, 48 wide, or 96 wide with 3.7 times the parameters |
+| 7 to 65 billion parameters | 2 layers, 48 wide, or 96 wide with 3.4 times the parameters |
 | 1 and 1.4 trillion tokens | 300 batches of 1,024 tokens; 2 and 4 times as many |
 | the curve of a single run | a run, with a schedule of its own, for each length |
 
-The arm that is trained 4 times as long takes about as many FLOPs as the larger model.
+The arm that is trained 4 times as long takes 1.17 times the FLOPs of the larger model.
 """
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
