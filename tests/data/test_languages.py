@@ -201,6 +201,21 @@ def test_events_of_a_topic_come_in_the_order_of_its_script():
         assert not pairs & {(second, first) for first, second in pairs}
     firsts = {pair for pairs in after.values() for pair in pairs}
     assert len(firsts) > 8 * 7 / 2  # the order belongs to the topic
+    labels = collections.Counter()
+    for row in texts(events.corpora(), "order", 2000):
+        (topic, first), (other, second) = (row[name].split()[1:3] for name in ("text_a", "text_b"))
+        pair = (second, first) if row["label"] else (first, second)
+        assert topic == other
+        assert pair in after[topic]
+        labels["order", row["label"]] += 1
+    for row in texts(events.corpora(), "topics", 2000):
+        topic, other = (row[name].split()[1] for name in ("text_a", "text_b"))
+        assert row["label"] == (topic != other)
+        labels["topics", row["label"]] += 1
+    assert all(abs(number - 1000) < 5 * 22 for number in labels.values())
+    assert events.labels("classification", task="order") == ("before", "after")
+    assert events.labels("classification", task="topics") == ("same", "other")
+    assert events.labels("albert", task="events") == ()
 
 
 def test_a_translation_is_certain_and_frequencies_agree():
