@@ -82,12 +82,22 @@ class Attention(nn.Module):
     ) -> KeyValues:
         """Return the keys and values of a context, for the core or a cache."""
         key, value = self.key(context), self.value(context)
-        if self.position is not None:
-            key = self.position(key, positions)
+        key = self._at_positions(key, positions, "activation_kv_heads")
         return jax.tree.map(
             lambda x: checkpoint_name(nn.with_logical_constraint(x, KEY_AXES), KEPT),
             KeyValues.from_positions(key, value),
         )
+
+    def _at_positions(
+        self, x: Float[Array, "B L H K"], positions: Int[Array, "B L"] | None, axis: str
+    ) -> Float[Array, "B L H K"]:
+        """Return queries or keys with their positions; `axis` is the logical name of H."""
+        if self.position is None:
+            return x
+        # Sharded by heads, as in the core: with sequence parallelism XLA would otherwise project
+        # and rotate all heads of a shard of positions, and exchange float32 arrays afterwards.
+        axes = ("activation_batch", "activation_length", axis, None)
+        return self.position(nn.with_logical_constraint(x, axes), positions)
 
     def empty_cache(self, *, batch: int, slots: int) -> KeyValues:
         """Make an empty cache, at most as long as the window; needs no parameters."""
@@ -158,9 +168,7 @@ class Attention(nn.Module):
         Raises:
             ValueError: `with_scores` with a core that does not compute all scores at once.
         """
-        query = self.query(x)
-        if self.position is not None:
-            query = self.position(query, positions)
+        query = self._at_positions(self.query(x), positions, "activation_heads")
         axes = ("activation_batch", "activation_length", "activation_heads", None)
         query = checkpoint_name(nn.with_logical_constraint(query, axes), KEPT)
         query, bias = self.prepare_scores(query, keys_values, bias, mask=mask, extra=extra)
