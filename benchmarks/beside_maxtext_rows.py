@@ -15,11 +15,11 @@ import ml_collections
 
 from configs import published_runs
 from t5x_like.experiment import recipes
-from t5x_like.systems import gemma, llama
+from t5x_like.systems import llama
 
 TOKENS = 2048  # of a row
 # MaxText's names of slices: of v5e by their chips, of v5p by their cores.
-_SLICES = {"v5e:2x4": "v5e-8", "v5e:4x4": "v5e-16", "v5p:2x2x4": "v5p-32"}
+_SLICES = {"v5e:4x4": "v5e-16", "v5p:2x2x4": "v5p-32"}
 _REMAT = {"full": "full", "dots_with_no_batch_dims": "minimal"}
 _SETTINGS = {
     "max_target_length": TOKENS,
@@ -56,7 +56,6 @@ def _row(
     model: Mapping[str, Any],
     topology: str,
     *,
-    system: str = "llama",
     rows: int,
     fsdp: int,
     tensor: int = 1,
@@ -69,7 +68,6 @@ def _row(
         model_name: MaxText's name of the model.
         model: our size.
         topology: a key of _SLICES.
-        system: our system.
         rows: rows of each chip in a step.
         fsdp, tensor: the mesh; `tensor` is `mesh.model` here.
         remat: a key of _REMAT.
@@ -79,7 +77,6 @@ def _row(
         made = published_runs.decoder(
             model, rows=rows, fsdp=fsdp, tensor=tensor, tokens=TOKENS, remat=remat
         )
-        made.system = system
         made.model.attention = "splash"
         return made
 
@@ -99,14 +96,12 @@ def _row(
 
 
 _LLAMA = ("LLaMA 2 7B", "llama2-7b", llama.SIZES["2_7b"])
-_GEMMA = ("Gemma 2B", "gemma-2b", gemma.SIZES["2b"])
 ROWS = {
     "llama2_7b_v5e": _row(*_LLAMA, "v5e:4x4", rows=1, fsdp=16),
     "llama2_7b_v5e_4": _row(*_LLAMA, "v5e:4x4", rows=4, fsdp=16),
     "llama2_7b_v5p": _row(
         *_LLAMA, "v5p:2x2x4", rows=4, fsdp=8, tensor=2, remat="dots_with_no_batch_dims"
     ),
-    "gemma_2b_v5e": _row(*_GEMMA, "v5e:2x4", system="gemma", rows=1, fsdp=8),
 }
 
 
