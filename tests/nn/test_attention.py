@@ -1,10 +1,13 @@
 """Attention: the equation, grouped heads, masks and the choice of a core."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
+from t5x_like import partitioning
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
 from t5x_like.nn.attention.kernels import by_device_core, cudnn_core, select_core
@@ -107,3 +110,32 @@ def test_heads_must_be_a_multiple_of_their_groups():
         Attention(heads=4, kv_heads=3, width=2).init(
             jax.random.key(0), draw(1, 2, 8), method=Attention.keys_values
         )
+
+
+def test_positions_are_applied_to_heads_that_are_sharded():
+    def position(x, _):
+        return checkpoint_name(x, "positioned")
+
+    layer = Attention(heads=4, width=8, position=position)
+    x = jnp.ones((8, 6, 16))
+    mask = AttentionMask()
+
+    def attend(params, x):
+        return layer.apply(params, x, method=run, mask=mask)
+
+    def run(layer, x, mask):
+        return layer(x, layer.keys_values(x), mask=mask)
+
+    params = nn.unbox(layer.init(jax.random.key(0), x, method=run, mask=mask))
+    mesh = partitioning.make_mesh({"data": 2, "model": 4})
+    with partitioning.layout(mesh):
+        lines = jax.make_jaxpr(attend)(params, x).eqns
+    made_by = {out: line for line in lines for out in line.outvars}
+    inputs = [
+        made_by[line.invars[0]]
+        for line in lines
+        if line.primitive.name == "name" and line.params["name"] == "positioned"
+    ]
+    assert [line.primitive.name for line in inputs] == ["sharding_constraint"] * 2
+    for line in inputs:
+        assert line.params["sharding"].spec[2] == "model"
