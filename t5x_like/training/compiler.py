@@ -22,6 +22,9 @@ _PRESETS: dict[str, dict[str, Options]] = {
         # JAX 0.10's options for pipelined collectives are unknown to JAX 0.11.
         "gpu": {"xla_gpu_enable_latency_hiding_scheduler": True},
     },
+    # Kernels sharded over `fsdp` are gathered before their products, not multiplied in a loop shard
+    # by shard: the threshold is in MiB, above all arrays.
+    "gathered_kernels": {"tpu": {"xla_jf_spmd_threshold_for_windowed_einsum_mib": 1_000_000}},
     # Fusions on a TPU may use 96 MiB of on-chip memory, which v5e, v5p and v6e have.
     "large_vmem": {"tpu": {"xla_tpu_scoped_vmem_limit_kib": 98304}},
 }

@@ -37,7 +37,7 @@ def test_options_of_gpus_exist():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["overlap", "large_vmem"])
+@pytest.mark.parametrize("preset", ["overlap", "large_vmem", "gathered_kernels"])
 def test_libtpu_takes_the_options(preset):
     device = chips.topology("v5e:2x2").devices()[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
