@@ -446,6 +446,13 @@ CASES = [
     ("judgements", "rule_files", "train", "a.jsonl", as_json(JUDGED), {}),
     ("prompts", "prompt_files", "prompts", "a.jsonl", as_json(RANKED), {}),
 ]
+
+
+def case_of(objective):
+    """The first case of an objective."""
+    return next(case for case in CASES if case[0] == objective)
+
+
 SETTINGS = {
     "multiple_choice": {"choices": 4},
     "gpt_multiple_choice": {"choices": 4},
@@ -546,7 +553,7 @@ def test_rows_are_resumed_at_any_row_on_any_number_of_processes(tmp_path, case):
 
 def test_rows_for_evaluation_are_those_of_seqio(tmp_path):
     """SQuAD's rows with their answers, and cleaned pairs."""
-    for case in (CASES[4], CASES[17]):
+    for case in (case_of("question_answering"), case_of("text_to_text")):
         found, expected = (
             [
                 {name: data_side.plain(value) for name, value in row.items()}
@@ -580,7 +587,7 @@ def test_the_driver_is_chosen_by_the_module_or_by_the_setting(monkeypatch):
 
 
 def test_pairs_are_not_read_from_a_folder_of_tokenized_documents(tmp_path):
-    file = settings_of(CASES[16], tmp_path)["files"]
+    file = settings_of(case_of("text_to_text"), tmp_path)["files"]
     splits = corpus.from_files(file, **COLUMNS).splits
     with pytest.raises(ValueError, match=r"are not documents in files.* set data.tokenized=''"):
         tokenized_documents.identity(VOCABULARY, splits)
