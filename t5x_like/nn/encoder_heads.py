@@ -153,6 +153,13 @@ class CopyHead(nn.Module):
 # ---- Heads of one task.
 
 
+def at_predicted(hidden: Float[Array, "B L D"], batch: Batch) -> Float[Array, "B P D"]:
+    """Return the hidden states at the batch's `predicted_positions` [B, P], or all without it."""
+    if "predicted_positions" not in batch:
+        return hidden
+    return jnp.take_along_axis(hidden, batch["predicted_positions"][..., None], axis=1)
+
+
 class MaskedLM(nn.Module):
     """Logits of tokens: a dense layer, a norm and the tied embeddings (Devlin et al. 2018).
 
@@ -175,9 +182,7 @@ class MaskedLM(nn.Module):
         deterministic: bool = True,
     ) -> Outputs:
         """Return `logits`, float32 [B, L, V] or [B, P, V]."""
-        if "predicted_positions" in batch:
-            places = batch["predicted_positions"][..., None]
-            hidden = jnp.take_along_axis(hidden, places, axis=1)
+        hidden = at_predicted(hidden, batch)
         # The output axis is named "mlp", not "embed": a kernel may not have one axis name twice.
         x = Linear(
             (table.shape[1],),

@@ -24,6 +24,7 @@ from t5x_like.nn.encoder_heads import (
     MaskedLMHead,
     Pooler,
     ReplacedTokenHead,
+    at_predicted,
     output_layer,
     select_head,
 )
@@ -227,10 +228,7 @@ class BaselineHead(MaskedLMHead, kw_only=True):  # type: ignore[call-arg]  # fla
             batch: may have `predicted_positions` [B, P]; without them P is L.
         """
         outputs = super().__call__(hidden, table, batch, deterministic=deterministic)
-        if "predicted_positions" in batch:
-            places = batch["predicted_positions"][..., None]
-            hidden = jnp.take_along_axis(hidden, places, axis=1)
-        baseline = output_layer(1, self.kernel_init, "baseline")(hidden)
+        baseline = output_layer(1, self.kernel_init, "baseline")(at_predicted(hidden, batch))
         return outputs | {"baseline_logits": baseline[..., 0]}
 
 
