@@ -20,7 +20,18 @@ This design was tried with the first seed.
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="dialects", kind="unigram", size=120)
+TEXT = GeneratedText(language="dialects", kind="unigram", size=120)
+CHANGES = {
+    **TEXT.changes(dialects=8),
+    "model.vocab_size": 220,
+    "data.lengths": {"targets": 64},
+    "data.batch_size": 16,
+    "optimizer.learning_rate": 4e-3,
+    "train.log_every": 100,
+    "checkpoint.every": 0,
+    "evaluate.every": 0,  # at the end
+    "evaluate.batches": 60,
+}
 _STEPS = 600
 
 
@@ -40,36 +51,26 @@ ARMS = {
 }
 
 
-def _better(text: str, arm: str, than: str) -> Claim:
+def better(text: str, arm: str, than: str) -> Claim:
+    """Return the claim that an arm has the lower loss."""
     return Claim(text=text, measure="loss", arm=arm, than=than, margin=0.02)
 
 
 CLAIMS = (
-    _better("The second size is better than the first.", "width_32", "width_16"),
-    _better("The third size is better than the second.", "width_64", "width_32"),
-    _better("The fourth size is better than the third.", "width_128", "width_64"),
-    _better("The largest improves with more training.", "width_128", "width_128_half"),
+    better("The second size is better than the first.", "width_32", "width_16"),
+    better("The third size is better than the second.", "width_64", "width_32"),
+    better("The fourth size is better than the third.", "width_128", "width_64"),
+    better("The largest improves with more training.", "width_128", "width_128_half"),
 )
 
 
 def get_study() -> Study:
     """Return the study."""
-    changes = {
-        **_TEXT.changes(dialects=8),
-        "model.vocab_size": 220,
-        "data.lengths": {"targets": 64},
-        "data.batch_size": 16,
-        "optimizer.learning_rate": 4e-3,
-        "train.log_every": 100,
-        "checkpoint.every": 0,
-        "evaluate.every": 0,  # at the end
-        "evaluate.batches": 60,
-    }
     return Study(
         title="GPT-2 by size and training time",
         source="Radford et al. 2019, figure 4 and table 3",
-        needs=_TEXT.needs,
-        runs={"pretraining": TrainingRun(config="configs/gpt2.py:demo", changes=changes)},
+        needs=TEXT.needs,
+        runs={"pretraining": TrainingRun(config="configs/gpt2.py:demo", changes=CHANGES)},
         arms=ARMS,
         measures={
             "loss": OutcomeMeasure(

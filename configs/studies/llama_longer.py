@@ -3,7 +3,7 @@
     python -m t5x_like.study llama_longer
 
 Touvron et al. 2023, sections 1 and 3.4, figure 1: after the same tokens the larger model is better,
-but the smaller goes on to improve, so that it reaches the same level with more training, and is
+but the smaller continues to improve, so that it reaches the same level with more training, and is
 cheaper to use: the model of 7 billion parameters still improves after 1 trillion tokens. The text
 is the language `dialects` (docs/languages.md): each of 8 dialects has its own table of the four
 words that may follow each of 64 words. The entropy is 1.37 nats a word; by word frequencies a
@@ -18,9 +18,9 @@ word has 4.16. 0.02 nats do not matter.
 The arm that is trained 4 times as long takes 1.17 times the FLOPs of the larger model.
 """
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from configs.studies.gpt2_sizes import CHANGES, TEXT, better
+from t5x_like.studies import Arm, Learned, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="dialects", kind="unigram", size=120)
 _STEPS = 300
 
 
@@ -42,36 +42,21 @@ ARMS = {
 }
 
 
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="loss", arm=arm, than=than, margin=0.02)
-
-
 CLAIMS = (
-    _better("After the same tokens the larger model is better.", "large", "small"),
-    _better("The smaller improves when it is trained twice as long.", "small_2", "small"),
-    _better("... and when it is trained 4 times as long.", "small_4", "small_2"),
-    _better("Trained 4 times as long, the smaller is better than the larger.", "small_4", "large"),
+    better("After the same tokens the larger model is better.", "large", "small"),
+    better("The smaller improves when it is trained twice as long.", "small_2", "small"),
+    better("... and when it is trained 4 times as long.", "small_4", "small_2"),
+    better("Trained 4 times as long, the smaller is better than the larger.", "small_4", "large"),
 )
 
 
 def get_study() -> Study:
     """Return the study."""
-    changes = {
-        **_TEXT.changes(dialects=8),
-        "model.vocab_size": 220,
-        "data.lengths": {"targets": 64},
-        "data.batch_size": 16,
-        "optimizer.learning_rate": 4e-3,
-        "train.log_every": 100,
-        "checkpoint.every": 0,
-        "evaluate.every": 0,  # at the end
-        "evaluate.batches": 60,
-    }
     return Study(
         title="A smaller LLaMA for longer",
         source="Touvron et al. 2023, figure 1",
-        needs=_TEXT.needs,
-        runs={"pretraining": TrainingRun(config="configs/llama.py:demo", changes=changes)},
+        needs=TEXT.needs,
+        runs={"pretraining": TrainingRun(config="configs/llama.py:demo", changes=CHANGES)},
         arms=ARMS,
         measures={
             "loss": OutcomeMeasure(
