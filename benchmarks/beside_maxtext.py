@@ -153,7 +153,7 @@ def compile_side(side: str, name: str, environment: Environment) -> None:
     start, results_file = time.monotonic(), pathlib.Path(f"{stem}.json")
     results_file.unlink(missing_ok=True)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    (RESULTS / f"{stem}.txt").write_text(done.stdout + done.stderr)
+    pathlib.Path(f"{stem}.txt").write_text(done.stdout + done.stderr)
     if not results_file.exists():  # the exit status of `plan` is 1 also if the step does not fit
         sys.exit(f"\n{done.stderr}")
     if side == "ours":
@@ -166,11 +166,10 @@ def compile_side(side: str, name: str, environment: Environment) -> None:
 def results(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the planner found in our program and in MaxText's, as in a plan's JSON."""
     ours = json.loads((RESULTS / f"{name}.ours.json").read_text())
-    stem = RESULTS / f"{name}.maxtext"
     theirs = json.loads((RESULTS / f"{name}.maxtext.json").read_text())
     if "why" in theirs:
         return ours, theirs
-    with gzip.open(f"{stem}.hlo.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(RESULTS / f"{name}.maxtext.hlo.gz", "rt", encoding="utf-8") as file:
         text = file.read()
     return ours, counted(text, theirs, topology=ROWS[name].topology, flops=ours["flops_per_step"])
 

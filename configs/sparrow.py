@@ -17,8 +17,8 @@ data/instructions.py writes judgements of generated instructions:
     python -m data.instructions --output=runs/instructions
     cp runs/instructions/rules.txt runs/rules/rules.txt
 
-The batches, rates and steps of `rules` are those of InstructGPT's reward model, those of `ppo` are
-InstructGPT's: the paper trains by another algorithm, A2C.
+`rules` has the batches, rates and steps of InstructGPT's reward model, and `ppo` has InstructGPT's,
+since the paper trains by another algorithm, A2C.
 """
 
 import pathlib

@@ -78,17 +78,17 @@ def document(draw: Draw, *, topics: int, events: int, ways: int, chosen: int) ->
     """Return the sentences of some events of a topic, one a line."""
     topic = draw.one(range(topics))
     sentences = [
-        _told(draw, topic, number, events=events, ways=ways)
+        _drawn_sentence(draw, topic, number, events=events, ways=ways)
         for number in in_order(draw, events, chosen)
     ]
     return {"text": "\n".join(sentences)}
 
 
 def order(draw: Draw, *, topics: int, events: int, ways: int) -> Row:
-    """Return two events of a topic, and 0 if the first is told before the second, 1 if after."""
+    """Return two events of a topic, and 0 if the first comes before the second, 1 if after."""
     topic = draw.one(range(topics))
     numbers = several(draw, range(events), 2)
-    texts = [_told(draw, topic, number, events=events, ways=ways) for number in numbers]
+    texts = [_drawn_sentence(draw, topic, number, events=events, ways=ways) for number in numbers]
     draw.given()
     return {"text_a": texts[0], "text_b": texts[1], "label": int(numbers[0] > numbers[1])}
 
@@ -99,14 +99,14 @@ def same(draw: Draw, *, topics: int, events: int, ways: int) -> Row:
     first = draw.one(range(topics))
     second = draw.one([topic for topic in range(topics) if topic != first]) if label else first
     texts = [
-        _told(draw, topic, draw.one(range(events)), events=events, ways=ways)
+        _drawn_sentence(draw, topic, draw.one(range(events)), events=events, ways=ways)
         for topic in (first, second)
     ]
     draw.given()
     return {"text_a": texts[0], "text_b": texts[1], "label": label}
 
 
-def _told(draw: Draw, topic: int, number: int, *, events: int, ways: int) -> str:
+def _drawn_sentence(draw: Draw, topic: int, number: int, *, events: int, ways: int) -> str:
     return " ".join([*sentence(topic, number, draw.one(range(ways)), events=events), "."])
 
 

@@ -243,7 +243,7 @@ def demo(
 ) -> ml_collections.ConfigDict:
     """Turn a pretraining config into a demo that learns from Python docstrings in minutes.
 
-    The sizes of the network become those of all demos (`_DEMO_MODEL`), whatever the config had.
+    The network gets the sizes that all demos have (`_DEMO_MODEL`), whatever the config had.
 
     Args:
         config: changed in place, and returned.
