@@ -13,6 +13,8 @@ from t5x_like import config
 from t5x_like.evaluation.measures import MEASURES
 from t5x_like.experiment import completion
 from t5x_like.experiment.run import of_config
+from t5x_like.hf.architectures import Labels
+from t5x_like.pretrained import from_pretrained
 from tests.programs import processes, tiny_encoder, tiny_writer
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -86,6 +88,16 @@ def of_generator(folder, kind, measures, **files):
     ]
 
 
+def of_toxicity(folder, prompts):
+    """The command that scores sampled continuations with a tiny classifier."""
+    model = from_pretrained(folder / "bert", head="classification", labels=2)
+    model.labels = {"": Labels(("clean", "toxic"))}
+    model.save_pretrained(folder / "classifier")
+    measures = {"toxicity": {"classifier": str(folder / "classifier"), "samples": 2}}
+    made = of_generator(folder, "choice", measures, train=prompts, validation=prompts)
+    return [*made, "--config.decode.do_sample=True"]
+
+
 def commands(folder):
     tiny_writer.write(folder / "gpt2", tiny_writer.settings("gpt2"))
     tiny_encoder.write(folder / "bert", "bert", words=WORDS)
@@ -100,6 +112,7 @@ def commands(folder):
         "rewards": of_rewards(folder),
         "texts": of_generator(folder, "documents", OF_TEXTS, files=texts),
         "prompts": of_generator(folder, "choice", OF_PROMPTS, train=prompts, validation=prompts),
+        "toxicity": of_toxicity(folder, prompts),
         **{kind: of_head(folder, kind) for kind in HEADS},
     }
 
@@ -140,7 +153,8 @@ def read(path):
 @pytest.mark.usefixtures("one_device")
 def test_two_processes_measure_what_one_does(tmp_path):
     made = commands(tmp_path)
-    measured = {"loss", "rewards", "replies", *OF_TEXTS, *OF_PROMPTS, *HEADS.values()}
+    measured = {"loss", "rewards", "replies", "toxicity"}
+    measured |= {*OF_TEXTS, *OF_PROMPTS, *HEADS.values()}
     assert measured == set(MEASURES)
     for name in ("alone", "together"):
         (tmp_path / name).mkdir()
