@@ -44,10 +44,11 @@ def build(config: RobertaConfig) -> nn.Module:
         config: `positions` is the length of the longest text, and `padding` the id of the padding
             token; the first `padding` + 1 rows of the position table are not used for text.
             `head` is "masked_lm", "pretraining", which also predicts the next sentence for the
-            input formats with pairs (section 4.2), or a head of `select_head`.
+            input formats with pairs (section 4.2), or a head of `select_head`, which reads the
+            layers that `layer_features` names, see `bert.FEATURE_LAYERS`.
 
     Raises:
-        ValueError: the head is unknown.
+        ValueError: the head or the features are unknown.
     """
     make_norm = functools.partial(LayerNorm, epsilon=config.norm_epsilon)
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)
@@ -73,6 +74,7 @@ def build(config: RobertaConfig) -> nn.Module:
     return Encoder(
         make_embeddings=embeddings(config, make_norm=make_norm),
         make_encoder=bert.tower(config, make_norm=make_norm),
+        make_features=bert.layer_features(config, pretraining=own),
         make_head=select_head(
             config, own, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
         ),
@@ -165,7 +167,7 @@ HUGGING_FACE = HuggingFaceFormat(
         "tie_word_embeddings": True,
     },
     multiples={"hidden_size": "num_attention_heads"},
-    exported_only={"lstm_layers": 0},
+    exported_only={"layer_features": "last", "lstm_layers": 0},
     derive_settings=_derive_settings,
     derive_config=_derive_config,
     weights={

@@ -10,7 +10,7 @@ import pytest
 
 from t5x_like import systems
 from t5x_like.losses import fine_tuning
-from t5x_like.systems import bart, bert
+from t5x_like.systems import bart, bert, roberta
 from t5x_like.systems.bert import FEATURE_LAYERS, LayerFeatures
 
 TINY = {
@@ -63,9 +63,10 @@ def test_a_weighted_sum_begins_as_a_mean_and_learns_its_weights(kind, first):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_head_reads_the_layers_that_the_setting_names():
+@pytest.mark.parametrize("system", [bert, roberta])
+def test_a_head_reads_the_layers_that_the_setting_names(system):
     settings = {"head": "tagging", "labels": 3, "layer_features": "concatenated_last_4"}
-    module, params = make(bert, **settings, layers=4)
+    module, params = make(system, **settings, layers=4)
     assert params["head"]["tagger"]["kernel"].shape == (4 * TINY["d_model"], 3)
     outputs, collected = module.apply(
         {"params": params}, module.example_batch(), collect=("hidden_states",)
