@@ -5,10 +5,10 @@ import contextlib
 import functools
 import glob
 import itertools
-import mmap
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar
 
@@ -142,8 +142,8 @@ class Lines:
     def __init__(self, path: str):
         self._path = path
         with reading.open_bytes(path) as file:
-            self._content = _mapped(file, packed=reading.is_compressed(path))
-        beginning = self._content[:_MARK]
+            self._content = _content(file, path, packed=reading.is_compressed(path))
+        beginning = self._content.read(0, min(_MARK, len(self._content)))
         mark = len(beginning) - len(reading.without_mark(beginning, path))
         self._starts = _line_starts(self._content, mark)
 
@@ -155,9 +155,9 @@ class Lines:
         """Return a line without its end.
 
         Raises:
-            FileError: the line is not UTF-8.
+            FileError: the line is not UTF-8, or the file has been written since it was opened.
         """
-        content = self._content[self._starts[number] : self._starts[number + 1]]
+        content = self._content.read(*self._starts[number : number + 2].tolist())
         content = content.removesuffix(b"\n").removesuffix(b"\r")
         return reading.decode(content, self._path, line=number + 1)
 
@@ -229,18 +229,42 @@ def _located(where: str) -> Iterator[None]:
         raise FileError(f"{where}: {error}") from error
 
 
-def _mapped(file: BinaryIO, *, packed: bool) -> mmap.mmap | bytes:
-    """Return the content of a file in memory that the system may drop and read again."""
+class _Content:
+    """The bytes of an open file, for several threads.
+
+    A file that is written while it is mapped into memory would end the process by a signal.
+    """
+
+    def __init__(self, file: IO[bytes], path: str):
+        self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
+        self._path, self._state = path, self._now()
+
+    def __len__(self) -> int:
+        return self._state[0]
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return bytes `begin` to `end`; raise FileError if the file has been written."""
+        parts: list[bytes] = []
+        while begin < end and (part := os.pread(self._file, end - begin, begin)):
+            parts.append(part)
+            begin += len(part)
+        if begin < end or self._now() != self._state:
+            raise FileError(f"{self._path}: it has been written since it was opened")
+        return b"".join(parts)
+
+    def _now(self) -> tuple[int, int]:
+        state = os.fstat(self._file)
+        return state.st_size, state.st_mtime_ns
+
+
+def _content(file: BinaryIO, path: str, *, packed: bool) -> _Content:
     if not packed:
-        return _map(file)
+        return _Content(file, path)
     with tempfile.TemporaryFile() as unpacked:
         shutil.copyfileobj(file, unpacked, _BLOCK)
-        return _map(unpacked)
-
-
-def _map(file: IO[bytes]) -> mmap.mmap | bytes:
-    empty = not file.seek(0, os.SEEK_END)
-    return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        unpacked.flush()
+        return _Content(unpacked, path)
 
 
 class Parquet:
@@ -310,11 +334,11 @@ _FORMATS: dict[str, Callable[[str, Columns], FileRows]] = {
 }
 
 
-def _line_starts(content: mmap.mmap | bytes, first: int) -> np.ndarray:
+def _line_starts(content: _Content, first: int) -> np.ndarray:
     """Return the offset of each line, from byte `first`, and of the end: int64 [lines + 1]."""
     size, found = len(content), [np.full(1, first, np.int64)]
     for begin in range(0, size, _BLOCK):
-        block = np.frombuffer(content[begin : begin + _BLOCK], np.uint8)
+        block = np.frombuffer(content.read(begin, min(begin + _BLOCK, size)), np.uint8)
         found.append(np.flatnonzero(block == ord("\n")) + begin + 1)
     starts = np.concatenate(found)
     return starts if starts[-1] == size else np.append(starts, size)

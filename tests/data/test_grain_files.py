@@ -19,10 +19,11 @@ from t5x_like.batches import converters, data_modules, document_cleaning
 from t5x_like.batches.document_cleaning import clean
 from t5x_like.batches.sharded_batches import NoExampleError
 from t5x_like.experiment import data_side
-from t5x_like.grain_pipeline import corpus, tokenized_documents
+from t5x_like.grain_pipeline import corpus, rows_of_files, tokenized_documents
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.pipeline import RegisteredTasks
+from t5x_like.reading import FileError
 from t5x_like.vocabularies import words
 from t5x_like.vocabularies.sentence_piece import Bytes
 from tests.word_vocabulary import WordVocabulary
@@ -195,6 +196,17 @@ def test_rows_of_groups_continue_from_any_row(folder, name):
         resumed = batches()
         resumed.restore(first.state())
         assert_equal(take(resumed, 40 - stop), whole[stop:])
+
+
+def test_a_file_that_is_written_while_it_is_read_is_an_error_and_does_not_end_the_process(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n")
+    rows = rows_of_files.open_files("files", str(path), {"text": "text"})
+    assert rows[1] == {"text": "two"}
+    for content in ("", "three and more\n"):
+        path.write_text(content)
+        with pytest.raises(FileError, match=r"a\.txt: it has been written since it was opened"):
+            rows[1]
 
 
 def test_a_long_document_is_cut_as_by_seqio():
@@ -468,22 +480,29 @@ def test_the_cases_have_every_objective():
     assert {*OF_DOCUMENTS, *(case[0] for case in CASES)} == {*objectives.OBJECTIVES}
 
 
+def write_once(path, content):
+    """Write a file unless it is there: another stream may be reading it."""
+    if path.exists():
+        return
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(content), path)
+    else:
+        data = content.encode()
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
 def settings_of(case, folder):
     """Write the files of a case; return the settings of its module."""
     _, module, setting, file, content, settings = case
-    if file.endswith(".parquet"):
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(content), folder / file)
-    else:
-        data = content.encode()
-        (folder / file).write_bytes(gzip.compress(data) if file.endswith(".gz") else data)
+    write_once(folder / file, content)
     settings = {setting: str(folder / file), "name": "corpus", **settings}
     if module == "prompted_files":
         return settings
     if setting == "source":
-        (folder / "a.de").write_text("".join(f"the {n}\n" for n in range(len(PAIRS))))
+        write_once(folder / "a.de", "".join(f"the {n}\n" for n in range(len(PAIRS))))
         settings["target"] = str(folder / "a.de")
     if setting == "prompts":
-        (folder / "b.txt").write_text("\n".join(SENTENCES))
+        write_once(folder / "b.txt", "\n".join(SENTENCES))
         settings["pretraining"] = str(folder / "b.txt")
     return {**settings, "held_out": 0.3}
 
