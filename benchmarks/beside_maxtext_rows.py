@@ -4,7 +4,8 @@
         --topology=v5e:4x4
 
 Both have parameters and AdamW's moments in float32, products in bfloat16, rows of 2,048 tokens, and
-splash attention. Rows of a batch are counted as MaxText does, for each chip.
+splash attention. Rows of a batch are counted as MaxText does, for each chip. Mixtral's experts drop
+no token on either side, and are not distributed, as `dropless` needs it here.
 """
 
 import dataclasses
@@ -15,11 +16,11 @@ import ml_collections
 
 from configs import published_runs
 from t5x_like.experiment import recipes
-from t5x_like.systems import llama
+from t5x_like.systems import gemma, llama, mixtral
 
 TOKENS = 2048  # of a row
 # MaxText's names of slices: of v5e by their chips, of v5p by their cores.
-_SLICES = {"v5e:4x4": "v5e-16", "v5p:2x2x4": "v5p-32"}
+_SLICES = {"v5e:2x4": "v5e-8", "v5e:4x4": "v5e-16", "v5p:2x2x4": "v5p-32"}
 _REMAT = {"full": "full", "dots_with_no_batch_dims": "minimal"}
 _SETTINGS = {
     "max_target_length": TOKENS,
@@ -56,6 +57,7 @@ def _row(
     model: Mapping[str, Any],
     topology: str,
     *,
+    system: str = "llama",
     rows: int,
     fsdp: int,
     tensor: int = 1,
@@ -68,6 +70,7 @@ def _row(
         model_name: MaxText's name of the model.
         model: our size.
         topology: a key of _SLICES.
+        system: our name of the system.
         rows: rows of each chip in a step.
         fsdp, tensor: the mesh; `tensor` is `mesh.model` here.
         remat: a key of _REMAT.
@@ -75,7 +78,7 @@ def _row(
 
     def config() -> ml_collections.ConfigDict:
         made = published_runs.decoder(
-            model, rows=rows, fsdp=fsdp, tensor=tensor, tokens=TOKENS, remat=remat
+            model, system=system, rows=rows, fsdp=fsdp, tensor=tensor, tokens=TOKENS, remat=remat
         )
         made.model.attention = "splash"
         return made
@@ -96,12 +99,17 @@ def _row(
 
 
 _LLAMA = ("LLaMA 2 7B", "llama2-7b", llama.SIZES["2_7b"])
+# MaxText's table has 128 rows more than Gemma's vocabulary.
+_GEMMA = ("Gemma 2B", "gemma-2b", dict(gemma.SIZES["2b"]) | {"vocab_size": 256_128})
+_MIXTRAL = ("Mixtral 8x7B", "mixtral-8x7b", mixtral.SIZES["8x7b"])
 ROWS = {
     "llama2_7b_v5e": _row(*_LLAMA, "v5e:4x4", rows=1, fsdp=16),
     "llama2_7b_v5e_4": _row(*_LLAMA, "v5e:4x4", rows=4, fsdp=16),
     "llama2_7b_v5p": _row(
         *_LLAMA, "v5p:2x2x4", rows=4, fsdp=8, tensor=2, remat="dots_with_no_batch_dims"
     ),
+    "gemma_2b_v5e": _row(*_GEMMA, "v5e:2x4", system="gemma", rows=2, fsdp=8),
+    "mixtral_8x7b_v5p": _row(*_MIXTRAL, "v5p:2x2x4", system="mixtral", rows=4, fsdp=16),
 }
 
 

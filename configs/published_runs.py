@@ -43,19 +43,28 @@ class PublishedRun(NamedTuple):
 
 
 def decoder(
-    model: Mapping[str, Any], *, rows: int, fsdp: int, tensor: int = 1, tokens: int, remat: str
+    model: Mapping[str, Any],
+    *,
+    system: str = "llama",
+    rows: int,
+    fsdp: int,
+    tensor: int = 1,
+    tokens: int,
+    remat: str,
 ) -> ml_collections.ConfigDict:
     """Return the config of a LLaMA, in MaxText's terms.
 
     Args:
-        model: the size.
+        model: the size, with all settings.
+        system: LLaMA, or a system with its training.
         rows: rows of each chip in a step.
         fsdp, tensor: the mesh; `tensor` is MaxText's name of `mesh.model`.
         tokens: tokens of a row.
         remat: which activations are kept.
     """
     config = llama.get_config("7b")
-    config.model.update(model)
+    config.system = system
+    config.model = dict(model)
     config.model.update(dtype="bfloat16", remat=remat, positions=tokens)
     config.mesh.update(data=1, fsdp=fsdp, model=tensor)
     config.train.sequence_parallel = tensor > 1
@@ -64,7 +73,7 @@ def decoder(
     return config
 
 
-def _scaled(scale: int) -> dict[str, int]:
+def _scaled(scale: int) -> dict[str, Any]:
     """Return the size with about `scale` billion parameters.
 
     This is `get_individual_scales` in MaxText/pyconfig.py: of log2(scale), each 3 double layers,
@@ -73,7 +82,8 @@ def _scaled(scale: int) -> dict[str, int]:
     all_three, rest = divmod(scale.bit_length() - 1, 3)
     heads, width = 2 ** (all_three + (rest > 0)), 2 ** (all_three + (rest > 1))
     size = {"layers": 16 * 2**all_three, "d_model": 2048 * width, "d_ff": 7168 * heads}
-    return size | {"heads": 16 * heads, "kv_heads": 16 * heads, "head_width": 128}
+    size |= {"heads": 16 * heads, "kv_heads": 16 * heads, "head_width": 128}
+    return dict(SIZES["7b"]) | size
 
 
 def _v5e(scale: int, utilization: float, *, rows: int) -> PublishedRun:

@@ -58,7 +58,7 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -210,7 +210,7 @@ def stream_answers(model: TextModel, file: str) -> None:
 
 def answer_lines(model: TextModel, file: str, output: str) -> None:
     """Write the answer to each line of a file as a line of JSON."""
-    batches = _answered(model, _prompts(model, file))
+    batches = _answered(model, _prompts(model, file, written=["prediction"]))
     answers = (
         {**row, "prediction": model.text(tokens, prompt=prompt)}
         for batch in batches
@@ -221,7 +221,8 @@ def answer_lines(model: TextModel, file: str, output: str) -> None:
 
 def answer_lines_with_log_probs(model: TextModel, file: str, output: str) -> None:
     """Write the answers with their tokens, and the natural log probability of each token."""
-    batches = _answered(model, _prompts(model, file))
+    written = ["prediction", "tokens", "log_probs"]
+    batches = _answered(model, _prompts(model, file, written=written))
     answers = (
         {
             **row,
@@ -244,8 +245,9 @@ def _answered(
         yield batch, prompts, model.generate_tokens(prompts)
 
 
-def _prompts(model: TextModel, file: str) -> Iterator[Prompt]:
-    lines = _read(file, with_objects=False)
+def _prompts(model: TextModel, file: str, *, written: Collection[str] = ()) -> Iterator[Prompt]:
+    """Yield the rows of a file, none of which has a field that is to be written."""
+    lines = _read(file, with_objects=False, written=written)
     return _counted(model, ({"inputs": x} if isinstance(x, str) else x for x in lines))
 
 
@@ -360,12 +362,13 @@ def show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: int
         print(f"\n{example_display.describe_fields(fields, width=width)}")
 
 
-def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
+def _read(name: str, *, with_objects: bool, written: Collection[str] = ()) -> Iterable[Line]:
     """Read the lines of a file, or of standard input for "-".
 
     Args:
         with_objects: whether lines of standard input may be JSON objects, and the objects of a
             .jsonl need no text, `inputs` or `text`, which is else returned as `inputs`.
+        written: the fields that such objects with a text must not have.
     """
     if name == "-":
         where = "a line of standard input"
@@ -381,7 +384,12 @@ def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
     if not reading.uncompressed(path).endswith(".jsonl"):
         return _some(name, list(reading.lines(path)))
     rows = _some(name, list(reading.json_lines(path)))
-    return [row if with_objects else _prompt(row, where=where) for where, row in rows]
+    if with_objects:
+        return [row for _, row in rows]
+    for where, row in rows:
+        if lost := sorted(row.keys() & set(written)):
+            raise ValueError(f"{where} has {lost[0]!r}, which infer writes: rename it")
+    return [_prompt(row, where=where) for where, row in rows]
 
 
 def _some(name: str, lines: list[T]) -> list[T]:

@@ -129,6 +129,7 @@ def made(tmp_path_factory):
     (made / "columns.tsv").write_text("head\trelation\ttail\n")
     (made / "runs.csv").write_text("N,D,C,loss\n1e6,1e7,6e13,4.2\n2e6,1e7,1.2e14,4.1\n")
     (made / "words.csv").write_text("N,D,C,loss\n1e6,1e7,many,4.2\n")
+    (made / "answered.jsonl").write_text('{"inputs": "one", "prediction": "two"}\n')
     (made / "numbers.jsonl").write_text('{"inputs": 3}\n')
     (made / "prompts.txt").write_text("one two\nthree four\n")
     _write_tokenizer(made / "xlnet")
