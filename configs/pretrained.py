@@ -140,8 +140,7 @@ def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
         config.data.task = "prompted_files"
         config.data.objective = "text_to_text"
         names = {name: name for name in ("inputs", "targets", "choices")}
-        own = {"contamination": "", "examples": "clean"}
-        config.data.settings = {"train": "", "validation": "", **names, **own}
+        config.data.settings = {"train": "", "validation": "", **names}
     config.decode = {
         "max_new_tokens": 100,
         "num_beams": 1,

@@ -21,20 +21,16 @@ sampled from `train`. Either may be empty, and both may be the same file. Every 
 the start, and kept in memory; the error of a bad row names its file and line. A model can also be
 trained on the rows.
 
-Brown et al. 2020 (section 4) also evaluate on the rows of which the training text has no part:
-`data.decontaminate --tests VALIDATION --report report.json` finds the others, and with
-`contamination=report.json` only the rows without a match are evaluated, or with
-`examples=contaminated` only those with one.
+`python -m data.contamination` finds the rows of which the training text has a part, and compares
+the model's score with its score without them.
 """
 
-import json
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from t5x_like import reading
 from t5x_like.grain_pipeline.corpus import Corpus, in_memory
-from t5x_like.names import check_settings, choose, hint
+from t5x_like.names import check_settings, hint
 from t5x_like.vocabularies import Vocabulary
 
 if TYPE_CHECKING:
@@ -43,8 +39,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]  # inputs, targets, maybe answers and choices, other strings
 
 _LISTS = ("answers", "choices")
-# Which rows to keep, and whether they are those with a match.
-EXAMPLES = {"clean": False, "contaminated": True}
 
 
 def corpora(*, name: str = "prompted_files", **settings: Any) -> dict[str, Corpus]:
@@ -88,8 +82,6 @@ def read(
     inputs: str = "inputs",
     targets: str = "targets",
     choices: str = "choices",
-    contamination: str = "",
-    examples: str = "clean",
 ) -> Mapping[str, Sequence[Row]]:
     """Read and check the rows of both splits.
 
@@ -97,40 +89,15 @@ def read(
         train, validation: paths; "" for a split without rows.
         inputs, targets, choices: the fields' names in the files; rows have choices if the first row
             has them.
-        contamination: a report of `data.decontaminate` about `validation`; "" for all rows.
-        examples: the rows of `validation` to keep, a name in EXAMPLES.
 
     Raises:
-        ValueError: neither file is set, a file or field does not exist, or a row is bad; the report
-            is about other files, or leaves no row.
+        ValueError: neither file is set, a file or field does not exist, or a row is bad.
     """
     if not train and not validation:
         raise ValueError("data.settings.validation is not set: give a .jsonl file of questions")
     names = {"inputs": inputs, "targets": targets, "choices": choices}
     files = {"train": train, "validation": validation}
-    rows = {split: _rows(split, path, names) if path else () for split, path in files.items()}
-    if not contamination:
-        return rows
-    chosen = choose("data.settings.examples", examples, EXAMPLES)
-    found = _contaminated(contamination, validation, number=len(rows["validation"]))
-    kept = [row for n, row in enumerate(rows["validation"]) if (n in found) == chosen]
-    if not kept:
-        raise ValueError(f"{contamination}: {validation} has no {examples} rows")
-    return rows | {"validation": kept}
-
-
-def _contaminated(report: str, path: str, *, number: int) -> set[int]:
-    """Return the indices of the rows of `path` that have a match in a report."""
-    file = reading.existing_file("data.settings.contamination", report, (".json",))
-    tests = json.loads(pathlib.Path(file).read_text()).get("tests", {})
-    if path not in tests:
-        raise ValueError(f"{report} is about {', '.join(tests) or 'no test set'}, not {path}")
-    if tests[path]["examples"] != number:
-        raise ValueError(
-            f"{report}: {path} had {tests[path]['examples']:,} rows, and has {number:,} now: make "
-            "the report anew"
-        )
-    return set(tests[path]["contaminated"])
+    return {split: _rows(split, path, names) if path else () for split, path in files.items()}
 
 
 def _rows(setting: str, path: str, names: Mapping[str, str]) -> list[Row]:

@@ -145,7 +145,8 @@ COMMANDS = (
     *(f"t5x_like.{name}" for name in (*CONFIG_COMMANDS, "page", "convert", "vocabulary")),
     *("t5x_like.inspect", "t5x_like.scaling", "t5x_like.study", "launch.gke"),
     *("data.quality_filter", "data.deduplicate", "data.decontaminate", "data.pyglue_baselines"),
-    *("data.augment", "benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),
+    *("data.augment", "data.contamination"),
+    *("benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),
     *("benchmarks.instructgpt", "benchmarks.sparse_overhead", "benchmarks.switch_vs_dense"),
     *("benchmarks.train_step", "benchmarks.beside_maxtext"),
 )

@@ -53,6 +53,8 @@ BEGINNINGS = {
     "--text=text_a",
     "deduplicate": "--input={made}/rows.jsonl --output={new}/out --text=text_a",
     "decontaminate": "--input={made}/rows.jsonl --tests={made}/rows.jsonl --text=text_a",
+    "contamination": "--config=configs/pretrained.py:arithmetic --input={made}/rows.jsonl "
+    "--text=text_a",
     "clean_pages": "--input={made}/rows.jsonl --output={new}/out",
     "wikipedia": "--input={made}/dump.xml --output={new}/out",
     "augment": "--input={made}/rows.jsonl --output={new}/out --model={made}/bert --text=text_a",
@@ -70,7 +72,7 @@ MODULES = {
     **{
         name: f"data.{name}"
         for name in (
-            *("quality_filter", "deduplicate", "decontaminate"),
+            *("quality_filter", "deduplicate", "decontaminate", "contamination"),
             *("augment", "clean_pages", "pyglue_baselines", "wikipedia"),
         )
     },

@@ -3,9 +3,10 @@
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from t5x_like.batches.sharded_batches import Tasks
 from t5x_like.evaluation.held_out import HeldOut
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure, Row, RowMeasure
@@ -85,23 +86,14 @@ class Resources:
         Raises:
             ValueError: the split is empty.
         """
-        number = self._part.evaluate.batches * self._part.data.batch_size or None
-        rows = self._source(task, split="validation", cleaned=measure.cleaned)
-        if not (found := list(itertools.islice(rows, number))):
-            raise ValueError(f"data.task={task!r} has no row in its split 'validation'")
-        return found
+        return asked_rows(self._part.text.tasks(), self._part, task, cleaned=measure.cleaned)
 
     def examples(self, measure: InContext, task: str) -> list[Row]:
         """Return the first rows of the task's training split; [] for a measure without shots."""
         if not measure.most_shots:
             return []
-        rows = self._source(task, split="train", cleaned=measure.cleaned)
-        return list(itertools.islice(rows, measure.pool))
-
-    def _source(self, task: str, *, split: str, cleaned: bool) -> Iterator[Row]:
-        """Yield the rows of a source, with bytes converted to strings and arrays to lists."""
-        for row in self._part.text.tasks().rows(task, split=split, cleaned=cleaned):
-            yield {name: data_side.plain(value) for name, value in row.items()}
+        rows = self._part.text.tasks().rows(task, split="train", cleaned=measure.cleaned)
+        return list(map(_plain, itertools.islice(rows, measure.pool)))
 
     @functools.cached_property
     def _data(self) -> Inputs:
@@ -114,3 +106,17 @@ class Resources:
     @functools.cached_property
     def _predictor(self) -> Predictor:
         return predictions.build(self._pretrained, self._part)
+
+
+def asked_rows(tasks: Tasks, part: Part, task: str, *, cleaned: bool) -> list[Row]:
+    """Return the first rows of a task, see `Resources.rows`."""
+    number = part.evaluate.batches * part.data.batch_size or None
+    rows = tasks.rows(task, split="validation", cleaned=cleaned)
+    if not (found := list(map(_plain, itertools.islice(rows, number)))):
+        raise ValueError(f"data.task={task!r} has no row in its split 'validation'")
+    return found
+
+
+def _plain(row: Row) -> Row:
+    """Return a row of a source with bytes converted to strings and arrays to lists."""
+    return {name: data_side.plain(value) for name, value in row.items()}

@@ -45,16 +45,24 @@ class TextData:
         Raises:
             ValueError: a module, an objective or one of their settings does not exist.
         """
-        data = self.data
-        module = data_modules.load(data.module)
-        return _TASKS[data_modules.driver_of(module, data.driver)]()(
-            module,
-            dict(data.settings),
-            vocabulary=self.vocabulary,
-            objective=data.objective,
-            objective_settings=dict(data.objective_settings),
-            tokenized=data.tokenized,
-        )
+        return tasks_of(self.data, self.vocabulary)
+
+
+def tasks_of(data: DataSettings, vocabulary: Vocabulary) -> Tasks:
+    """Register the tasks of a data module; any vocabulary will do to read only their rows.
+
+    Raises:
+        ValueError: a module, an objective or one of their settings does not exist.
+    """
+    module = data_modules.load(data.module)
+    return _TASKS[data_modules.driver_of(module, data.driver)]()(
+        module,
+        dict(data.settings),
+        vocabulary=vocabulary,
+        objective=data.objective,
+        objective_settings=dict(data.objective_settings),
+        tokenized=data.tokenized,
+    )
 
 
 def _tasks_of_seqio() -> Callable[..., Tasks]:

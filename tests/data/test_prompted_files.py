@@ -7,7 +7,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from data import decontaminate
 from t5x_like import vocabularies
 from t5x_like.preprocessing import seqio_objectives
 from t5x_like.preprocessing.pipeline import SeqioBatches, source_rows
@@ -104,29 +103,6 @@ def test_pairs_can_be_trained_on(write):
 def test_a_bad_row_is_named_by_its_file_and_line(write, line, message):
     with pytest.raises(ValueError, match=message):
         register(validation=write("asked.jsonl", [ROWS[0], line]))
-
-
-def test_rows_without_a_match_in_the_training_text_are_kept_or_those_with_one(write, tmp_path):
-    """A row of 13 words is in a document, as in Brown et al. 2020, appendix C."""
-    words = "one two three four five six seven eight nine ten eleven twelve thirteen"
-    rows = [{"inputs": "Who?", "targets": "me"}, {"inputs": words, "targets": "14"}]
-    path, report = write("asked.jsonl", rows), str(tmp_path / "report.json")
-    documents = write("documents.jsonl", [{"text": f"He counted: {words.title()}, and stopped."}])
-    decontaminate.main(["--input", documents, "--tests", path, "--report", report])
-    for examples, inputs in (("clean", ["Who?"]), ("contaminated", [words])):
-        found = prompted_files.read(validation=path, contamination=report, examples=examples)
-        assert [row["inputs"] for row in found["validation"]] == inputs
-    other = write("other.jsonl", rows)
-    with pytest.raises(ValueError, match=r"report.json is about .*asked.jsonl, not .*other.jsonl"):
-        prompted_files.read(validation=other, contamination=report)
-    write("asked.jsonl", rows[1:])
-    with pytest.raises(ValueError, match="had 2 rows, and has 1 now: make the report anew"):
-        prompted_files.read(validation=path, contamination=report)
-    decontaminate.main(["--input", documents, "--tests", path, "--report", report])
-    with pytest.raises(ValueError, match="has no clean rows"):
-        prompted_files.read(validation=path, contamination=report)
-    with pytest.raises(ValueError, match="examples='dirty' does not exist"):
-        prompted_files.read(validation=path, contamination=report, examples="dirty")
 
 
 def test_files_that_are_not_there_are_named(write):
