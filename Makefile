@@ -5,6 +5,8 @@ READY := $(VENV)/.installed
 PYTHON_IN_VENV := $(VENV)/bin/python
 TOOLS := build/tools
 TOOLS_READY := $(TOOLS)/.installed
+BEAM := build/beam
+BEAM_READY := $(BEAM)/.installed
 DEMO := runs/demo
 VOCABULARY := $(DEMO)/vocabulary.model
 
@@ -12,7 +14,7 @@ VOCABULARY := $(DEMO)/vocabulary.model
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHON
 
-.PHONY: help demo test test-slow test-page notebooks repository plans docs release lint lock clean
+.PHONY: help demo test test-slow test-page test-beam notebooks repository plans docs release lint lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +25,10 @@ $(READY): requirements.lock setup.py
 
 $(TOOLS_READY): tools.lock
 	@bash launch/environment.sh tools
+
+# Apache Beam needs older packages than .venv has.
+$(BEAM_READY): beam.lock
+	@bash launch/environment.sh beam
 
 # 3,996 pieces and 100 sentinels are the 4,096 rows of the model.
 # Order only: a renewed .venv must not retrain the vocabulary under a model that uses it.
@@ -42,22 +48,27 @@ demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python docum
 PARALLEL := -n logical --maxprocesses=8 --dist=loadfile --max-worker-restart=0
 
 test: $(READY)  ## the tests, but for the slow ones
-	@$(PYTHON_IN_VENV) -m pytest -m "not slow and not browser and not slurm" $(PARALLEL)
+	@$(PYTHON_IN_VENV) -m pytest -m "not slow and not browser and not slurm and not beam" $(PARALLEL)
 
 # The tests of the page need a browser, and some of launch/slurm.sh a Slurm: no Python packages.
 # Debian has daemons where not everybody looks for commands.
 HAVE = $(shell PATH="$$PATH:/usr/sbin"; for name in $(1); do command -v $$name || exit; done > /dev/null; echo yes)
 BROWSER = $(if $(call HAVE,chromedriver), or browser)
+HAVE_BEAM = $(if $(wildcard $(BEAM_READY)), or beam)
 SLURM = $(if $(call HAVE,munged slurmctld slurmd sbatch), or slurm)
 
 test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings (SHARD=3/8: a part)
 	@$(if $(BROWSER),,echo "without the tests of the page: there is no chromedriver (make test-page)")
 	@$(if $(SLURM),,echo "without the tests of Slurm: it is not here (apt-get install slurm-wlm munge)")
-	@$(PYTHON_IN_VENV) -m pytest -m "slow$(BROWSER)$(SLURM)" $(PARALLEL) $(if $(SHARD),--shard=$(SHARD)) \
+	@$(if $(HAVE_BEAM),,echo "without the tests of Apache Beam: there is no $(BEAM) (make test-beam)")
+	@$(PYTHON_IN_VENV) -m pytest -m "slow$(BROWSER)$(SLURM)$(HAVE_BEAM)" $(PARALLEL) $(if $(SHARD),--shard=$(SHARD)) \
 		--timeout=1200 -o faulthandler_timeout=1260
 
 test-page: $(READY)  ## the page in headless Chromium (apt-get install chromium chromium-driver)
 	@$(PYTHON_IN_VENV) -m pytest -m browser
+
+test-beam: $(READY) $(BEAM_READY)  ## the tests of Apache Beam, from an environment of its own (1.2 GB)
+	@$(PYTHON_IN_VENV) -m pytest -m beam
 
 notebooks: $(READY)  ## run the notebooks from top to bottom, and keep what they show
 	@$(VENV)/bin/jupyter execute --inplace notebooks/*.ipynb
@@ -84,10 +95,12 @@ lint: $(READY)  ## ruff (style and layout) and mypy (types)
 	@$(PYTHON_IN_VENV) -m ruff format --check .
 	@$(PYTHON_IN_VENV) -m mypy
 
-lock: $(READY)  ## renew requirements.lock and tools.lock from setup.py and pyproject.toml
+lock: $(READY)  ## renew the three locks from setup.py and pyproject.toml
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check uv
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(PYTHON_IN_VENV) -m uv pip compile setup.py --extra dev \
 		--universal --python-version 3.11 --no-annotate --upgrade --quiet --output-file requirements.lock
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(PYTHON_IN_VENV) -m uv pip compile setup.py --extra c4 --extra beam \
+		--universal --python-version 3.11 --no-annotate --upgrade --quiet --output-file beam.lock
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(PYTHON_IN_VENV) -m uv pip compile --group tools \
 		--universal --python-version 3.11 --no-annotate --upgrade --quiet --output-file tools.lock
 

@@ -4,9 +4,11 @@ r"""Make C4 from the raw pages of a web crawl, as T5 did (Raffel et al. 2020, se
     python -m data.clean_pages --input "crawl/*.warc.wet.gz" --output c4 \
         --bad_words en --processes 8
 
-The input is WET files of Common Crawl (.warc.wet, .wet or .warc, compressed or not; not the crawl's
-WARC files, which have HTML), or JSON Lines with the strings `url`, `text` and optionally
-`timestamp`, as C4's `en.noclean`. In the order of TensorFlow Datasets' c4/en:3.1.0:
+The input is WET files of Common Crawl (.warc.wet or .wet, compressed or not), which have the text
+of pages and made C4; WARC files (.warc), which have the pages in HTML (data/html_pages.py extracts
+their text, and responses that cannot be read are counted); or JSON Lines with the strings `url`,
+`text` and optionally `timestamp`, as C4's `en.noclean`. In the order of c4/en:3.1.0 of TensorFlow
+Datasets:
 
 1. Pages without an address or text, and pages of more than 190,000 characters, are dropped.
 2. Of the pages of one address, the newest stays. Addresses are compared without https://, www.,
@@ -32,23 +34,24 @@ working on, whatever the size of the input. Among 10 billion different lines, fe
 expected to be lost because of equal hashes.
 """
 
+import argparse
 import functools
 import io
 import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data import c4_rules, json_lines, sorted_copies, web_archives
+from data import c4_rules, html_pages, json_lines, sorted_copies, web_archives
 from data.sorted_copies import Item
 from t5x_like import paths, reading
 from t5x_like.batches import worker_processes
 from t5x_like.batches.worker_processes import ProcessMap
 from t5x_like.config import one_line_errors
-from t5x_like.experiment.command_line import writing
+from t5x_like.experiment.command_line import ArgumentParser, writing
 from t5x_like.names import choose
 
 READ = "pages read"
@@ -58,6 +61,8 @@ COPIED = "{} that occur elsewhere"
 LEFT_EMPTY = "pages of such {} only"
 FEW_LEFT = "pages of fewer than 3 sentences without them"
 KEPT = "pages kept"
+
+SUFFIXES = (*web_archives.WET_SUFFIXES, *json_lines.SUFFIXES)
 
 _PLAN = "plan.json"
 _NEWEST = (1 << 64) - 1
@@ -112,17 +117,31 @@ def find_addresses(plan: Plan, number: int) -> c4_rules.Counts:
     counts = c4_rules.Counts()
     with sorted_copies.Runs(plan.of(number), "addresses") as runs:
         for index, page in enumerate(web_archives.pages(plan.files[number], text=plan.text)):
-            counts[READ] += 1
-            if rule := _first_rule(page):
-                counts[rule] += 1
-                continue
-            digits = re.sub(r"\D", "", page.timestamp)[:14]
-            rank = _NEWEST - int(digits.ljust(14, "0"))
-            runs.add(Item(c4_rules.hashed(c4_rules.normalized_url(page.url)), rank, index, 0))
+            if item := address(page, index, counts):
+                runs.add(item)
     return counts
 
 
+def address(page: web_archives.Page, index: int, counts: c4_rules.Counts) -> Item | None:
+    """Count a page, and return its address as an item; None if the page is dropped.
+
+    Args:
+        page: the page.
+        index: its index in its input file.
+        counts: is added to.
+    """
+    counts[READ] += 1
+    if rule := _first_rule(page):
+        counts[rule] += 1
+        return None
+    digits = re.sub(r"\D", "", page.timestamp)[:14]
+    rank = _NEWEST - int(digits.ljust(14, "0"))
+    return Item(c4_rules.hashed(c4_rules.normalized_url(page.url)), rank, index, 0)
+
+
 def _first_rule(page: web_archives.Page) -> str:
+    if page.problem:
+        return page.problem
     if not page.url or not page.text.strip():
         return EMPTY
     return c4_rules.TOO_LONG if len(page.text) > c4_rules.MOST_CHARACTERS else ""
@@ -130,7 +149,7 @@ def _first_rule(page: web_archives.Page) -> str:
 
 def clean_file(plan: Plan, number: int) -> c4_rules.Counts:
     """Stage 2 of an input file: clean its pages, and collect the hashes of their lines."""
-    counts, parts = c4_rules.Counts(), c4_rules.PARTS[plan.duplicates]
+    counts = c4_rules.Counts()
     old = sorted_copies.copies_of(plan.copies("addresses"), number)
     with (
         sorted_copies.Runs(plan.of(number), "parts") as runs,
@@ -143,11 +162,24 @@ def clean_file(plan: Plan, number: int) -> c4_rules.Counts:
             cleaned = None if _first_rule(page) else c4_rules.clean(page.text, counts)
             if cleaned is None:
                 continue
-            rank = c4_rules.hashed(page.url)
-            for part_index, part in enumerate(parts(cleaned)):
-                runs.add(Item(c4_rules.hashed(part.text), rank, index, part_index))
+            for item in parts(plan, page.url, cleaned, index):
+                runs.add(item)
             _write_row(file, {"index": index, "row": {**page.row, plan.text: cleaned}})
     return counts
+
+
+def parts(plan: Plan, url: str, text: str, index: int) -> Iterator[Item]:
+    """Yield the parts of a cleaned page that may be copies.
+
+    Args:
+        plan: which parts.
+        url: the address of the page.
+        text: its cleaned text.
+        index: its index in its input file.
+    """
+    rank = c4_rules.hashed(url)
+    for number, part in enumerate(c4_rules.PARTS[plan.duplicates](text)):
+        yield Item(c4_rules.hashed(part.text), rank, index, number)
 
 
 def finish_file(plan: Plan, number: int) -> c4_rules.Counts:
@@ -157,25 +189,43 @@ def finish_file(plan: Plan, number: int) -> c4_rules.Counts:
     pattern = c4_rules.bad_words_pattern(plan.bad_words)
     with _writer(plan.of(number) / output_name(plan.files[number])) as file:
         for _, cleaned in reading.json_lines(plan.of(number) / "cleaned.jsonl.zst"):
-            row = cleaned["row"]
-            text = _without_copies(
-                plan, row[plan.text], copies.get(cleaned["index"], set()), counts
-            )
-            if not text:
-                continue
-            if rule := c4_rules.page_rule(text, language=plan.language, bad_words=pattern):
-                counts[rule] += 1
-                continue
-            counts[KEPT] += 1
-            _write_row(file, {**row, plan.text: text})
+            row, own = cleaned["row"], copies.get(cleaned["index"], set())
+            if text := finished(plan, row[plan.text], own, pattern, counts):
+                _write_row(file, {**row, plan.text: text})
     return counts
+
+
+def finished(
+    plan: Plan,
+    text: str,
+    copies: set[int],
+    bad_words: re.Pattern[str] | None,
+    counts: c4_rules.Counts,
+) -> str:
+    """Return the text that C4 has of a page; empty if the page is dropped.
+
+    Args:
+        plan: the language, and what copies are.
+        text: the cleaned page.
+        copies: the indices of those of its parts that are copies.
+        bad_words: the pattern of bad words.
+        counts: is added to.
+    """
+    text = _without_copies(plan, text, copies, counts)
+    if not text:
+        return ""
+    if rule := c4_rules.page_rule(text, language=plan.language, bad_words=bad_words):
+        counts[rule] += 1
+        return ""
+    counts[KEPT] += 1
+    return text
 
 
 def _without_copies(plan: Plan, text: str, copies: set[int], counts: c4_rules.Counts) -> str:
     """Return a page without the parts that are copies; empty if the page is dropped."""
     counts[COPIED.format(plan.duplicates)] += len(copies)
-    parts = enumerate(c4_rules.PARTS[plan.duplicates](text)) if copies else ()
-    text = c4_rules.without(text, [part for index, part in parts if index in copies])
+    numbered = enumerate(c4_rules.PARTS[plan.duplicates](text)) if copies else ()
+    text = c4_rules.without(text, [part for index, part in numbered if index in copies])
     # Sentences of all lines together can be fewer than those of each line: a line may end in ".
     few = len(c4_rules.sentences(text)) < c4_rules.LEAST_SENTENCES
     if few:
@@ -326,37 +376,60 @@ def _end(plan: Plan) -> dict[str, int]:
 def rules(duplicates: str) -> list[str]:
     """Return what is counted, in the order of the rules."""
     return [
-        *(READ, EMPTY, c4_rules.TOO_LONG, OLD),
+        READ,
+        *html_pages.PROBLEMS,
+        *(EMPTY, c4_rules.TOO_LONG, OLD),
         *c4_rules.CLEANING,
         *(COPIED.format(duplicates), LEFT_EMPTY.format(duplicates), FEW_LEFT),
         *(c4_rules.UNCERTAIN_LANGUAGE, c4_rules.OTHER_LANGUAGE, c4_rules.BAD_WORDS, KEPT),
     ]
 
 
+def parser(module: str, description: str | None) -> ArgumentParser:
+    """Return the parser of a command that applies the rules."""
+    made = json_lines.parser(module, description)
+    made.add_argument("--language", default="en", help="langdetect's code, or any (en)")
+    made.add_argument("--bad_words", metavar="FILE", help="a word on each line")
+    made.add_argument("--duplicates", default="lines", help="lines or spans (lines)")
+    return made
+
+
+def plan(given: argparse.Namespace, *, files: Sequence[str]) -> Plan:
+    """Return the plan of the arguments of `parser`.
+
+    Raises:
+        ValueError: the file of bad words is not there.
+    """
+    words: list[str] = []
+    if given.bad_words:
+        words = [*reading.lines(reading.existing_file("--bad_words", given.bad_words, ("",)))]
+    return Plan(
+        files=files,
+        output=Path(given.output).expanduser(),
+        text=given.text,
+        language=given.language,
+        bad_words=words,
+        duplicates=given.duplicates,
+    )
+
+
+def print_counts(counts: Mapping[str, int]) -> None:
+    """Print what was counted, a line each."""
+    width = len(f"{max(counts.values()):,}")
+    sys.stdout.writelines(f"{count:{width},} {rule}\n" for rule, count in counts.items())
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = json_lines.parser("data.clean_pages", __doc__)
-    parser.add_argument("--language", default="en", help="langdetect's code, or any (en)")
-    parser.add_argument("--bad_words", metavar="FILE", help="a word on each line")
-    parser.add_argument("--duplicates", default="lines", help="lines or spans (lines)")
-    parser.add_argument("--processes", type=int, default=1, metavar="N")
-    given = parser.parse_args(arguments)
+    arguments_of = parser("data.clean_pages", __doc__)
+    arguments_of.add_argument("--processes", type=int, default=1, metavar="N")
+    given = arguments_of.parse_args(arguments)
     with one_line_errors():
-        suffixes = (*web_archives.WET_SUFFIXES, *json_lines.SUFFIXES)
-        words: list[str] = []
-        if given.bad_words:
-            words = [*reading.lines(reading.existing_file("--bad_words", given.bad_words, ("",)))]
-        plan = Plan(
-            files=json_lines.find("--input", given.input, suffixes=suffixes),
-            output=Path(given.output).expanduser(),
-            text=given.text,
-            language=given.language,
-            bad_words=words,
-            duplicates=given.duplicates,
+        files = json_lines.find("--input", given.input, suffixes=SUFFIXES)
+        counts = clean_pages(
+            plan(given, files=files), processes=given.processes, report=sys.stdout.write
         )
-        counts = clean_pages(plan, processes=given.processes, report=sys.stdout.write)
-        width = len(f"{max(counts.values()):,}")
-        sys.stdout.writelines(f"{count:{width},} {rule}\n" for rule, count in counts.items())
+        print_counts(counts)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Makes .venv and installs the pinned dependencies in it: `launch/environment.sh`. `make` calls it.
 # PYTHON=python3.12 chooses the interpreter of a new .venv. `launch/environment.sh tools` makes
-# build/tools, which builds the documentation and releases, from tools.lock.
+# build/tools, which builds the documentation and releases, from tools.lock; `... beam` makes build/beam,
+# which runs data/clean_pages_beam.py, from beam.lock.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set -euo/{/^#/!d;s/^# \{0,1\}//;p}' "$0" && exit ;; esac
 cd "$(dirname "$0")/.."
 
 venv=.venv lock=requirements.lock size=" (3 GB)"
 if [[ ${1:-} == tools ]]; then venv=build/tools lock=tools.lock size=""; fi
+if [[ ${1:-} == beam ]]; then venv=build/beam lock=beam.lock size=" (1.2 GB)"; fi
 finished=$venv/.installed  # newer than the lock (and setup.py): nothing to do
 started=$venv/.installing  # still there: the last run was interrupted
 log=$venv/install.log

@@ -286,7 +286,6 @@ def test_the_command_prints_its_counts(crawl, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (web_texts.record({"text": "x", "url": "u"}, kind="response"), "record 1 has the type"),
         (web_texts.record({"text": "x", "url": "u"})[:-5], "the file ends within record 1"),
         (b"WARC/1.0\r\nWARC-Type: conversion\r\n\r\nx", "record 1 has no Content-Length"),
         (web_texts.record({"text": "x", "url": "u"})[5:], "record 1 does not begin with WARC/"),

@@ -62,16 +62,23 @@ def pages(random, number, *, prefix=""):
     ]
 
 
-def record(page, *, kind="conversion"):
-    """A record as Common Crawl writes it: CRLF after header lines, two after the record."""
-    content = page["text"].encode()
+KINDS = {"response": "application/http; msgtype=response", "resource": "text/html"}
+
+
+def record(page, *, kind="conversion", more=()):
+    """A record as Common Crawl writes it: CRLF after header lines, two after the record.
+
+    A page's `text` may be bytes, and `more` are header lines.
+    """
+    content = page["text"] if isinstance(page["text"], bytes) else page["text"].encode()
     header = (
         "WARC/1.0",
         f"WARC-Type: {kind}",
         *([f"WARC-Target-URI: {page['url']}"] if page.get("url") else []),
         f"WARC-Date: {page.get('timestamp', '')}",
         "WARC-Record-ID: <urn:uuid:23d84b81-bffc-4ed9-90ae-55a429dbf541>",
-        "Content-Type: text/plain",
+        f"Content-Type: {KINDS.get(kind, 'text/plain')}",
+        *more,
         f"Content-Length: {len(content)}",
     )
     return "\r\n".join(header).encode() + b"\r\n\r\n" + content + b"\r\n\r\n"
