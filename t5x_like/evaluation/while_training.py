@@ -240,11 +240,12 @@ class BestSoFar:
 
     def __call__(self, step: int, values: Mapping[str, Any]) -> bool:
         """Record the numbers of an evaluation, and return whether training stops."""
-        if self._best is None or self._best.number not in values:
+        if self._best is None or not self.schedule.has(self._best.number, step=step):
             return False
         self._saver.wait()  # write the checkpoint before recording it as the best
         with writing(self._saver.folder / BEST):
-            self._best.add(step, values[self._best.number])
+            # Without a value if it counted nothing, see `metrics.compute`.
+            self._best.add(step, values.get(self._best.number, math.nan))
         return self._best.exhausted
 
     def report(self) -> None:

@@ -16,6 +16,7 @@ from t5x_like.config.run_settings import DataSettings, RunSettings
 from t5x_like.experiment import completion
 from t5x_like.experiment.run import Run
 from t5x_like.inference import text_model
+from t5x_like.inference.predictions import TEXT
 from t5x_like.inference.text_model import TextModel
 from t5x_like.inspection import layer_statistics
 from t5x_like.inspection.network_states import NetworkStates, States
@@ -25,7 +26,7 @@ from t5x_like.vocabularies import Vocabulary
 
 MOST_CHARACTERS = 10_000
 TOP = 10  # most likely tokens per position
-NEW_TOKENS = 48  # maximum tokens that an encoder-decoder generates
+NEW_TOKENS = 48  # maximum tokens that are generated from a text
 # {setting of a network: what the page calls it}
 _SIZES = {
     "layers": "layers",
@@ -44,10 +45,11 @@ class Inspected:
 
     Attributes:
         name: shown above its predictions.
-        kind: `next_tokens` of a decoder, `generated` of an encoder-decoder, `masks` of an encoder
-            with a masked-language-model head, `replaced` of an encoder that detects replaced
-            tokens, or `states` of any other encoder, whose attention only is shown.
-        text: tokenizes and generates; None for an encoder.
+        kind: `next_tokens` of a decoder, `generated` of a model that generates a text from a text
+            (an encoder-decoder, or an encoder that generates in the same row), `masks` of an
+            encoder with a masked-language-model head, `replaced` of an encoder that detects
+            replaced tokens, or `states` of any other encoder, whose attention only is shown.
+        text: tokenizes and generates; None for the other encoders.
     """
 
     name: str
@@ -70,13 +72,23 @@ class Inspected:
             "name": self.name,
             "system": self.pretrained.system,
             "kind": self.kind,
-            "lens": self.states.has_lens and self.kind not in ("states", "replaced"),
+            "lens": self._has_lens(),
             "routes": self.states.routes,
             "mask": mask,
             "most": self.states.most,
             "sizes": {"parameters": parameters, **sizes},
             "examples": self._examples(mask),
         }
+
+    def _has_lens(self) -> bool:
+        # An encoder that generates predicts at masks, which are not in the row that is shown.
+        shown = self.kind not in ("states", "replaced") and not self._in_row
+        return shown and self.states.has_lens
+
+    @property
+    def _in_row(self) -> bool:
+        """Whether it generates in the row of the text, without a decoder."""
+        return self.kind == "generated" and len(self.pretrained.module.sides) == 1
 
     def _examples(self, mask: int | None) -> list[str]:
         if self.kind == "masks":
@@ -117,10 +129,11 @@ class Inspected:
         if self.text.encodes:
             return self.text.prompt(text)
         start = self.text.prompt_format.start
-        return [*([] if start is None else [start]), *self.text.tokens(text, end=False)]
+        own = self.text.prompt(text) if self._in_row else self.text.tokens(text, end=False)
+        return [*([] if start is None else [start]), *own]
 
     def of_tokens(self, tokens: Sequence[int]) -> States:
-        """Return the states of a text; the decoder of an encoder-decoder reads what it generates.
+        """Return the states of a text, and of what is generated from it.
 
         Args:
             tokens: the tokens of the text; see `read`.
@@ -134,7 +147,7 @@ class Inspected:
             ValueError: the layers return no hidden states.
         """
         side = self.pretrained.module.sides[0]
-        targets = self._start if self.kind == "generated" else None
+        targets = self._start(tokens) if self.kind == "generated" else None
         hidden = self.states.of(tokens, targets).hidden
         if side not in hidden:
             raise ValueError(f"the layers of this {self.pretrained.system} return no hidden states")
@@ -145,11 +158,12 @@ class Inspected:
 
         Args:
             tokens: the tokens of the text; see `read`.
-            targets: the input of an encoder-decoder's decoder, with the start token; None to
-                generate it greedily.
+            targets: the generated tokens after the token that the decoder of an encoder-decoder
+                reads first, or after the last token of the text if they are in the same row; None
+                to generate them greedily.
 
         Returns:
-            `tokens`, and for an encoder-decoder `targets`, each with `id`, `text` and `piece` (the
+            `tokens`, and `targets` if a text is generated, each with `id`, `text` and `piece` (the
             vocabulary's spelling). Predicted
             tokens have `probability`, `bits` (the surprisal, -log2 p) and `top`, the most likely
             tokens at their position; with kind `replaced` each token has the probability
@@ -288,11 +302,14 @@ class Inspected:
         for row in (tokens, targets or [0]):
             self._check(row)
         if (self.kind == "generated") != (targets is not None):
-            raise ValueError("targets belong to an encoder-decoder, and it needs them")
+            raise ValueError("targets belong to a text that is generated, which needs them")
         return self.states.of(tokens, targets)
 
-    @staticmethod
-    def _sides(tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, Any]:
+    def _sides(self, tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, Any]:
+        if self._in_row:
+            assert targets is not None
+            row = [*tokens, *targets[1:]]
+            return {"encoder": (row, row)}
         last = tokens if targets is None else targets
         return {"encoder": (tokens, tokens), "decoder": (last, last), "cross": (last, tokens)}
 
@@ -306,16 +323,26 @@ class Inspected:
         found["next"] = self._top(_softmax(logits[-1]))
 
     def _generated(self, tokens: Sequence[int]) -> list[int]:
-        """Return the decoder's start token and the greedily generated tokens."""
+        """Return the token before the generated tokens, and these, generated greedily."""
         assert self.text is not None
-        room = self.states.most - 1
-        return [*self._start, *self.text.generate_tokens([tokens])[0][:room]]
+        start = self._start(tokens)
+        if not self._in_row:
+            room = self.states.most - 1
+            return [*start, *self.text.generate_tokens([tokens])[0][:room]]
+        most = min(self.states.most, self.text.length + 1)
+        room = min(NEW_TOKENS, most - len(tokens))
+        if room < 1:
+            raise ValueError(
+                f"a text of {len(tokens)} tokens leaves no room for a generated text: this model "
+                f"is shown {most} tokens of both together"
+            )
+        model = self.text.greedy().generating(batch_size=1, max_new_tokens=room)
+        return [*start, *model.generate_tokens([tokens[1:]])[0]]  # `generate_tokens` adds [CLS]
 
-    @property
-    def _start(self) -> list[int]:
-        """The token that the decoder of an encoder-decoder reads first."""
+    def _start(self, tokens: Sequence[int]) -> list[int]:
+        """Return the token before the generated tokens, see `look`."""
         assert self.text is not None
-        return [self.text.decode["decoder_start_token_id"]]
+        return [tokens[-1] if self._in_row else self.text.decode["decoder_start_token_id"]]
 
     def _filled(self, tokens: Sequence[int], target: Sequence[int]) -> list[dict[str, Any]]:
         """Return the text with its sentinels replaced by the spans of the target (T5)."""
@@ -399,15 +426,19 @@ def load(folder: str) -> Inspected:
     if isinstance(pretrained.config.get("head"), Mapping):
         raise ValueError(f"{folder} holds a run with several heads: the page shows models with one")
     states = NetworkStates(pretrained)
-    kind = _kind(pretrained, states)
+    kind = _kind(pretrained, states, generates=part.task.prediction == TEXT)
     text = text_model.build(pretrained, part) if kind in ("next_tokens", "generated") else None
     return Inspected(path.name, kind, pretrained, vocabulary, states, text)
 
 
-def _kind(pretrained: Pretrained, states: NetworkStates) -> str:
-    """Return the kind of view, from the network's sides and the shape of its outputs."""
+def _kind(pretrained: Pretrained, states: NetworkStates, *, generates: bool) -> str:
+    """Return the kind of view, from the network's sides and the shape of its outputs.
+
+    Args:
+        generates: whether the head generates text, as an encoder's may do.
+    """
     module = pretrained.module
-    if module.generates and "decoder" in module.sides:
+    if module.generates and (generates or "decoder" in module.sides):
         return "next_tokens" if module.sides == ("decoder",) else "generated"
     logits = states.of([1, 1, 1]).logits
     if logits is None or not isinstance(module, Encoder):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from t5x_like.decoding.generator import power_of_two
 from t5x_like.nn import moe
 from t5x_like.nn.blocks import Collected
 from t5x_like.nn.networks import Decoder, Encoder, EncoderDecoder, Tower
@@ -75,7 +76,13 @@ class NetworkStates:
         return bool(np.allclose(last, likeliest, rtol=1e-3))
 
     def of(self, tokens: Sequence[int], targets: Sequence[int] | None = None) -> States:
-        """Return the states of a text, and of an encoder-decoder's target.
+        """Return the states of a text, and of what is generated from it.
+
+        Args:
+            tokens: the text.
+            targets: what the decoder of an encoder-decoder reads; for an encoder that generates in
+                the row of its source, the last token of the source and the generated tokens. Its
+                states are those of the whole row, its logits those after each of the targets.
 
         Raises:
             ValueError: a side has no token, or more than `most`.
@@ -113,7 +120,10 @@ class NetworkStates:
         batch = self._batch(tokens, targets)
         with self.pretrained.layout():
             outputs, collected, assignment = self._run(self.pretrained.params, batch)
-        sizes = {"encoder": len(tokens), "decoder": len(tokens if targets is None else targets)}
+        in_row = targets is not None and len(self.pretrained.module.sides) == 1
+        generated = (targets or [0])[1:]
+        row = [*tokens, *generated] if in_row else tokens
+        sizes = {"encoder": len(row), "decoder": len(tokens if targets is None else targets)}
         attention, hidden = {}, {}
         for tower in (name for name in sizes if name in collected):
             size, one = sizes[tower], collected[tower]
@@ -124,10 +134,11 @@ class NetworkStates:
             if one.cross_attention_scores is not None:
                 weights = _weights(one.cross_attention_scores)
                 attention["cross"] = weights[:, :, :size, : sizes["encoder"]]
+        logits: Any = outputs if not isinstance(outputs, Mapping) else outputs.get("logits")
         size = sizes[self.pretrained.module.sides[-1]]
-        logits = outputs if not isinstance(outputs, Mapping) else outputs.get("logits")
-        width = self._padded(size)
-        if logits is not None and logits.shape[1:2] == (width,):
+        if in_row:
+            logits = self._logits_in_row(tokens, generated)
+        elif logits is not None and logits.shape[1:2] == (self._padded(size),):
             logits = np.asarray(logits, np.float32)[0, :size]
         else:
             logits = None
@@ -141,6 +152,11 @@ class NetworkStates:
 
     def _batch(self, tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, np.ndarray]:
         sides = self.pretrained.module.sides
+        if targets is not None and len(sides) == 1:
+            whole = [*tokens, *targets[1:]]
+            segments = self.pretrained.module.segments_of(source=len(tokens), length=len(whole))
+            segments = np.pad(segments, (0, self._padded(len(whole)) - len(whole)), mode="edge")
+            return {**self._batch(whole, None), "encoder_token_types": segments[None]}
         rows = [tokens] if targets is None else [tokens, targets]
         batch = {}
         for side, row in zip(sides, rows, strict=True):
@@ -197,6 +213,36 @@ class NetworkStates:
             return outputs, collected, sown.get("assignment", {})
 
         return jax.jit(run)
+
+    def _logits_in_row(
+        self, source: Sequence[int], generated: Sequence[int]
+    ) -> Float[np.ndarray, "T V"]:
+        """Return the logits of the tokens generated in the row of a source, and of the next."""
+        own, after = len(source), len(generated)
+        own = min(power_of_two(own), self.most - after)
+        tokens, mask = np.zeros([2, 1, own], np.int32)
+        tokens[0, own - len(source) :], mask[0, own - len(source) :] = source, 1
+        following = np.zeros(min(power_of_two(after), self.most - own), np.int32)
+        following[:after] = generated
+        with self.pretrained.layout():
+            logits = self._step(self.pretrained.params, tokens, mask > 0, following)
+        return np.asarray(logits, np.float32)[: after + 1]
+
+    @functools.cached_property
+    def _step(self) -> Any:
+        def logits(params: PyTree, source: Array, mask: Array, following: Array) -> Array:
+            apply = functools.partial(self.pretrained.module.apply, {"params": params})
+
+            def step(cache: Any, token: Array) -> tuple[Any, Array]:
+                logits, cache = apply(token[None, None], cache, method="extend")
+                return cache, logits[0]
+
+            slots = source.shape[1] + len(following)
+            first, cache = apply(source, decoder_mask=mask, cache_length=slots, method="prefill")
+            _, others = jax.lax.scan(step, cache, following)
+            return jnp.concatenate([first, others[:, 0]])
+
+        return jax.jit(logits)
 
     @functools.cached_property
     def _lens(self) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like import losses
@@ -70,6 +71,11 @@ class UnifiedEncoder(Encoder):
             first=first,
             last=last,
         )
+
+    @staticmethod
+    def segments_of(*, source: int, length: int) -> Int[np.ndarray, " L"]:
+        """Return the segment ids of a row: of the tokens of a source, then of its target."""
+        return np.where(np.arange(length) < source, _SOURCE, _TARGET).astype(np.int32)
 
     def prefill(
         self,

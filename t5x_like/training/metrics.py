@@ -94,9 +94,11 @@ def merge(metrics: Iterable[Metrics]) -> Metrics:
 
 
 def compute(metrics: Metrics) -> dict[str, Any]:
-    """Fetch the metrics in one transfer and return their values, NaN if the count is 0.
+    """Fetch the metrics in one transfer and return their values.
 
-    All values are numbers, except for the array in the last row:
+    A metric whose count is 0 is left out, such as the accuracy under a mask that no row has. A loss
+    without a token is NaN, as `require_finite` expects. All values are numbers, except for the
+    array in the last row:
 
         total      values
         []         NAME
@@ -110,6 +112,8 @@ def compute(metrics: Metrics) -> dict[str, Any]:
     values: dict[str, Any] = {}
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for name, metric in host.items():
+            if not np.any(metric.count) and not _is_watched(name):
+                continue
             value = np.asarray(metric.compute())
             values[name] = value if value.ndim == 2 else float(np.mean(value))
             for layer, own in enumerate(value if value.ndim else ()):
@@ -146,7 +150,7 @@ def require_finite(values: Mapping[str, float], *, step: int) -> None:
     Raises:
         FloatingPointError: `loss`, `grad_norm` or `param_norm` is NaN or infinite.
     """
-    watched = {name: value for name, value in values.items() if name.rpartition("/")[2] in _WATCHED}
+    watched = {name: value for name, value in values.items() if _is_watched(name)}
     broken = [f"{name} is {value}" for name, value in watched.items() if not math.isfinite(value)]
     if broken:
         raise FloatingPointError(
@@ -154,6 +158,10 @@ def require_finite(values: Mapping[str, float], *, step: int) -> None:
             "optimizer.learning_rate too high or optimizer.warmup_steps too few; a batch without "
             "any target of non-zero weight; token ids beyond the model's vocabulary."
         )
+
+
+def _is_watched(name: str) -> bool:
+    return name.rpartition("/")[2] in _WATCHED
 
 
 def throughput(

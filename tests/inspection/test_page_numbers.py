@@ -258,7 +258,7 @@ def test_there_is_no_lens_where_the_output_layer_does_not_read_the_last_layer(mo
             "no attention weights 'cross'",
         ),
         ("/api/layers", {"tokens": [3], "side": "cross"}, "has no layers on the side 'cross'"),
-        ("/api/lens", {"tokens": [3], "targets": [0]}, "targets belong to an encoder-decoder"),
+        ("/api/lens", {"tokens": [3], "targets": [0]}, "targets belong to a text"),
     ],
 )
 def test_a_bad_question_is_refused(models, path, asked, message):

@@ -18,6 +18,7 @@ from tests.programs.tiny_encoder import SPECIAL_TOKENS
 
 LETTERS = "abcdefgh"
 CLS, SEP, MASK = (SPECIAL_TOKENS.index(name) for name in ("[CLS]", "[SEP]", "[MASK]"))
+METRIC = "sequence_to_sequence/cross_entropy"
 SOURCE, TARGET = 4, 5  # the segments of the authors' s2s rows
 PROMPTS = ["a b c", "d", "e f g h a b c d e f g"]
 # Float32 sums over other lengths of padding differ in their order.
@@ -198,8 +199,48 @@ def test_its_folder_is_a_bert_with_a_masked_language_model(folder, tmp_path):
     )
 
 
-def test_the_page_shows_its_masks(folder):
-    found = inspected.load(str(folder / "run"))
+def test_the_page_shows_what_it_generates(folder):
+    """Each token with the probability by which the commands score it."""
+    page = inspected.load(str(folder / "run"))
+    assert page.about()["kind"] == "generated"
+    assert not page.about()["lens"]
+    tokens = page.read(PROMPTS[0])
+    assert tokens == [CLS, 5, 6, 7, SEP]
+    found = page.look(tokens)
+    model = build(folder)
+    written = [one["id"] for one in found["targets"]]
+    assert written[0] == SEP
+    assert written[1:9] == model.generate_tokens([model.prompt(PROMPTS[0])])[0]
+    [score] = model.score_written([model.prompt(PROMPTS[0])], [written[1:]])
+    shown = [np.log(one["probability"]) for one in found["targets"][1:]]
+    np.testing.assert_allclose(shown, score.log_probs, atol=TOLERANCE, rtol=0)
+    changed = page.look(tokens, [SEP, 9, 10])  # as a click replaces a token
+    logits = logits_of(model, tokens[1:], [9, 10])
+    after = np.exp(logits - logits.max()) / np.sum(np.exp(logits - logits.max()))
+    assert changed["next"][0]["id"] == np.argmax(after)
+    np.testing.assert_allclose(changed["next"][0]["probability"], after.max(), atol=TOLERANCE)
+
+
+def test_the_page_shows_the_attention_of_source_and_target(folder):
+    page = inspected.load(str(folder / "run"))
+    tokens = [CLS, 5, 6, SEP]
+    found = page.attention(tokens, [SEP, 9, 10], side="", layer=1, head=0)
+    assert [one["id"] for one in found["keys"]] == [*tokens, 9, 10]
+    weights = np.array(found["weights"])
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=TOLERANCE)
+    seen = [4, 4, 4, 4, 5, 6]  # the source is seen by all, a target by those after it
+    assert ((weights > 0).sum(axis=1) == seen).all()
+    assert all((row[:number] > 0).all() for row, number in zip(weights, seen, strict=True))
+    assert page.layers(tokens, [SEP, 9, 10], side="")["side"] == "encoder"
+    with pytest.raises(ValueError, match="24 tokens leaves no room for a generated text"):
+        page.look([CLS, *[5] * 22, SEP])
+
+
+def test_the_page_fills_masks_with_the_head_for_them(folder):
+    from_pretrained(folder / "run").save_pretrained(folder / "bert")
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        (folder / "bert" / name).write_bytes((folder / name).read_bytes())
+    found = inspected.load(str(folder / "bert"))
     assert found.about()["kind"] == "masks"
     assert found.look([CLS, 5, MASK, SEP])["tokens"][2]["top"]
 
@@ -234,7 +275,9 @@ def test_fine_tuned_on_pairs_it_answers_new_sources_by_the_commands(tmp_path, mo
     train.main(parse(tiny))
     command_flags.give(monkeypatch)
     evaluate.main(parse(tiny))
+    assert "nan" not in capsys.readouterr().out  # of masks that no row has
     measured = json.loads((tmp_path / "run/evaluation.json").read_text())["tasks"]["text_files"]
+    assert [name for name in measured if "/cross_entropy" in name] == [METRIC]
     assert measured["generation/exact_match"] > 0.9
     assert measured["generation/rouge_l"] > 0.9
     assert measured["generation/bleu"] > 50  # few answers have four letters

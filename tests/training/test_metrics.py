@@ -34,10 +34,19 @@ def test_values_average_over_steps():
     assert metrics.compute(metrics.merge(steps)) == {"grad_norm": 3.0}
 
 
-def test_nothing_counted_is_nan_without_a_warning():
-    values = metrics.compute(metrics.from_sums(sums(0.0, 0.0)))
-    assert np.isnan(values["cross_entropy"])
-    assert np.isnan(values["perplexity"])
+def test_a_metric_that_counted_nothing_is_left_out_but_not_the_loss():
+    none = (jnp.float32(0.0), jnp.float32(0.0))
+    some = (jnp.float32(3.0), jnp.float32(2.0))
+    values = metrics.compute(
+        metrics.from_sums({**sums(0.0, 0.0), "loss": none, "a/accuracy": none, "b/accuracy": some})
+    )
+    assert values.keys() == {"loss", "b/accuracy"}
+    assert np.isnan(values["loss"])
+    assert values["b/accuracy"] == 1.5
+
+
+def test_a_metric_whose_count_is_nan_is_nan():
+    assert np.isnan(metrics.compute(metrics.from_sums(sums(1.0, np.nan)))["cross_entropy"])
 
 
 def test_a_perplexity_beyond_floats_is_infinite_without_a_warning():
@@ -84,10 +93,8 @@ def test_the_entropy_of_a_load_is_that_of_the_merged_load():
     np.testing.assert_allclose(tables["expert_load"], [[0.25, 0.75, 0], [1 / 3] * 3], rtol=1e-6)
 
 
-def test_a_load_of_no_tokens_is_nan_without_a_warning():
-    values, tables = metrics.split(metrics.compute(routing([[0, 0, 0]], [0], tokens=0)))
-    assert all(np.isnan(value) for value in values.values())
-    assert np.isnan(tables["expert_load"]).all()
+def test_a_load_of_no_tokens_is_left_out():
+    assert metrics.compute(routing([[0, 0, 0]], [0], tokens=0)) == {}
 
 
 def test_one_bad_step_is_found_after_merging():
