@@ -31,6 +31,7 @@ class SpecialTokens:
 
     Attributes:
         cls, sep, mask: the ids of [CLS], [SEP] and [MASK].
+        eod: the id of `<eod>`, XLNet's token at the end of a document; None if there is none.
         is_special: bool [V], whether an id is a special token, which is never corrupted.
         ordinary: int32, the other ids, from which random tokens are sampled.
         word_starts: bool [V], whether an id begins a word.
@@ -42,6 +43,7 @@ class SpecialTokens:
     def __init__(self, vocabulary: Vocabulary):
         found = check_special_tokens(vocabulary)
         self.cls, self.sep, self.mask = map(found.required_id, ("cls_id", "sep_id", "mask_id"))
+        self.eod = next((one for one in found.special_ids if found.piece(one) == "<eod>"), None)
         self.is_special = np.zeros(found.vocab_size, bool)
         self.is_special[list(found.special_ids)] = True
         self.ordinary = np.flatnonzero(~self.is_special).astype(np.int32)

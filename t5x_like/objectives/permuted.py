@@ -44,6 +44,9 @@ def xlnet(
     which tokens are seen: the context of a part comes first, with one rank, then each token to
     predict and each special token, with separate ranks; the whole first part precedes the second.
 
+    Each document ends with `<eod>`, which is a token like any other, as in the released code, or
+    with [SEP] if the vocabulary has no `<eod>`.
+
     A row also has `reused`, the number of tokens of its first part; `continued`, 0 if it is the
     first row of its group; and `reversed`, 1 if its text runs from the end of the group to the
     beginning.
@@ -144,7 +147,7 @@ class PermutedText:
     """The text of a group, in the direction in which it is read.
 
     Attributes:
-        tokens: the tokens of all documents, with [SEP] at the end of each document.
+        tokens: the tokens of all documents, each with its end token.
         ends: the ends of sentences: from 0 to T, increasing.
     """
 
@@ -160,11 +163,15 @@ class PermutedText:
         *,
         end: int,
     ) -> "PermutedText":
-        """Make it from sentence lengths and sentences per document; a document may be empty."""
+        """Make it from sentence lengths and sentences per document; a document may be empty.
+
+        Args:
+            end: the token after each document.
+        """
         ends, last = np.cumsum(lengths), np.cumsum(counts)
         last = last[counts > 0]
         tokens = np.insert(tokens, ends[last - 1], end) if len(last) else tokens
-        # The [SEP] of a document belongs to its last sentence.
+        # The end token of a document belongs to its last sentence, as in the released code.
         ends = ends + np.searchsorted(last, np.arange(1, len(ends) + 1), side="right")
         return cls(tokens, [0, *ends.tolist()])
 
@@ -201,7 +208,8 @@ class PermutedRows:
     ) -> list[Example]:
         """Return the rows of a group."""
         draw = random.Random(int(generator.integers(2**63)))
-        text = PermutedText.of(tokens, lengths, counts, end=self.special.sep)
+        end = self.special.sep if self.special.eod is None else self.special.eod
+        text = PermutedText.of(tokens, lengths, counts, end=end)
         backward = draw.random() < self.backward
         text = text.reversed() if backward else text
         rows: list[Example] = []
@@ -265,7 +273,8 @@ class PermutedRows:
         goals.append(goal - goals[0])
         weights, order, rank = [], [], 0
         for part, goal in zip(parts, goals, strict=True):
-            special = self.special.is_special[part]
+            # `<eod>` is predicted like text (data_utils.py, _local_perm).
+            special = self.special.is_special[part] & (part != self.special.eod)
             chosen = self._choose(part, special, draw, goal=goal, backward=backward)
             alone = chosen | special
             places = np.arange(len(part)) // (self.block or self.length)

@@ -1,15 +1,20 @@
 """XLNet's rows: a worked example, how they go on, and statistics over thousands of them."""
 
+import base64
 import functools
 import itertools
+import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 
+from t5x_like import vocabularies
 from t5x_like.batches import converters
+from t5x_like.batches.encoder_rows import SpecialTokens
 from t5x_like.objectives import examples_of
 from t5x_like.objectives.masking import harmonic
 from t5x_like.objectives.permuted import PermutedText, Spans
@@ -143,10 +148,10 @@ def test_second_parts_go_on_from_the_first_and_half_of_them_elsewhere(backward):
     assert 0.45 < elsewhere / len(batch["inputs"]) < 0.6
 
 
-def parts(batch, name):
+def parts(batch, name, *, least=2000):
     """A feature of the first and of the second part of full rows."""
     full = (batch["inputs"] >= 0).all(axis=1)
-    assert full.sum() > 2000
+    assert full.sum() > least
     return np.split(batch[name][full], [LENGTH // 2], axis=1)
 
 
@@ -255,6 +260,71 @@ def test_documents_without_text_leave_no_trace():
     assert text.reversed().ends == [0, 4, 6, 8]
     nothing = PermutedText.of(np.zeros(0, int), np.zeros(0, int), np.array([0, 0]), end=3)
     assert (len(nothing.tokens), nothing.ends) == (0, [0])
+
+
+XLNET = json.loads((Path(__file__).parents[1] / "golden" / "xlnet_rows.json").read_text())
+EOD = 7  # in the table `special_symbols` of zihangdai/xlnet, data_utils.py
+
+
+@pytest.fixture(scope="module")
+def xlnet(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("xlnet")
+    (folder / "spiece.model").write_bytes(base64.b64decode(XLNET["model"]))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
+    return vocabularies.load(folder)
+
+
+def released(documents):
+    """The tokens, and where sentences end, by the loop of `_create_data` over lines of a file.
+
+    A document is a list of sentences; in the file a blank line ends it.
+    """
+    tokens, sentence, kinds = [], True, []
+    for line in itertools.chain.from_iterable([*lines, []] for lines in documents):
+        if not line:
+            sentence = not sentence
+            line = [EOD]
+        tokens.extend(line)
+        kinds.extend([sentence] * len(line))
+        sentence = not sentence
+    changes = [n for n in range(1, len(kinds)) if kinds[n] != kinds[n - 1]]
+    return tokens, [0, *changes, len(tokens)]
+
+
+def test_documents_end_as_in_the_released_code(xlnet):
+    special = SpecialTokens(xlnet)
+    assert (special.eod, special.sep, special.cls) == (EOD, 4, 3)
+    documents = [[[20, 21], [22]], [[23]], [[24, 25, 26], [27], [28, 29]]]
+    lines = [line for document in documents for line in document]
+    text = PermutedText.of(
+        np.concatenate(lines),
+        np.array([len(line) for line in lines]),
+        np.array([len(document) for document in documents]),
+        end=special.eod,
+    )
+    assert (text.tokens.tolist(), text.ends) == released(documents)
+
+
+def test_an_end_of_a_document_is_a_token_like_any_other(xlnet):
+    """In the released `_local_perm` only <sep> and <cls> are functional tokens."""
+    assert SpecialTokens(xlnet).word_starts[EOD]  # `_is_start_piece`: it begins with "<"
+    text = np.random.default_rng(0).integers(9, xlnet.vocab_size, [400, 12], dtype=np.int32)
+    lengths = np.full([400, 3], 4, np.int32)
+    batch = examples(text, lengths, vocabulary=xlnet, form="tail", group=400, backward=0.0)
+    joined = np.concatenate(
+        [row[:n] for row, n in zip(batch["inputs"], batch["reused"], strict=True)]
+    )
+    np.testing.assert_array_equal(joined.reshape(400, 13)[:, -1], EOD)
+    for tokens, weights, order in zip(
+        *(parts(batch, name, least=100) for name in ("inputs", "loss_weights", "order")),
+        strict=True,
+    ):
+        ends, words = tokens == EOD, tokens > EOD + 1
+        share = weights[words].mean()
+        deviation = np.sqrt(share * (1 - share) / ends.sum())
+        assert abs(weights[ends].mean() - share) < 4 * deviation
+        context = (weights == 0) & (ends | words)
+        assert np.array_equal(order == order.min(axis=1, keepdims=True), context)
 
 
 @pytest.mark.parametrize(
