@@ -26,9 +26,12 @@ class Documents(RowMeasure):
     each later window with the tokens before it. With `stride` s a later window scores only its last
     s tokens: a small stride gives every token a long context, and takes length / s times as long.
 
+    A network with a memory (Transformer-XL) reads a document in rows of s tokens instead, each with
+    the memory of the rows before it (Dai et al. 2019, section 4.1).
+
     Attributes:
-        stride: tokens from a window to the next; 0: the length of a row, so that the scored parts
-            do not overlap.
+        stride: tokens from a window to the next, or of a row with a memory; 0: the length of a row,
+            so that the scored parts do not overlap.
         end: whether to score the end token too, for a model that was trained to predict it.
     """
 
@@ -60,18 +63,9 @@ class Documents(RowMeasure):
         texts = [text_of(row, "text") for row in rows]
         if not texts:
             raise ValueError("there is no document with a text")
-        start = model.prompt_format.start
-        assert start is not None  # every config's converter has a start token
-        sizes = {"start": start, "length": model.length, "stride": self.stride}
-        cut = [windows(model.tokens(text, end=self.end), **sizes) for text in texts]
-        scorer = model.without_start()
-        scores = iter(scorer.score_tokens([pair for own in cut for pair in own]))
         counts: list[list[float]] = []
         predicted: list[dict[str, Any]] = []
-        for text, own in zip(texts, cut, strict=True):
-            parts = [next(scores) for _ in own]
-            total = sum(part.total for part in parts)
-            number = sum(part.tokens for part in parts)
+        for text, (total, number) in zip(texts, self._scores(model, texts), strict=True):
             predicted.append({"text": text, "log_prob": total, "tokens": number})
             counts.append([-total, number, len(text.encode()), len(text), len(text.split())])
         known = all("nats" in row for row in rows)
@@ -80,6 +74,34 @@ class Documents(RowMeasure):
         statistics = Statistics(np.array(counts, float), rates)
         counted = {"documents": len(texts), "tokens": sum(one["tokens"] for one in predicted)}
         return statistics.estimates() | counted, predicted
+
+    def _scores(self, model: TextModel, texts: Sequence[str]) -> list[tuple[float, int]]:
+        """Return the log probability of each text, and its number of tokens."""
+        documents = [model.tokens(text, end=self.end) for text in texts]
+        step = check_stride(self.stride, length=model.length)
+        if model.has_memory:
+            found = model.score_documents(documents, length=step)
+            return [(float(np.sum(own, dtype=np.float64)), len(own)) for own in found]
+        start = model.prompt_format.start
+        assert start is not None  # every config's converter has a start token
+        sizes = {"start": start, "length": model.length, "stride": self.stride}
+        cut = [windows(tokens, **sizes) for tokens in documents]
+        scorer = model.without_start()
+        scores = iter(scorer.score_tokens([pair for own in cut for pair in own]))
+        parts = [[next(scores) for _ in own] for own in cut]
+        return [(sum(one.total for one in own), sum(one.tokens for one in own)) for own in parts]
+
+
+def check_stride(stride: int, *, length: int) -> int:
+    """Return the stride of windows, `length` for 0.
+
+    Raises:
+        ValueError: the stride would leave tokens out.
+    """
+    step = stride or length
+    if not 0 < step <= length:
+        raise ValueError(f"documents.stride={stride} must be from 1 to {length}, or 0 for {length}")
+    return step
 
 
 def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> list[TokenPair]:
@@ -95,11 +117,9 @@ def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> l
         stride: see `Documents`; 0 for `length`.
 
     Raises:
-        ValueError: the stride would leave tokens out.
+        ValueError: see `check_stride`.
     """
-    step = stride or length
-    if not 0 < step <= length:
-        raise ValueError(f"documents.stride={stride} must be from 1 to {length}, or 0 for {length}")
+    step = check_stride(stride, length=length)
     pairs = [TokenPair([start], tokens[:length])] if tokens else []
     for done in range(length, len(tokens), step):
         last = min(done + step, len(tokens))

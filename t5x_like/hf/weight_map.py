@@ -17,6 +17,7 @@ Shape = tuple[int, ...]
 Index = tuple[slice, ...]
 
 _SHOWN = 3  # the most names in an error message
+_MORE = re.compile(r"(\d+)\+([A-Za-z]\w*)(?:\+(\d+))?")
 # A number in a tensor's name: {layer}, {2*layer+1}.
 _NUMBER = re.compile(r"\{(?:(\d+)\*)?([a-z_]+)(?:\+(\d+))?\}")
 
@@ -27,16 +28,16 @@ class AxisLayout:
 
     Axes in parentheses are one axis in the file, the last axis changing fastest. The file may
     have one more axis, written as the index of our parameter on it: "1/3" is the second of three.
-    "2+P" is an axis with 2 more indices at its beginning.
+    "2+P" is an axis with 2 more indices at its beginning, "20+P+28" also with 28 more at its end.
 
     Attributes:
         theirs, ours: the axes in the file, in groups that are one axis there, and our axes.
-        more: {axis: number of indices at its beginning that only the file has}.
+        more: {axis: numbers of indices at its beginning and at its end that only the file has}.
     """
 
     theirs: tuple[tuple[str, ...], ...]
     ours: tuple[str, ...]
-    more: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    more: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def parse(cls, pattern: str) -> "AxisLayout":
@@ -46,8 +47,8 @@ class AxisLayout:
             ValueError: the two sides do not name the same axes, each once.
         """
         left, arrow, right = pattern.partition("->")
-        more = {axis: int(places) for places, axis in re.findall(r"(\d+)\+(\w+)", left)}
-        left = re.sub(r"\d+\+", "", left)
+        more = {axis: (int(before), int(after or 0)) for before, axis, after in _MORE.findall(left)}
+        left = _MORE.sub(r"\2", left)
         groups = tuple(
             tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", left)
         )
@@ -90,14 +91,15 @@ class AxisLayout:
         if "/" in axis:
             place = int(axis.partition("/")[0])
             return slice(place, place + 1)
-        more = self.more.get(axis, 0)
-        return slice(wanted[axis].start + more, wanted[axis].stop + more)
+        before, _ = self.more.get(axis, (0, 0))
+        return slice(wanted[axis].start + before, wanted[axis].stop + before)
 
     def place(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
         """Return our parameter's part of a contiguous tensor for the file: a view with our axes."""
         sizes, axes = self._sizes(shape), list(itertools.chain(*self.theirs))
+        more = {axis: slice(before, -after or None) for axis, (before, after) in self.more.items()}
         part = tuple(
-            int(a.partition("/")[0]) if "/" in a else slice(self.more.get(a, 0), None) for a in axes
+            int(a.partition("/")[0]) if "/" in a else more.get(a, slice(None)) for a in axes
         )
         view = tensor.reshape([sizes[axis] for axis in axes])[part]
         return view.transpose([self._order.index(axis) for axis in self.ours])
@@ -115,7 +117,7 @@ class AxisLayout:
             if "/" in axis
         }
         own = zip(self.ours, shape, strict=True)
-        return parts | {axis: size + self.more.get(axis, 0) for axis, size in own}
+        return parts | {axis: size + sum(self.more.get(axis, ())) for axis, size in own}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -252,6 +252,82 @@ class StepwiseScorer(Scorer):
         ]
 
 
+class MemoryScorer:
+    """Score documents with a network that keeps a memory, each row continuing the row before it.
+
+    The network has the methods `first_memory(batch)` and `predict(batch) -> (product of the logits,
+    memory)`, where `batch["memory"]` is the memory (`systems/transformer_xl/`). A document's
+    first row has an empty memory.
+
+    Args:
+        module: the network.
+        start: the token read before a document.
+        batch_size, put: see `Scorer`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        start: int,
+        batch_size: int,
+        put: Callable[[NumpyBatch], Any] = lambda batch: batch,
+    ):
+        self._module, self._start, self._rows, self._put = module, start, batch_size, put
+        self._first, self._next = jax.jit(self._of_first), jax.jit(self._scores)
+
+    def __call__(
+        self, params: PyTree, documents: Sequence[Sequence[int]], *, length: int
+    ) -> list[Float[np.ndarray, " n"]]:
+        """Return the natural log probability of each token, given all that the memory reaches.
+
+        Call it on all processes with the same documents, within the layout of the parameters.
+
+        Args:
+            documents: their tokens, with the end token if it is to be scored.
+            length: tokens of a row.
+        """
+        order = sorted(range(len(documents)), key=lambda n: len(documents[n]))
+        found: dict[int, Float[np.ndarray, " n"]] = {}
+        for first in range(0, len(order), self._rows):
+            some = order[first : first + self._rows]
+            log_probs = self._of_batch(params, [documents[n] for n in some], length=length)
+            found |= {n: log_probs[row, : len(documents[n])] for row, n in enumerate(some)}
+        return [found[n] for n in range(len(documents))]
+
+    def _of_batch(
+        self, params: PyTree, documents: Sequence[Sequence[int]], *, length: int
+    ) -> Float[np.ndarray, "B L"]:
+        """Return the log probabilities of documents as rows; 0 after their ends."""
+        size = -(-max(map(len, documents)) // length) * length
+        inputs, targets, real = np.zeros([3, self._rows, size], np.int32)
+        for row, tokens in enumerate(documents):
+            inputs[row, : len(tokens)] = [self._start, *tokens[:-1]][: len(tokens)]
+            targets[row, : len(tokens)], real[row, : len(tokens)] = tokens, 1
+        found, memory = [], None
+        names = ("input_tokens", "target_tokens", "loss_weights")
+        for first in range(0, size, length):
+            part = (x[:, first : first + length] for x in (inputs, targets, real))
+            batch = self._put({f"decoder_{n}": x for n, x in zip(names, part, strict=True)})
+            log_probs, memory = (
+                self._next(params, batch, memory) if first else self._first(params, batch)
+            )
+            found.append(fetch(log_probs))
+            stop_signal.between_batches()
+        return np.concatenate(found, axis=1) if found else np.zeros([self._rows, 0], np.float32)
+
+    def _of_first(self, params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, PyTree]:
+        return self._scores(params, batch, self._module.first_memory(batch))
+
+    def _scores(
+        self, params: PyTree, batch: Mapping[str, Array], memory: PyTree
+    ) -> tuple[Array, PyTree]:
+        product, memory = self._module.apply(
+            {"params": params}, {**batch, "memory": memory}, method="predict"
+        )
+        return score_targets(product.logits(), batch["decoder_target_tokens"])[0], memory
+
+
 def score_targets(
     logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
 ) -> tuple[Float[Array, "*B"], Bool[Array, "*B"]]:

@@ -8,6 +8,7 @@ same row, a text that ends with [SEP].
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 import flax.linen as nn
 import numpy as np
+from jaxtyping import Float
 
 from t5x_like import stop_signal
 from t5x_like.batches.conversion import Converter, GenerativeConverter
@@ -31,7 +33,14 @@ from t5x_like.decoding.generator import power_of_two
 from t5x_like.decoding.settings import OF_SAMPLING
 from t5x_like.experiment.run import Part
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.likelihood import PromptFormat, Score, Scorer, StepwiseScorer, TokenPair
+from t5x_like.inference.likelihood import (
+    MemoryScorer,
+    PromptFormat,
+    Score,
+    Scorer,
+    StepwiseScorer,
+    TokenPair,
+)
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
@@ -201,6 +210,35 @@ class TextModel:
         """Like `score`, for tokenized pairs, without truncation."""
         with self.pretrained.layout():
             return self._scorer(self.pretrained.params, pairs)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the network keeps a memory of the rows before a row, see `MemoryScorer`."""
+        return bool(getattr(self.pretrained.module, "memory", 0))
+
+    def score_documents(
+        self, documents: Sequence[Sequence[int]], *, length: int
+    ) -> list[Float[np.ndarray, " n"]]:
+        """Return the log probabilities of the tokens of documents, read with a memory.
+
+        Args:
+            documents: their tokens, without the start token.
+            length: tokens of a row.
+        """
+        with self.pretrained.layout():
+            return self._memory_scorer(self.pretrained.params, documents, length=length)
+
+    @functools.cached_property
+    def _memory_scorer(self) -> MemoryScorer:
+        """Cached, since its programs are compiled once for each instance."""
+        start = self.prompt_format.start
+        assert start is not None  # every config's converter has a start token
+        return MemoryScorer(
+            self.pretrained.module,
+            start=start,
+            batch_size=self.batch_size,
+            put=self.pretrained.put,
+        )
 
     def generate(self, prompts: Sequence[str]) -> list[str]:
         """Generate a text after each prompt, see `generate_tokens`."""

@@ -39,7 +39,7 @@ from t5x_like.vocabularies.tokenizer import (
     byte_bpe,
     wordpiece,
 )
-from t5x_like.vocabularies.words import WORD_SPECIAL_TOKENS, WordVocabulary
+from t5x_like.vocabularies.words import WORD_SPECIAL_TOKENS, TokenizedWords, WordVocabulary
 
 BYTES = "bytes"
 SENTINELS = 100
@@ -71,7 +71,8 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
               within words if it has pieces that end in "</w>",
             - tokenizer.json, or any other .json, of the library `tokenizers`,
             - tokenizer_config.json of a ByT5, which has no other file,
-            - a folder with one of these, looked for in this order.
+            - a folder with one of these, looked for in this order; of a Transformer-XL only its
+              vocab.txt, since its other files are pickles.
         sentinels: the number of sentinels to add to T5's pieces or to the bytes, unless the spec
             sets it.
 
@@ -281,9 +282,28 @@ _READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
 }
 
 
+_PICKLES = ("vocab.pkl", "vocab.bin")  # of Transformer-XL's class
+
+
+def _words_of_folder(folder: Path) -> Vocabulary:
+    """Load the words of a Transformer-XL, of which transformers saves only a pickle."""
+    path = folder / "vocab.txt"
+    if path.exists():
+        return TokenizedWords([line.split()[0] for line in _lines(path) if line.strip()])
+    pickled = next((name for name in _PICKLES if (folder / name).exists()), "")
+    found = f" Its {pickled} is a pickle, which can run any program when it is read." * bool(
+        pickled
+    )
+    raise ValueError(
+        f"has no vocab.txt with the words of its Transformer-XL.{found} Write vocab.txt from a "
+        "source that you trust: a word on each line, in the order of their ids."
+    )
+
+
 _OWN_READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
     "ByT5": lambda folder: _byte_tokens(folder / _CONFIG),
     "Marian": lambda folder: _marian(folder / "vocab.json"),
+    "TransfoXL": _words_of_folder,
 }
 
 

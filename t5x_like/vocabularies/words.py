@@ -1,10 +1,11 @@
-"""Vocabularies of whole words, for networks that read the characters of words.
+"""Vocabularies of whole words: for networks that read characters of words, and Transformer-XL's.
 
-The file has the format of the released ELMo's: one word per line, frequent words first, including
-<S> and </S>, which begin and end a text, and <UNK>. Only predictions are limited to its words: a
-word that it lacks is read by its characters like any other.
+The file for the former has the format of the released ELMo's: one word per line, frequent words
+first, including <S> and </S>, which begin and end a text, and <UNK>. Only predictions are limited
+to its words: a word that it lacks is read by its characters like any other.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -111,6 +112,53 @@ class WordVocabulary(SpecialTokenVocabulary):
 
     def _begins_word(self, piece: str) -> bool:
         return True
+
+
+class TokenizedWords(SpecialTokenVocabulary):
+    """A vocabulary of words for texts whose words are between blanks, such as WikiText's.
+
+    A line break is `<eos>`, which also ends a text, and a word that the file lacks is `<unk>`.
+
+    Args:
+        words: the words, in the order of their ids.
+
+    Raises:
+        ValueError: there is no `<eos>`, no `<unk>` or `<UNK>`, or a word is there twice.
+    """
+
+    def __init__(self, words: Sequence[str]):
+        self._ids = {word: number for number, word in enumerate(words)}
+        if len(self._ids) < len(words):
+            twice = next(word for number, word in enumerate(words) if self._ids[word] != number)
+            raise ValueError(f"has the word {twice!r} on two lines.")
+        unknown = next((one for one in ("<UNK>", "<unk>") if one in self._ids), "")
+        if not unknown or _LINE_END not in self._ids:
+            raise ValueError(f"lacks the word {'<unk>' if not unknown else _LINE_END}.")
+        special = (_LINE_END, unknown)
+        super().__init__(words, special_tokens=special, contents="\n".join(words).encode())
+        self.eos_id, self.unk_id = (self._ids[one] for one in special)
+        self._unknown = self._ids[unknown]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of the words of a text."""
+        return self._encode_with_offsets(text)[0]
+
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        found = [*_WORDS.finditer(text)]
+        words = (_LINE_END if one.group() == "\n" else one.group() for one in found)
+        return [self._ids.get(word, self._unknown) for word in words], [one.span() for one in found]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        size = len(self.pieces)
+        pieces = (self.pieces[one if 0 <= one < size else self._unknown] for one in ids)
+        return " ".join("\n" if piece == _LINE_END else piece for piece in pieces)
+
+    def _begins_word(self, piece: str) -> bool:
+        return True
+
+
+_LINE_END = "<eos>"
+_WORDS = re.compile(r"\n|\S+")
 
 
 def check_words(vocabulary: Vocabulary) -> WordVocabulary:

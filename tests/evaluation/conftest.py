@@ -9,7 +9,7 @@ from t5x_like.inference.likelihood import PromptFormat, Score, TokenPair
 class Characters:
     """Each character's log p is `think(before, character)`; it generates `written`."""
 
-    answers = False
+    answers = has_memory = False
 
     def __init__(self, think, *, length=1000, written="", new_tokens=5):
         self.think, self.length, self.written, self.new_tokens = think, length, written, new_tokens

@@ -77,10 +77,10 @@ def of_rewards(folder):
     ]
 
 
-def of_generator(folder, kind, measures, **files):
+def of_generator(folder, kind, measures, *, model="gpt2", **files):
     return [
         f"--config=configs/pretrained.py:{kind}",
-        f"--config.initialize={folder}/gpt2",
+        f"--config.initialize={folder}/{model}",
         *(f"--config.data.settings.{name}={path}" for name, path in files.items()),
         f"--config.evaluate.measures={measures}",
         *("--config.data.batch_size=4", "--config.data.shards=2"),
@@ -100,6 +100,7 @@ def of_toxicity(folder, prompts):
 
 def commands(folder):
     tiny_writer.write(folder / "gpt2", tiny_writer.settings("gpt2"))
+    tiny_writer.write(folder / "xl", tiny_writer.settings("transformer_xl", memory=16))
     tiny_encoder.write(folder / "bert", "bert", words=WORDS)
     texts = write_rows(folder / "texts.jsonl", lambda n: {"text": f"text {n} of {'a b ' * n}end"})
 
@@ -111,6 +112,10 @@ def commands(folder):
     return {
         "rewards": of_rewards(folder),
         "texts": of_generator(folder, "documents", OF_TEXTS, files=texts),
+        "memory": [
+            *of_generator(folder, "documents", {"documents": {}}, model="xl", files=texts),
+            "--config.data.lengths.targets=12",
+        ],
         "prompts": of_generator(folder, "choice", OF_PROMPTS, train=prompts, validation=prompts),
         "toxicity": of_toxicity(folder, prompts),
         **{kind: of_head(folder, kind) for kind in HEADS},

@@ -110,15 +110,13 @@ def adaptive(given):
 def layer(given, at):
     attention = f"{at}.dec_attn"
     query, key, value = np.split(given[f"{attention}.qkv_net.weight"], 3)
-    # Their sines come before their cosines, here they alternate.
-    distances = given[f"{attention}.r_net.weight"].T.reshape(2, 12, 3, 10)
     return {
         "self_attention": {
             "query": {"kernel": query.T.reshape(24, 3, 10)},
             "key": {"kernel": key.T.reshape(24, 3, 10)},
             "value": {"kernel": value.T.reshape(24, 3, 10)},
             "out": {"kernel": given[f"{attention}.o_net.weight"].T.reshape(3, 10, 24)},
-            "distance_kernel": distances.swapaxes(0, 1).reshape(24, 3, 10),
+            "distance_kernel": given[f"{attention}.r_net.weight"].T.reshape(24, 3, 10),
             **(biases(given, attention) if f"{attention}.r_w_bias" in given else {}),
         },
         "self_attention_norm": norm(given, f"{attention}.layer_norm"),
@@ -169,6 +167,20 @@ def test_three_batches_with_a_memory_are_pytorchs(name):
             jax.nn.log_softmax(logits), arrays()[f"{name}/{n}/log_probabilities"], atol=TOLERANCE
         )
         np.testing.assert_allclose(memory["hidden"], arrays()[f"{name}/{n}/memory"], atol=TOLERANCE)
+
+
+def test_runs_from_before_the_setting_have_sines_that_alternate():
+    """The same function of the distances, with the rows of W in another order."""
+    assert systems.find("transformer_xl").later["sines"] == "alternating"
+    params, rows = of_pytorch("shared"), batch(arrays()["tokens"][0])
+    expected = build(loop="unroll").apply({"params": params}, rows)
+    order = np.arange(24).reshape(2, 12).T.ravel()  # sine 0, cosine 0, sine 1, ...
+    for own in params["decoder"]["layers"].values():
+        own["self_attention"]["distance_kernel"] = own["self_attention"]["distance_kernel"][order]
+    found = build(loop="unroll", sines="alternating").apply({"params": params}, rows)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    with pytest.raises(ValueError, match=r"model\.sines='mixed'.*then_cosines"):
+        build(sines="mixed")
 
 
 @pytest.mark.parametrize("name", ["narrower", "as_wide"])

@@ -41,6 +41,7 @@ _OF_MODEL = {
     "roberta": "Roberta",
     "switch_transformers": "T5",
     "t5": "T5",
+    "transfo-xl": "TransfoXL",
     "umt5": AS_WRITTEN,
     "xlm-roberta": "XLMRoberta",
     "xlnet": "XLNet",

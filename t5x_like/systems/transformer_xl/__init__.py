@@ -3,17 +3,29 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from t5x_like.hf.config_settings import (
+    COUNT,
+    FLAG,
+    LAYERS,
+    RATE,
+    Allowed,
+    Setting,
+    integers,
+    one_of,
+)
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.losses.sums import LossSums, forward, weighted_sum
-from t5x_like.losses.token_cross_entropy import cross_entropy, log_probs
+from t5x_like.losses.token_cross_entropy import cross_entropy
+from t5x_like.names import choose
 from t5x_like.nn.attention.cache import KeyValues, LayerCache
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask, align_distances
@@ -21,15 +33,22 @@ from t5x_like.nn.blocks import PostNormBlock, Shared, self_attend
 from t5x_like.nn.compute import Batch, Compute, make_dropout
 from t5x_like.nn.embeddings import (
     ScaledInputs,
+    SinesThenCosines,
     SinusoidalPositions,
     TiedHead,
     TokenEmbed,
     VocabularyProduct,
 )
-from t5x_like.nn.linear import MLP, Initializer, LayerNorm, keep_whole
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower, empty_memory
 from t5x_like.nn.stack import Stack, rows_first
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
+from t5x_like.systems.transformer_xl.adaptive_softmax import (
+    INIT,
+    AdaptiveEmbed,
+    AdaptiveHead,
+    AdaptiveProduct,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +60,7 @@ class TransformerXLConfig(DropoutConfig, AttentionConfig):
         same_length: whether a token attends to exactly M tokens, up to itself; otherwise to the
             memory and to all tokens of its row up to itself.
         longest_distance: larger distances count as this one (the code's `clamp_len`); 0: no limit.
+        sines: the order in the vector of a distance, a name in SINES.
         untied_biases: whether each layer has its own u and v.
         cutoffs: the first words of all clusters but the first, for adaptive embeddings and an
             adaptive softmax; () for one table and one softmax. Words are sorted by frequency.
@@ -54,6 +74,7 @@ class TransformerXLConfig(DropoutConfig, AttentionConfig):
     memory: int
     same_length: bool = False
     longest_distance: int = 0
+    sines: str = "then_cosines"
     untied_biases: bool = False
     layers: int
     d_model: int
@@ -89,7 +110,8 @@ SIZES: dict[str, TransformerXLConfig] = {
     ),
 }
 
-INIT = nn.initializers.normal(0.02)
+# `then_cosines` is the order of the released code.
+SINES = {"then_cosines": SinesThenCosines, "alternating": SinusoidalPositions}
 
 
 # ---- Attention whose scores depend on relative positions.
@@ -108,12 +130,14 @@ class TransformerXLAttention(Attention):
     Attributes:
         features: D, the width of the sinusoidal vectors; even.
         longest_distance: larger distances count as this one; None: no limit.
+        make_sines: factory of the vectors R_d, `SinusoidalPositions` or a subclass.
         bias_init: initializer of u and v [H, K]; None if all layers share them: `extra` of `attend`
             is then (u, v), see `SharedBiases`.
     """
 
     features: int = dataclasses.field(kw_only=True)
     longest_distance: int | None = None
+    make_sines: Callable[..., nn.Module] = SinusoidalPositions
     bias_init: Initializer | None = nn.initializers.zeros
 
     def setup(self) -> None:
@@ -123,7 +147,7 @@ class TransformerXLAttention(Attention):
             matrix = (self.features, self.heads * self.width)
             return self.kernel_init(key, matrix).reshape(shape)
 
-        self.sines = SinusoidalPositions(features=self.features, compute=self.compute)
+        self.sines = self.make_sines(features=self.features, compute=self.compute)
         self.distance_kernel = self.param(
             "distance_kernel",
             nn.with_logical_partitioning(init, ("embed", "heads", "kv")),
@@ -181,165 +205,6 @@ class SharedBiases(nn.Module):
         boxed = nn.with_logical_partitioning(self.bias_init, ("heads", "kv"))
         content = self.param("content_bias", boxed, (self.heads, self.width))
         return content, self.param("distance_bias", boxed, (self.heads, self.width))
-
-
-# ---- Adaptive embeddings and an adaptive softmax: words in clusters by frequency.
-
-
-class Cluster(NamedTuple):
-    """The embeddings of the words of a cluster.
-
-    Attributes:
-        table: their vectors.
-        projection: to the width of the layers; None if the vectors have it.
-    """
-
-    table: Float[Array, "V E"]
-    projection: Float[Array, "E D"] | None
-
-
-class AdaptiveEmbed(nn.Module):
-    """Word embeddings that are narrower for rarer words (Baevski and Auli 2018, section 3).
-
-    Cluster n has vectors of width E = D / k^n, k = `division`, which are projected to D, also in
-    the first cluster; with k = 1 there are no projections.
-
-    Attributes:
-        features: D.
-        cutoffs: the first words of all clusters but the first.
-    """
-
-    vocab_size: int
-    features: int
-    cutoffs: tuple[int, ...]
-    division: int = 1
-    compute: Compute = Compute()
-
-    def setup(self) -> None:
-        starts, ends = (0, *self.cutoffs), (*self.cutoffs, self.vocab_size)
-        widths = [self.features // self.division**n for n in range(len(starts))]
-        self.clusters = [
-            TokenEmbed(
-                vocab_size=end - start, features=width, embedding_init=INIT, compute=self.compute
-            )
-            for start, end, width in zip(starts, ends, widths, strict=True)
-        ]
-        init = nn.with_logical_partitioning(INIT, ("mlp", "embed"))
-        self.projections = [
-            self.param(f"projection_{n}", init, (width, self.features))
-            if self.division > 1
-            else None
-            for n, width in enumerate(widths)
-        ]
-
-    @property
-    def embedding(self) -> tuple[Cluster, ...]:
-        """The embeddings of all clusters, for an `AdaptiveHead`."""
-        tables = (cluster.embedding for cluster in self.clusters)
-        return tuple(map(Cluster, tables, self.projections))
-
-    def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        """Return the embeddings of `tokens`."""
-        total = jnp.zeros((*tokens.shape, self.features), self.compute.dtype)
-        for start, cluster, projection in zip(
-            (0, *self.cutoffs), self.clusters, self.projections, strict=True
-        ):
-            own = (tokens >= start) & (tokens < start + cluster.vocab_size)
-            x = cluster(jnp.where(own, tokens - start, 0))
-            if projection is not None:
-                x = jnp.einsum("BLE,ED->BLD", x, projection.astype(x.dtype))
-            total += jnp.where(own[..., None], x, 0)
-        axes = ("activation_batch", "residual_length", "activation_embed")
-        return nn.with_logical_constraint(total, axes)
-
-
-@flax.struct.dataclass
-class AdaptiveProduct:
-    """The probabilities of words that are not computed yet, as products for each cluster.
-
-    The softmax of the first product is over the words of the first cluster and over the other
-    clusters; the softmax of each other product is over the words of its cluster (Grave et al. 2016,
-    section 4.2).
-
-    Attributes:
-        clusters: the logits of each cluster's words, in the first followed by the logits of the
-            other clusters.
-    """
-
-    clusters: tuple[VocabularyProduct, ...]
-
-    @property
-    def _first(self) -> int:
-        """The number of words of the first cluster."""
-        return self.clusters[0].shape[-1] - len(self.clusters) + 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of `logits()`."""
-        rest = sum(cluster.shape[-1] for cluster in self.clusters[1:])
-        return *self.clusters[0].shape[:-1], self._first + rest
-
-    def logits(self) -> Float[Array, "B L V"]:
-        """Compute the float32 log-probabilities of all words."""
-        head = jax.nn.log_softmax(self.clusters[0].logits())
-        parts = [head[..., : self._first]]
-        for n, cluster in enumerate(self.clusters[1:]):
-            place = self._first + n
-            parts.append(head[..., place : place + 1] + jax.nn.log_softmax(cluster.logits()))
-        return jnp.concatenate(parts, axis=-1)
-
-    def log_probs(self, targets: Int[Array, "B L"]) -> Float[Array, "B L"]:
-        """Return the log-probability of each target; NaN outside of the vocabulary.
-
-        Only the logits of one cluster, or of a part of a large cluster, exist at a time.
-        """
-        start, total = self._first, jnp.zeros(targets.shape)
-        head = jnp.where(targets < start, targets, 0)
-        for n, cluster in enumerate(self.clusters[1:]):
-            size = cluster.shape[-1]
-            own = (targets >= start) & (targets < start + size)
-            within = log_probs(cluster, jnp.where(own, targets - start, 0))
-            total += jnp.where(own, within, 0.0)
-            head = jnp.where(own, self._first + n, head)
-            start += size
-        known = (targets >= 0) & (targets < start)
-        return jnp.where(known, total + log_probs(self.clusters[0], head), jnp.nan)
-
-
-class AdaptiveHead(nn.Module):
-    """An adaptive softmax over clusters of words, tied to their embeddings (Grave et al. 2016).
-
-    As in the code, the first cluster has its own projection, and the others share the projections
-    of the embeddings.
-    """
-
-    def __call__(
-        self, x: Float[Array, "B L D"], embedding: tuple[Cluster, ...]
-    ) -> Float[Array, "B L V"]:
-        """Return float32 log-probabilities."""
-        return self.product(x, embedding).logits()
-
-    @nn.compact
-    def product(self, x: Float[Array, "B L D"], embedding: tuple[Cluster, ...]) -> AdaptiveProduct:
-        """Return the probabilities as products that are not computed yet."""
-        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-        products = []
-        for n, (table, projection) in enumerate(embedding):
-            bias = self.param(f"bias_{n}", zeros, (table.shape[0],))
-            if n == 0:
-                others = (len(embedding) - 1, table.shape[1])
-                init = nn.with_logical_partitioning(INIT, ("classes", "embed"))
-                none = nn.with_logical_partitioning(nn.initializers.zeros, ("classes",))
-                table = jnp.concatenate([table, self.param("cluster_kernel", init, others)])
-                bias = jnp.concatenate([bias, self.param("cluster_bias", none, others[:1])])
-                if projection is not None:
-                    init = nn.with_logical_partitioning(INIT, ("mlp", "embed"))
-                    projection = self.param("projection", init, projection.shape)
-            hidden = x
-            if projection is not None:
-                hidden = keep_whole(jnp.einsum("BLD,ED->BLE", x, projection.astype(x.dtype)))
-            products.append(VocabularyProduct(hidden, table, bias))
-        return AdaptiveProduct(tuple(products))
 
 
 # ---- Recurrence from row to row.
@@ -496,6 +361,7 @@ def _block(config: TransformerXLConfig) -> Callable[..., nn.Module]:
             TransformerXLAttention,
             features=config.d_model,
             longest_distance=config.longest_distance or None,
+            make_sines=choose("model.sines", config.sines, SINES),
             bias_init=INIT if config.untied_biases else None,
             heads=config.heads,
             width=config.head_width,
@@ -557,10 +423,155 @@ SYSTEM = System(
     name="transformer_xl",
     sizes=SIZES,
     build=build,
-    later={"cutoffs": (), "cluster_division": 1},
+    later={"cutoffs": (), "cluster_division": 1, "sines": "alternating"},
     tasks={
         "": Task(
             loss=loss, prediction="text", carry=lambda module, batch: module.first_memory(batch)
         ),
     },
+)
+
+
+# ---- Transformer-XL in Hugging Face's folders, of the class that transformers 5 no longer has.
+
+_NO_LIMIT = -1  # of `clamp_len`
+_CUTOFFS = Allowed(
+    "a list of integers",
+    lambda value: isinstance(value, list) and all(type(one) is int for one in value),
+)
+_HERE, _THERE = "decoder/layers/{layer}", "transformer.layers.{layer}"
+
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    del names
+    cutoffs = config["cutoffs"]
+    one_of(config["d_model"]).check("d_embed", config["d_embed"])
+    if settings["cluster_division"] > 1:
+        if not cutoffs:
+            raise ValueError("config.json has div_val above 1 and no cutoffs; allowed: div_val=1")
+        ties = [False, *[True] * len(cutoffs)]
+        one_of(ties).check("tie_projs", config.get("tie_projs", ties))
+    return {
+        "cutoffs": tuple(cutoffs),
+        "longest_distance": max(config["clamp_len"], 0),
+        "sines": "then_cosines",
+    }
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    cutoffs = list(settings["cutoffs"])
+    return {
+        "cutoffs": cutoffs,
+        "adaptive": bool(cutoffs),
+        "d_embed": settings["d_model"],
+        "clamp_len": settings["longest_distance"] or _NO_LIMIT,
+        "proj_share_all_but_first": True,  # the class makes `tie_projs` from it
+    }
+
+
+def _layer_weights() -> WeightMap:
+    ours, theirs = f"{_HERE}/self_attention", f"{_THERE}.dec_attn"
+    return {
+        **{
+            f"{ours}/{name}/kernel": (f"{theirs}.qkv_net.weight", f"({n}/3 H K) D -> D H K")
+            for n, name in enumerate(("query", "key", "value"))
+        },
+        f"{ours}/out/kernel": (f"{theirs}.o_net.weight", "D (H K) -> H K D"),
+        f"{ours}/distance_kernel": (f"{theirs}.r_net.weight", "(H K) D -> D H K"),
+        f"{ours}/content_bias": f"{theirs}.r_w_bias",
+        f"{ours}/distance_bias": f"{theirs}.r_r_bias",
+        **norm(f"{ours}_norm", f"{theirs}.layer_norm"),
+        **dense(f"{_HERE}/feed_forward/wi", f"{_THERE}.pos_ff.CoreNet.0"),
+        **dense(f"{_HERE}/feed_forward/wo", f"{_THERE}.pos_ff.CoreNet.3"),
+        **norm(f"{_HERE}/feed_forward_norm", f"{_THERE}.pos_ff.layer_norm"),
+        # Without biases in each layer.
+        "decoder/extra/content_bias": "transformer.r_w_bias",
+        "decoder/extra/distance_bias": "transformer.r_r_bias",
+    }
+
+
+_TABLE, _BIAS = "transformer.word_emb.emb_layers.{}.weight", "crit.out_layers.{}.bias"
+_PROJECTION, _CLUSTERS = "transformer.word_emb.emb_projs.{}", "crit.cluster_{}"
+
+
+def _vocabulary_weights(settings: Settings) -> WeightMap:
+    """Map the tables of all clusters, which are one tensor if all vectors have the same width."""
+    starts = (0, *settings["cutoffs"])
+    if len(starts) == 1:
+        return {
+            "token_embedder/embedding": _TABLE.format(0),
+            "lm_head/bias": _BIAS.format(0),
+        }
+    weights: dict[str, str | tuple[str, str]] = {
+        "lm_head/cluster_kernel": _CLUSTERS.format("weight"),
+        "lm_head/cluster_bias": _CLUSTERS.format("bias"),
+    }
+    joint = settings["cluster_division"] == 1
+    for n, start in enumerate(starts):
+        table, bias = f"token_embedder/clusters_{n}/embedding", f"lm_head/bias_{n}"
+        if joint:
+            end = settings["vocab_size"] - (*starts[1:], settings["vocab_size"])[n]
+            weights[table] = (_TABLE.format(0), f"{start}+V+{end} D -> V D")
+            weights[bias] = (_BIAS.format(0), f"{start}+V+{end} -> V")
+        else:
+            weights[table], weights[bias] = _TABLE.format(n), _BIAS.format(n)
+            weights[f"token_embedder/projection_{n}"] = (_PROJECTION.format(n), "D E -> E D")
+    return (
+        weights if joint else {**weights, "lm_head/projection": ("crit.out_projs.0", "D E -> E D")}
+    )
+
+
+def _of_network(settings: Settings) -> HuggingFaceFormat:
+    """Return the format with the weights of the network's clusters."""
+    weights = {**_layer_weights(), **_vocabulary_weights(settings)}
+    return dataclasses.replace(HUGGING_FACE, weights=weights, variant=None)
+
+
+HUGGING_FACE = HuggingFaceFormat(
+    system="transformer_xl",
+    model_types={"transfo-xl": "TransfoXL"},
+    class_suffix="LMHeadModel",
+    defaults=SIZES["257m"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "n_layer": Setting("layers", LAYERS),
+        "d_model": Setting("d_model", COUNT),
+        "d_embed": Setting("", COUNT),
+        "d_inner": Setting("d_ff", COUNT),
+        "n_head": Setting("heads", COUNT),
+        "d_head": Setting("head_width", COUNT),
+        "div_val": Setting("cluster_division", COUNT),
+        "cutoffs": Setting("", _CUTOFFS),
+        "mem_len": Setting("memory", integers(0, 2**31 - 1)),
+        "clamp_len": Setting("", integers(_NO_LIMIT, 2**31 - 1)),
+        "same_length": Setting("same_length", FLAG),
+        "untie_r": Setting("untied_biases", FLAG),
+        "dropout": Setting("dropout", RATE, default=0.1),
+    },
+    other_names={
+        "n_token": "vocab_size",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+    },
+    fixed={
+        "pre_lnorm": False,
+        "attn_type": 0,
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    },
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
+    exported_only={"sines": "then_cosines"},
+    weights=_layer_weights(),
+    aliases={
+        "crit.out_layers.*.weight": "transformer.word_emb.emb_layers.*.weight",  # copies
+        "crit.out_projs.*": "transformer.word_emb.emb_projs.*",
+        f"{_THERE.format(layer='*')}.dec_attn.r_w_bias": "transformer.r_w_bias",
+        f"{_THERE.format(layer='*')}.dec_attn.r_r_bias": "transformer.r_r_bias",
+    },
+    unused=("transformer.pos_emb.inv_freq",),
+    variant=_of_network,
 )
