@@ -4,10 +4,16 @@
         --config.data.vocabulary=vocab.txt
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Devlin et al. 2018, appendix
-A.2), on C4 instead of the BooksCorpus and Wikipedia:
+A.2). The corpora are your files, JSON Lines with a field "text" in corpora/wikipedia/*.jsonl.gz and
+corpora/books/*.jsonl.gz: data/wikipedia.py makes those of Wikipedia's dumps, data/books.py those of
+books. They are weighted by their millions of words in section 3.1; on C4 instead:
 
-| appendix A.2 | here |
+    --config.data.module=data/c4.py --config.data.task=c4_en --config.data.settings='{}' \
+        --config.evaluate.tasks='()'
+
+| appendix A.2, section 3.1 | here |
 |---|---|
+| Wikipedia, 2,500 million words, and BooksCorpus, 800 million | data.settings.corpora |
 | 256 sequences, 1,000,000 steps | data.batch_size, train.steps |
 | 128 tokens for 90% of the steps, then 512 | phases: `short`, then `long` |
 | Adam, 1e-4, beta 0.9 and 0.999, decay 0.01 | optimizer: adamw; no decay of norms and biases |
@@ -36,12 +42,16 @@ import ml_collections
 
 from t5x_like.experiment import recipes
 
+# Section 3.1: millions of words. The paper does not give their tokens.
+_CORPORA = {"wikipedia": (2_500, None), "books": (800, None)}
+
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("bert", size)
+    recipes.mixture(config, _CORPORA)
     recipes.masked_language_modeling(config, "bert", length=128)
     config.data.objective_settings = {"whole_word": False, "next_sentence": True}
     config.data.batch_size = 256

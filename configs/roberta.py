@@ -5,8 +5,18 @@
 
 where FOLDER contains vocab.json and merges.txt, as published or trained by t5x_like.vocabulary.
 
-Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Liu et al. 2019, table 9), on C4
-instead of its five corpora:
+Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Liu et al. 2019, table 9). The
+corpora are your files, JSON Lines with a field "text" in corpora/NAME/*.jsonl.gz, weighted by their
+GB of text in section 3.2; configs/bert.py has how to make two of them, and the settings of C4:
+
+| corpus | files | weight |
+|---|---|---|
+| BookCorpus and English Wikipedia | corpora/books, corpora/wikipedia | 16 |
+| CC-News | corpora/cc_news | 76 |
+| OpenWebText | corpora/openwebtext | 38 |
+| Stories | corpora/stories | 31 |
+
+The paper gives one size for the first two: they are read in proportion to your files.
 
 | table 9 | large | base | here |
 |---|---|---|---|
@@ -42,6 +52,13 @@ import ml_collections
 
 from t5x_like.experiment import recipes
 
+# Section 3.2: GB of text. The paper does not give their tokens.
+_CORPORA = {
+    "books_and_wikipedia": (16, None),
+    "cc_news": (76, None),
+    "openwebtext": (38, None),
+    "stories": (31, None),
+}
 _RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}  # peak rate, and warmup steps
 
 
@@ -50,6 +67,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     if size == "demo":
         return _demo()
     config = recipes.pretraining("roberta", size)
+    recipes.mixture(config, _CORPORA, folders={"books_and_wikipedia": ("books", "wikipedia")})
     recipes.masked_language_modeling(config, "roberta", length=512)
     config.data.objective_settings = {"format": "full_sentences", "copies": 0}
     config.data.batch_size = 8192

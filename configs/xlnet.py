@@ -7,7 +7,7 @@ where FILE is a vocabulary with [CLS], [SEP] and [MASK], such as the folder of a
 (32,000 pieces).
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Yang et al. 2019, section 3.1 and
-appendix A.4.1) and the released code (github.com/zihangdai/xlnet), on C4 instead of its corpora:
+appendix A.4.1) and the released code (github.com/zihangdai/xlnet):
 
 | appendix A.4.1 | large | here |
 |---|---|---|
@@ -21,8 +21,23 @@ appendix A.4.1) and the released code (github.com/zihangdai/xlnet), on C4 instea
 | partial prediction K | 6 | data.objective_settings.rate=1/6: 85 of 512 tokens |
 | memory, reused tokens (the code) | 384, 256 | model.memory, data.objective_settings.reuse |
 
+The corpora are your files, JSON Lines with a field "text" in corpora/NAME/*.jsonl.gz (section 3.1):
+
+| corpus | files | billions of pieces | share |
+|---|---|---|---|
+| English Wikipedia | corpora/wikipedia | 2.78 | 8.5% |
+| BooksCorpus | corpora/books | 1.09 | 3.3% |
+| Giga5 | corpora/giga5 | 4.75 | 14.4% |
+| ClueWeb 2012-B | corpora/clueweb | 4.30 | 13.1% |
+| Common Crawl | corpora/common_crawl | 19.97 | 60.7% |
+
 Each row of a batch is a shard of the data, read in order (`data.continue_rows`), so that the data
-needs at least as many documents as a batch has rows.
+needs at least as many documents as a batch has rows. The memory needs text that continues, which a
+mixture that takes turns does not have: all files are read once in an epoch, as in the released
+code. The shares above are those of the corpora's sizes, and your files give theirs. data/books.py
+and data/wikipedia.py make two of the corpora; C4 instead:
+
+    --config.data.module=data/c4.py --config.data.task=c4_en --config.data.settings='{}'
 
 The ablation of the paper (table 6), from the same file:
 
@@ -43,12 +58,21 @@ from ml_collections import FieldReference
 
 from t5x_like.experiment import recipes
 
+_CORPORA = ("wikipedia", "books", "giga5", "clueweb", "common_crawl")
+
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """Return the config of one of the sizes above."""
     if size == "demo":
         return _demo()
     config = recipes.pretraining("xlnet", size)
+    config.data.module = "data/text_files.py"
+    config.data.task = "text_files"
+    config.data.settings = {
+        "files": tuple(f"corpora/{name}/*.jsonl.gz" for name in _CORPORA),
+        "text": "text",
+        "held_out": 0.001,
+    }
     recipes.masked_language_modeling(config, "xlnet", length=512)
     config.data.objective_settings = {
         "form": "spans",

@@ -15,7 +15,8 @@ Weights are relative: the share of a corpus in the training rows is its weight d
 all weights, whatever its size, so some corpora are read several times and others not even once. A
 run logs the epochs of each corpus, `epochs/mixture_files_books1` and so on, at each evaluation and
 at the end. This needs the number of tokens of the corpus in the run's vocabulary, `tokens`; without
-it the tokens are counted in one pass over the files at the start.
+it the tokens are counted in one pass over the files at the start. With `tokens` None they are not,
+and the epochs are not logged.
 
 Each corpus is also a separate task. Evaluate on these tasks: an evaluation of the mixture reads the
 corpora one after the other, and may not reach the last. Files are read as in data/text_files.py,
@@ -68,9 +69,10 @@ def register(
     for corpus, settings in _checked(corpora).items():
         source = _source(settings, held_out=held_out)
         key = (str(vocabulary), repr(settings["files"]), repr(settings["text"]), repr(held_out))
-        if not settings["tokens"] and key not in _counted:
+        if settings["tokens"] == 0 and key not in _counted:
             _counted[key] = _count(source, vocabulary)
-        source.tokens["train"] = settings["tokens"] or _counted[key]
+        if settings["tokens"] is not None:
+            source.tokens["train"] = settings["tokens"] or _counted[key]
         task = f"{name}_{corpus}"
         sources.add_document_task(task, source=source, vocabulary=vocabulary, objective=objective)
         rates[task] = float(settings["weight"])
@@ -103,6 +105,8 @@ def _checked(corpora: Corpora) -> dict[str, dict[str, Any]]:
             choose(f"data.settings.corpora.{corpus}", setting, _SETTINGS)
         for setting in ("weight", "tokens"):
             value = settings.get(setting, _SETTINGS[setting])
+            if value is None and setting == "tokens":
+                continue
             if value < 0 or (setting == "weight" and value == 0):
                 least = "above 0" if setting == "weight" else "0 or more"
                 raise ValueError(

@@ -19,6 +19,7 @@ from configs import (
     published_runs,
     t5,
     transformer,
+    xlnet,
 )
 from t5x_like import config, systems
 from t5x_like.config import parse
@@ -244,6 +245,59 @@ def test_a_mixture_reads_its_corpora_as_often_as_published(name, size, read, epo
     found = [read * corpora[task].weight / whole / corpora[task].tokens for task in tasks]
     # GPT-3 rounds its weights to whole percents: 19 billion tokens read 3.4 times, not 2.9.
     assert found == pytest.approx(epochs, rel=0.2 if name == "gpt3" else 0.01, abs=0.01)
+
+
+# Devlin et al. 2018, section 3.1, in millions of words; Liu et al. 2019, section 3.2, in GB.
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("bert", {"wikipedia": 2_500, "books": 800}),
+        ("left_to_right_bert", {"wikipedia": 2_500, "books": 800}),
+        (
+            "roberta",
+            {"books_and_wikipedia": 16, "cc_news": 76, "openwebtext": 38, "stories": 31},
+        ),
+    ],
+)
+@pytest.mark.parametrize("size", ["base", "large"])
+def test_an_encoder_reads_the_corpora_of_its_paper(name, size, weights):
+    settings = made(name, size)
+    corpora = settings.data.settings.corpora
+    assert {corpus: corpora[corpus].weight for corpus in corpora} == weights
+    assert all(corpora[corpus].tokens is None for corpus in corpora)  # no paper gives them
+    files = [file for corpus in corpora for file in _files(corpora[corpus].files)]
+    folders = {file.removeprefix("corpora/").removesuffix("/*.jsonl.gz") for file in files}
+    assert folders == {"books", "wikipedia", *weights} - {"books_and_wikipedia"}
+    if name == "bert":  # "approximately 40 epochs over the 3.3 billion word corpus"
+        words = sum(weights.values()) * 1e6
+        assert words == 3.3e9
+        longest = settings.train.steps * settings.data.batch_size * 512
+        assert longest / words == pytest.approx(40, abs=0.5)
+
+
+def _files(files):
+    return [files] if isinstance(files, str) else files
+
+
+# Yang et al. 2019, section 3.1: billions of pieces, 32.89 in total.
+def test_xlnet_reads_the_five_corpora_of_its_paper():
+    pieces = {
+        "wikipedia": 2.78,
+        "books": 1.09,
+        "giga5": 4.75,
+        "clueweb": 4.30,
+        "common_crawl": 19.97,
+    }
+    files = made("xlnet", "large").data.settings.files
+    assert list(files) == [f"corpora/{name}/*.jsonl.gz" for name in pieces]
+    total = sum(pieces.values())
+    assert total == pytest.approx(32.89)
+    table = {
+        cells[2].removeprefix("corpora/"): (cells[3], cells[4])
+        for line in xlnet.__doc__.splitlines()
+        if len(cells := [cell.strip() for cell in line.split("|")]) == 6 and "corpora/" in line
+    }
+    assert table == {name: (f"{size:.2f}", f"{size / total:.1%}") for name, size in pieces.items()}
 
 
 def test_t5_is_fine_tuned_as_in_section_3_1_2():

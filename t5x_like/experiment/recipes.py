@@ -5,7 +5,7 @@ Numbers derived from `train.steps` or `optimizer.learning_rate` are one-way refe
 when the other setting changes, also from the shell, and keep a value that they are given directly.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -89,7 +89,12 @@ def masked_language_modeling(
     config.data.lengths = {"inputs": length}
 
 
-def mixture(config: ml_collections.ConfigDict, corpora: Mapping[str, tuple[float, float]]) -> None:
+def mixture(
+    config: ml_collections.ConfigDict,
+    corpora: Mapping[str, tuple[float, float | None]],
+    *,
+    folders: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Read a mixture of files (data/mixture_files.py) at corpora/NAME/*.jsonl.gz.
 
     Each corpus is also a task of its own, and evaluated separately.
@@ -97,17 +102,21 @@ def mixture(config: ml_collections.ConfigDict, corpora: Mapping[str, tuple[float
     Args:
         config: the config to change.
         corpora: {name: (weight in training, tokens of the whole corpus)}; the run counts its epochs
-            from the tokens.
+            from the tokens, and does not if they are None.
+        folders: {name: folders within corpora/} of a corpus that has several.
     """
+    files: dict[str, Any] = {name: f"corpora/{name}/*.jsonl.gz" for name in corpora}
+    for name, several in (folders or {}).items():
+        files[name] = tuple(f"corpora/{folder}/*.jsonl.gz" for folder in several)
     config.data.module = "data/mixture_files.py"
     config.data.task = "mixture_files"
     config.data.settings = {
         "corpora": {
             name: {
-                "files": f"corpora/{name}/*.jsonl.gz",
+                "files": files[name],
                 "weight": float(weight),
                 "text": "text",
-                "tokens": round(tokens),
+                "tokens": None if tokens is None else round(tokens),
             }
             for name, (weight, tokens) in corpora.items()
         },

@@ -48,6 +48,11 @@ def test_the_tokens_of_a_corpus_are_counted_or_set(corpora):
     assert batches(corpora).sizes() == {few: 1000, many: 99}
 
 
+def test_the_tokens_of_a_corpus_may_stay_unknown(corpora):
+    corpora["many"]["tokens"] = None
+    assert batches(corpora).sizes() == {"mixture_files_few": 1000}
+
+
 def test_a_corpus_gives_its_share_of_what_is_read_however_small(corpora):
     made = batches(corpora, seed=3)
     for _ in range(100):
