@@ -42,7 +42,12 @@ OTHERS = {
         *("demo_adversarial", "small_adversarial"),
     ),
     "longt5": ("fine_tuning",),
-    "multilingual_mass": ("demo_denoising", "demo_back_translation", "big_pairs"),
+    "multilingual_mass": (
+        "demo_denoising",
+        "demo_bert_lm",
+        "demo_back_translation",
+        "big_pairs",
+    ),
     "gpt": ("classification", "entailment", "similarity", "multiple_choice"),
     "gpt2": ("fine_tuning",),
     "k_bert": ("tagging", "question_answering"),

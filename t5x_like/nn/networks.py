@@ -414,6 +414,21 @@ class EncoderDecoder(nn.Module):
         memory, segments, of_encoder = self._encode(
             batch, deterministic=deterministic, collect=collect
         )
+        x, of_decoder = self._decode(
+            batch, memory, segments, deterministic=deterministic, collect=collect
+        )
+        return x, {"encoder": of_encoder, "decoder": of_decoder}
+
+    def _decode(
+        self,
+        batch: Batch,
+        memory: Float[Array, "B S D"],
+        segments: Int[Array, "B S"],
+        *,
+        deterministic: bool,
+        collect: tuple[str, ...] = (),
+    ) -> tuple[Float[Array, "B T D"], Any]:
+        """Run the decoder on an encoder's output, and return what it collected, too."""
         tokens = batch["decoder_input_tokens"]
         own = batch.get("decoder_segment_ids")
         shared = Shared(
@@ -427,8 +442,7 @@ class EncoderDecoder(nn.Module):
             deterministic=deterministic,
             collect=collect,
         )
-        x, of_decoder = self.decoder(self.write(tokens), shared)
-        return x, {"encoder": of_encoder, "decoder": of_decoder}
+        return self.decoder(self.write(tokens), shared)
 
     def encode(
         self, batch: Batch, *, deterministic: bool = True

@@ -76,6 +76,7 @@ OBJECTIVES: dict[str, Callable[..., AnyObjective]] = {
     "marked_text_to_text": supervised.marked_text_to_text,
     "bart": sequence_to_sequence.bart,
     "mass": sequence_to_sequence.mass,
+    "dae": sequence_to_sequence.dae,
     "translation": supervised.translation,
     "comparisons": prompts.comparisons,
     "judgements": prompts.judgements,

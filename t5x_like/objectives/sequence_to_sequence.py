@@ -1,4 +1,4 @@
-"""The objectives of BART and MASS: corrupted text for the encoder, original text for the decoder.
+"""Objectives of BART, MASS and DAE: corrupted text for the encoder, original text for the decoder.
 
 Documents are split into sentences and never concatenated: an example comes from one document.
 """
@@ -139,9 +139,8 @@ def mass(
         def write(
             text: np.ndarray, sizes: np.ndarray, generator: np.random.Generator
         ) -> list[Example]:
-            document = DocumentGroup.of(text, sizes, np.array([len(sizes)]), longest=longest - 1)
-            bounds = zip(document.ends, document.ends[1:], strict=False)
-            rows = [np.append(text[a:b], special.sep) for a, b in bounds]
+            sentences = _sentences(text, sizes, longest=longest - 1)
+            rows = [np.append(sentence, special.sep) for sentence in sentences]
             return [
                 _without_fragment(
                     row, fragment(len(row)), writing=writing, special=special, generator=generator
@@ -157,6 +156,62 @@ def mass(
         features=(*PAIR, "positions"),
         converters=("fragment",),
     )
+
+
+def dae(*, drop_rate: float = 0.1, mask_rate: float = 0.1, shuffle: float = 3.0) -> Groups:
+    """Reconstruct a sentence from a noisy version of it (Lample et al. 2018, section 2.3).
+
+        inputs:  bought he [MASK] gallon full [SEP]
+        targets: he bought a full gallon [SEP]
+
+    First tokens are shuffled: they are sorted by their position plus a uniform random number from 0
+    to `shuffle`, so that a token moves by less than `shuffle` positions. Then tokens are dropped,
+    and others replaced by [MASK]. The [SEP] at the end stays.
+
+    Args:
+        drop_rate, mask_rate: the probabilities of a token to be dropped, and of a token that is not
+            dropped to be replaced.
+        shuffle: 0 or 1 for the original order.
+
+    Raises:
+        ValueError: a rate is out of range, or `shuffle` below 0; when the dataset is built, before
+            it is read, the lengths or the vocabulary do not fit.
+    """
+    if not (0 <= drop_rate < 1 and 0 <= mask_rate <= 1 and shuffle >= 0):
+        raise ValueError(
+            f"dae: drop_rate={drop_rate} must be from 0 to below 1, mask_rate={mask_rate} from 0 "
+            f"to 1, and shuffle={shuffle} 0 or more"
+        )
+
+    def noisy(text: np.ndarray, mask: int, generator: np.random.Generator) -> np.ndarray:
+        places = np.arange(len(text)) + generator.uniform(0, shuffle, len(text))
+        text = text[np.argsort(places, kind="stable")]
+        text = text[generator.random(len(text)) >= drop_rate]
+        return np.where(generator.random(len(text)) < mask_rate, mask, text)
+
+    def write_for(special: SpecialTokens, lengths: Mapping[str, int]) -> Write:
+        longest = min(lengths["inputs"], lengths["targets"]) - 1
+
+        def write(
+            text: np.ndarray, sizes: np.ndarray, generator: np.random.Generator
+        ) -> list[Example]:
+            return [
+                {
+                    "inputs": np.append(noisy(row, special.mask, generator), special.sep),
+                    "targets": np.append(row, special.sep),
+                }
+                for row in _sentences(text, sizes, longest=longest)
+            ]
+
+        return write
+
+    return _over_documents("dae", write_for, features=PAIR, converters=("encoder_decoder",))
+
+
+def _sentences(text: np.ndarray, sizes: np.ndarray, *, longest: int) -> list[np.ndarray]:
+    """Return the sentences of a document, where longer ones than `longest` tokens are split."""
+    document = DocumentGroup.of(text, sizes, np.array([len(sizes)]), longest=longest)
+    return [text[a:b] for a, b in zip(document.ends, document.ends[1:], strict=False)]
 
 
 def _fragment(size: int, *, rate: float, tokens: int) -> int:

@@ -13,10 +13,11 @@ from jaxtyping import Array, Float, Int
 from t5x_like import decoding
 from t5x_like.decoding.generator import Generator
 from t5x_like.losses import autoregressive
-from t5x_like.losses.sums import LossSums
+from t5x_like.losses.sums import LossSums, combine, forward
+from t5x_like.losses.token_cross_entropy import cross_entropy
 from t5x_like.nn.blocks import Shared
 from t5x_like.nn.compute import Batch
-from t5x_like.nn.embeddings import TokenEmbed
+from t5x_like.nn.embeddings import TokenEmbed, VocabularyProduct
 from t5x_like.nn.networks import EncoderDecoder
 from t5x_like.systems import bart, mass
 from t5x_like.systems.system import System, Task
@@ -72,6 +73,17 @@ class MultilingualEncoderDecoder(EncoderDecoder, kw_only=True):  # type: ignore[
     def write(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
         """Return the input of the decoder."""
         return super().write(tokens) + self._language(tokens, self.target_language)
+
+    def apart(
+        self, batch: Batch, *, deterministic: bool = True
+    ) -> tuple[VocabularyProduct, VocabularyProduct]:
+        """Return the logits [B, S, V] of the encoder's tokens, and [B, T, V] of the decoder's.
+
+        The decoder reads zeros for the encoder's output.
+        """
+        memory, segments = self.encode(batch, deterministic=deterministic)
+        x, _ = self._decode(batch, jnp.zeros_like(memory), segments, deterministic=deterministic)
+        return self._product(memory), self._product(x)
 
     def _language(self, tokens: Array, number: int) -> Array:
         return self.language_embedder(jnp.full(tokens.shape, number))
@@ -134,18 +146,37 @@ def loss(
     *,
     source_language: int | None = None,
     target_language: int | None = None,
+    bert_lm: bool = False,
     z_loss: float = 0.0,
     label_smoothing: float = 0.0,
 ) -> LossSums:
     """Return the cross-entropy of the target tokens, see `losses.cross_entropy`.
 
     Args:
+        batch: with `bert_lm`, the encoder's rows are the targets with some tokens replaced.
         rng: the dropout key; None in evaluation.
         source_language, target_language: the languages of the batch; None for the network's.
+        bert_lm: whether both sides are pretrained apart (BERT+LM, table 3): the encoder predicts
+            the tokens that were replaced, and the decoder, a language model, reads no encoder. The
+            loss is the sum of both means.
+
+    Raises:
+        ValueError: with `bert_lm`, the rows of both sides differ in length.
     """
     module = between(module, source_language, target_language)
     smoothing = {"z_loss": z_loss, "label_smoothing": label_smoothing}
-    return autoregressive.loss(module, params, batch, rng, **smoothing)
+    if not bert_lm:
+        return autoregressive.loss(module, params, batch, rng, **smoothing)
+    inputs, targets = batch["encoder_input_tokens"], batch["decoder_target_tokens"]
+    if inputs.shape != targets.shape:
+        raise ValueError("loss.bert_lm=True needs equal data.lengths.inputs and targets")
+    weights = batch["decoder_loss_weights"]
+    bert, lm = forward(module, params, batch, rng, method="apart")
+    terms = {
+        "lm": (1.0, cross_entropy(lm, targets, weights, **smoothing)),
+        "bert": (1.0, cross_entropy(bert, targets, weights * (inputs != targets), **smoothing)),
+    }
+    return combine(terms)
 
 
 def prepare(

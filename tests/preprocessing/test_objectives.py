@@ -182,7 +182,7 @@ OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_regression", "gpt_
 OF_CHOICES = {"multiple_choice"}  # rows of rows
 OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "translation", "masked_targets"}
 OF_FEEDBACK = {"comparisons", "judgements", "prompts"}
-OF_SENTENCES = {"bart", "mass"}
+OF_SENTENCES = {"bart", "mass", "dae"}
 OF_WORDS = {"bidirectional_lm"} | {
     f"word_{name}" for name in ("classification", "tagging", "question_answering")
 }

@@ -1,4 +1,4 @@
-"""The objectives of BART and MASS: rows to read by eye, their limits, and what they refuse."""
+"""The objectives of BART, MASS and DAE: rows to read by eye, their limits, and what they refuse."""
 
 import json
 
@@ -222,7 +222,43 @@ def test_a_long_sentence_is_cut_into_parts_and_a_short_one_has_one_token_of_nois
     assert [len(row["targets"]) for row in found] == [4, 4, 2, 1]
 
 
-@pytest.mark.parametrize("name", ["bart", "mass"])
+def test_dae_without_noise_is_the_sentence_and_masks_alone_keep_positions():
+    lines = [line for text in documents(5) for line in text.split("\n")]
+    clean = rows("dae", documents(5), drop_rate=0.0, mask_rate=0.0, shuffle=1.0)
+    for row, line in zip(clean, lines, strict=True):
+        assert words(row["inputs"]) == words(row["targets"]) == f"{line} [SEP]"
+    masked = rows("dae", documents(150), drop_rate=0.0, mask_rate=0.15, shuffle=0.0)
+    inputs, targets = (np.stack([row[side] for row in masked]) for side in ("inputs", "targets"))
+    changed = inputs != targets
+    assert (inputs[changed] == VOCABULARY.mask_id).all()
+    assert not changed[:, -1].any()
+    # 30,000 tokens: five deviations of a share of 0.15 are 0.0103.
+    assert abs(changed[:, :-1].mean() - 0.15) < 0.0103
+
+
+def test_dae_drops_a_tenth_and_masks_a_tenth_of_the_rest():
+    found = rows("dae", documents(150))
+    masks = sum((row["inputs"] == VOCABULARY.mask_id).sum() for row in found)
+    left = sum(len(row["inputs"]) - 1 for row in found)
+    # 30,000 tokens: five deviations of a share of 0.1 are 0.0087.
+    assert abs(left / 30_000 - 0.9) < 0.0087
+    assert abs(masks / left - 0.1) < 0.0092
+
+
+def test_dae_moves_a_token_by_less_than_three_positions():
+    line = " ".join(f"w{n}" for n in range(10))
+    found = rows("dae", ["\n".join([line] * 300)], drop_rate=0.0, mask_rate=0.0)
+    order = VOCABULARY.encode(line)
+    moves = np.array(
+        [[order.index(t) - n for n, t in enumerate(row["inputs"][:-1])] for row in found]
+    )
+    assert np.abs(moves).max() == 2
+    # The first token stays if the second's u + 1 and the third's u + 2 are above its u; each u
+    # is uniform from 0 to 3: the integral of (1 - (x - 1)+ / 3) (1 - (x - 2)+ / 3) dx / 3 = 0.753.
+    assert abs((moves[:, 0] == 0).mean() - 0.753) < 5 * np.sqrt(0.753 * 0.253 / 300)
+
+
+@pytest.mark.parametrize("name", ["bart", "mass", "dae"])
 def test_a_seed_fixes_every_example_and_another_changes_them(name):
     def sampled(seed):
         return [

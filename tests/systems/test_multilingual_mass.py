@@ -84,6 +84,41 @@ def test_the_loss_is_that_of_the_languages_of_its_task():
     assert multilingual.loss(module, params, rows(), None)[0] != found[0]
 
 
+def masked_rows():
+    """Rows whose sources are the targets with one token replaced, and a row of padding."""
+    batch = rows()
+    sources = batch["decoder_target_tokens"].copy()
+    sources[[0, 1], [2, 0]] = 4
+    return batch | {
+        "encoder_input_tokens": sources,
+        "encoder_segment_ids": (sources > 0).astype(int),
+    }
+
+
+def test_bert_and_a_language_model_are_trained_apart():
+    """BERT+LM is the sum of the mean losses of two networks that share only their embeddings."""
+    module, params = make()
+    batch = masked_rows()
+    settings = {"source_language": 1, "target_language": 1, "bert_lm": True}
+    run = functools.partial(multilingual.loss, module, rng=None, **settings)
+    total, weight, metrics = run(params, batch)
+    kernel, bias = params["token_embedder"]["embedding"], params["lm_head"]["bias"]
+    memory, _ = multilingual.between(module, 1, 1).apply({"params": params}, batch, method="encode")
+    log_probs = jax.nn.log_softmax(memory @ kernel.T + bias)
+    targets, mask = batch["decoder_target_tokens"], batch["encoder_input_tokens"] == 4
+    bert = -np.take_along_axis(np.array(log_probs), targets[..., None], -1)[..., 0][mask].mean()
+    assert metrics["bert/cross_entropy"][1] == mask.sum() == 2
+    lm = metrics["cross_entropy"][0] / metrics["cross_entropy"][1]
+    assert float(total / weight) == pytest.approx(float(bert + lm), rel=1e-5)
+    # The language model's loss does not depend on the encoder's rows, nor BERT's on the decoder.
+    other = run(params, batch | {"encoder_input_tokens": np.full((3, 5), 9)})[2]
+    assert other["cross_entropy"][0] == metrics["cross_entropy"][0]
+    decoder = jax.tree.map(lambda leaf: 2 * leaf, params["decoder"])
+    other = run(params | {"decoder": decoder}, batch)[2]
+    assert other["bert/cross_entropy"][0] == metrics["bert/cross_entropy"][0]
+    assert other["cross_entropy"][0] != metrics["cross_entropy"][0]
+
+
 def translated_by_hand(params, *, source, target, new):
     """Greedy translations of the targets, one token after another without a cache."""
     module = multilingual.between(make()[0], source, target)
@@ -145,6 +180,12 @@ def test_wrong_settings_of_a_task_are_named(settings, message):
     state = TrainState(step=0, params=params, opt_state=None, rng=None, carry=None)
     with pytest.raises(ValueError, match=message):
         multilingual.prepare(module, state, rows(), jax.random.key(0), **settings)
+
+
+def test_bert_lm_needs_rows_of_equal_lengths():
+    module, params = make()
+    with pytest.raises(ValueError, match=r"needs equal data\.lengths\.inputs and targets"):
+        multilingual.loss(module, params, rows(), None, bert_lm=True)
 
 
 def test_packed_rows_and_unknown_languages_are_refused():
