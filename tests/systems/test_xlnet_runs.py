@@ -87,6 +87,20 @@ def test_a_run_resumes_bit_for_bit_with_its_memory(tmp_path):
     assert step_on(model, without, range(2, 3))[1] != losses[2:3]  # the memory is read
 
 
+def test_an_evaluation_reads_as_long_a_memory_as_is_set():
+    """Three rows, of which each continues 6 tokens of the row before, so at most 12 are before."""
+    large = {"initializer_range": 0.5}  # so that what is attended to matters
+    params = model_side.build(of_config(settings(**large))).initial_state().params
+    found = {}
+    for memory in (0, 7, 12, 24):
+        model = model_side.build(of_config(settings(memory=memory, **large)))
+        with partitioning.layout(model.mesh):
+            found[memory] = model.measure(params, [batch(n) for n in range(3)])["loss"]
+    assert found[12] == pytest.approx(found[24], abs=1e-5)  # the order of float32 sums
+    gaps = np.abs(np.diff([found[memory] for memory in (0, 7, 12)]))
+    assert gaps.min() > 1e-3
+
+
 def test_a_model_without_memory_has_an_empty_one():
     model = model_side.build(of_config(settings(memory=0)))
     rows = batch(0)
