@@ -61,6 +61,8 @@ def _demo() -> ml_collections.ConfigDict:
         positions=64,
         block=4,
         random=1,
+        start_id=3,  # of [SEP], as in BigBird's demo, whose vocabulary it is
+        end_id=3,
     )
     config.initialize = "runs/bigbird_demo"
     config.data.module = "data/pyglue.py"
