@@ -24,8 +24,11 @@ PROBLEMS = (NOT_OK, NOT_HTML, BAD_CODING, BAD_CHARSET)
 _HTML = ("text/html", "application/xhtml+xml")
 _HEADER_END = re.compile(rb"\r?\n\r?\n|\Z")
 _CHUNK = re.compile(rb"\s*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\n]*)?\r?\n")
-_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"))
-_MARKS += ((codecs.BOM_UTF16_BE, "utf-16"),)
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 
 
 class UnreadableError(ValueError):
@@ -139,7 +142,7 @@ def _without_chunks(body: bytes) -> bytes:
 def _characters(charset: str | None, body: bytes, *, truncated: bool) -> str:
     from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
-    marked = next((name for mark, name in _MARKS if body.startswith(mark)), None)
+    marked = next((name for mark, name in _MARKS.items() if body.startswith(mark)), None)
     named = map_encoding_to_html5(charset, False) if charset else None
     declared = marked or named or detect_encoding(body, from_html_meta=True)
     for encoding in (declared, detect_encoding(body)):

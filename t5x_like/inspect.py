@@ -2,7 +2,7 @@
 
     python -m t5x_like.inspect layers TEXTS --from=FOLDER [--and=FOLDER] [--figure=FILE.png]
     python -m t5x_like.inspect neighbours TEXTS --from=FOLDER --word=play \
-        --text="They went to the theatre to see the play."
+        --text="They went to the theatre to see the play." [--figure=FILE.png]
     python -m t5x_like.inspect associations TEMPLATES --from=FOLDER --groups=groups.json
 
 TEXTS is a file with a text on each line. FOLDER is a run, a checkpoint or a Hugging Face folder
@@ -58,10 +58,7 @@ def layers(arguments: Sequence[str]) -> None:
     if given.json:
         command_line.write_json(given.json, {name: one.as_json() for name, one in found.items()})
     if given.figure:
-        file = paths.path(given.figure)
-        with command_line.writing(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(layer_figure.draw(found))
+        _write_figure(given.figure, layer_figure.draw(found))
 
 
 def _table(statistics: "LayerStatistics") -> Iterator[str]:
@@ -98,9 +95,12 @@ def neighbours(arguments: Sequence[str]) -> None:
     parser.add_argument("--text", required=True, help="a text with the word, in one of its senses")
     parser.add_argument("--layer", type=int, help="whose output is compared (default: the last)")
     parser.add_argument("--top", type=command_line.count, default=10, help="(%(default)s)")
+    parser.add_argument("--figure", metavar="FILE", help="PNG file for a figure")
     given = parser.parse_args(arguments)
+    if given.figure:
+        command_line.check_file("--figure", given.figure)
     texts = _checked([given.source], given.texts, json=given.json)
-    from t5x_like.inspection import inspected, word_neighbours
+    from t5x_like.inspection import inspected, neighbour_figure, word_neighbours
 
     query = word_neighbours.occurrences(given.word, [("--text", given.text)])
     others = word_neighbours.occurrences(given.word, texts)
@@ -116,6 +116,16 @@ def neighbours(arguments: Sequence[str]) -> None:
     print(f"{mean:6.3f}  is the mean of all {len(found)}")
     if given.json:
         command_line.write_json(given.json, [dataclasses.asdict(one) for one in found])
+    if given.figure:
+        _write_figure(given.figure, neighbour_figure.draw(query[0], found, top=given.top))
+
+
+def _write_figure(name: str, content: bytes) -> None:
+    """Write a PNG file, in a folder that may not exist yet."""
+    file = paths.path(name)
+    with command_line.writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
 
 
 def associations(arguments: Sequence[str]) -> None:

@@ -57,6 +57,7 @@ BEGINNINGS = {
     "--text=text_a",
     "clean_pages": "--input={made}/rows.jsonl --output={new}/out",
     "clean_pages_beam": "--input={made}/rows.jsonl --output={new}/out",
+    "books": "--input={made}/prompts.txt --output={new}/out",
     "wikipedia": "--input={made}/dump.xml --output={new}/out",
     "augment": "--input={made}/rows.jsonl --output={new}/out --model={made}/bert --text=text_a",
     "reward": "--config=configs/instructgpt.py:reward:{made}/run --config.workdir={new}/run",
@@ -76,7 +77,14 @@ MODULES = {
             *("quality_filter", "deduplicate", "decontaminate", "contamination"),
             *("augment", "clean_pages", "pyglue_baselines", "wikipedia"),
             *("quality_filter", "deduplicate", "decontaminate"),
-            *("augment", "clean_pages", "clean_pages_beam", "pyglue_baselines", "wikipedia"),
+            *(
+                "augment",
+                "clean_pages",
+                "clean_pages_beam",
+                "pyglue_baselines",
+                "wikipedia",
+                "books",
+            ),
         )
     },
     **{

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from t5x_like.experiment import command_line
+from t5x_like.inspection import word_neighbours
 from t5x_like.inspection.inspected import Inspected
 from t5x_like.names import choose
 
@@ -76,6 +77,8 @@ def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> 
     model = models[number]
     if path == "/api/look" and "text" in asked:
         return model.look(model.read(_of(asked, "text", str)))
+    if path == "/api/neighbours":
+        return _neighbours(model, asked)
     tokens, targets = _of(asked, "tokens", list), asked.get("targets")
     if targets is not None and not isinstance(targets, list):
         raise ValueError(f"targets={targets!r} must be a list")
@@ -91,6 +94,19 @@ def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> 
     if path == "/api/experts":
         return model.experts(tokens, targets, **place)
     return model.attention(tokens, targets, **place, head=_of(asked, "head", int))
+
+
+def _neighbours(model: Inspected, asked: Mapping[str, Any]) -> Any:
+    texts, layer = _of(asked, "texts", list), asked.get("layer")
+    if any(type(one) is not str for one in texts) or type(layer) not in (int, type(None)):
+        raise ValueError("texts must be a list of strings, layer an integer or null")
+    return word_neighbours.of_page(
+        model,
+        word=_of(asked, "word", str),
+        text=_of(asked, "text", str),
+        texts=texts,
+        layer=layer,
+    )
 
 
 def _of(asked: Mapping[str, Any], name: str, kind: type) -> Any:

@@ -8,12 +8,15 @@ states after one layer.
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from t5x_like.inspection.inspected import Inspected
 from t5x_like.inspection.layer_statistics import cosines
+
+MOST_TEXTS = 200  # in which the page looks for a word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +88,43 @@ def find(
         for (one, _, _), cosine in zip(every[1:], cosines(vectors[0], vectors[1:]), strict=True)
     ]
     return sorted(found, key=lambda one: -one.cosine)
+
+
+def of_page(
+    model: Inspected, *, word: str, text: str, texts: Sequence[str], layer: int | None
+) -> dict[str, Any]:
+    """Return the neighbours of a word as the page shows them.
+
+    Args:
+        word: the word.
+        text: a text with the word; its first occurrence counts.
+        texts: the texts to search.
+        layer: see `find`.
+
+    Raises:
+        ValueError: there are too many texts, the word is not in them or not in the text; or see
+            `find`.
+    """
+    if not word.strip():
+        raise ValueError("give a word of the text")
+    if len(texts) > MOST_TEXTS:
+        raise ValueError(f"{len(texts)} other texts: at most {MOST_TEXTS} allowed")
+    query = occurrences(word, [("the text", text)])
+    others = occurrences(word, [(f"line {n}", line) for n, line in enumerate(texts, start=1)])
+    for name, have in (("the text does not have", query), ("the other texts do not have", others)):
+        if not have:
+            raise ValueError(f"{name} the word {word!r}")
+    layers = len(model.first_hidden(model.read(text))) - 1
+    found = find(model, query[0], others, layer=layer)
+    return {
+        "layers": layers,
+        "layer": layers - 1 if layer is None else layer,
+        "query": dataclasses.asdict(query[0]),
+        "mean": sum(one.cosine for one in found) / len(found),
+        "neighbours": [
+            {**dataclasses.asdict(one.occurrence), "cosine": one.cosine} for one in found
+        ],
+    }
 
 
 def _tokenize(model: Inspected, occurrence: Occurrence) -> tuple[list[int], list[int]]:

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from t5x_like.inspection import inspected, server
+from t5x_like.inspection import inspected, server, word_neighbours
 from tests.programs import tiny_encoder, tiny_writer
 from tests.programs.browser import CONTROL, ENTER, LEFT, RIGHT, TAB, Browser
 
@@ -188,13 +188,14 @@ def test_layers_are_a_table_of_changes_and_shares(models, opened):
     assert opened.run(rows)[0] == [
         [
             *(f"layer {n}", f"{layers['l2'][n]:.2f}", f"{layers['degrees'][n]:.1f}"),
+            f"{layers['cosine'][n]:.3f}",
             *(f"{100 * share:.2f}%" for share in attention["diagonal"][n]),
             *(f"{100 * share:.2f}%" for share in attention["vertical"][n]),
         ]
         for n in (0, 1)
     ]
     table = "document.querySelectorAll('section')[1].querySelector('table.layers')"
-    assert len(opened.run(rows)[1][0]) == 3 + 2 * 2
+    assert len(opened.run(rows)[1][0]) == 4 + 2 * 2
     opened.run(
         f"const pick = {table}.closest('.scroll').parentElement.querySelector('.pick-side');"
         "pick.value = 'cross'; pick.dispatchEvent(new Event('change'))"
@@ -202,6 +203,45 @@ def test_layers_are_a_table_of_changes_and_shares(models, opened):
     # Cross-attention has shares, but no hidden states of its own.
     opened.until(f"return {table}.querySelectorAll('thead th').length === {1 + 2 * 2}")
     done(opened)
+
+
+def test_neighbours_of_a_word_are_listed_by_their_cosine(models, opened):
+    look(opened, "the cat sat")
+    own = "document.querySelectorAll('section')[2]"
+    opened.run(f"{own}.querySelectorAll('.token')[2].click()")  # after [CLS]
+    opened.run(f"{own}.querySelector('.open-neighbours').focus()")
+    opened.press(ENTER)
+    assert opened.run(f"return {own}.querySelector('.word').value") == "cat"
+    texts = ["the <b>cat</b>", "", "\U0001f408 cat sat", "sat the Cat"]
+    opened.run(f"{own}.querySelector('.texts').value = {json.dumps(chr(10).join(texts))}")
+    opened.run(f"{own}.querySelector('.compare').focus()")
+    opened.press(ENTER)
+    rows = f"[...{own}.querySelectorAll('table.neighbours tr')]"
+    opened.until(f"return {rows}.length === 3")
+    done(opened)
+    shown = f"return {rows}.map(r => [...r.children].map(c => c.textContent))"
+
+    def expected(layer):
+        found = word_neighbours.of_page(
+            models[2], word="cat", text="the cat sat", texts=texts, layer=layer
+        )
+        return [[f"{one['cosine']:.3f}", one["text"]] for one in found["neighbours"]]
+
+    assert opened.run(shown) == expected(None)
+    marked = opened.run(f"return {rows}.map(r => r.querySelector('mark').textContent)")
+    assert sorted(marked) == ["Cat", "cat", "cat"]
+    opened.run(
+        f"const pick = {own}.querySelector('.open-neighbours').closest('section')"
+        ".querySelector('table.neighbours').closest('.scroll').parentElement"
+        ".querySelector('.pick-layer'); pick.value = '0'; pick.dispatchEvent(new Event('change'))"
+    )
+    opened.until(f"return {own}.querySelector('.pick-layer').value === '0'")
+    done(opened)
+    assert opened.run(shown) == expected(0)
+    opened.run(f"{own}.querySelector('.word').value = 'dog'")
+    opened.run(f"{own}.querySelector('.compare').click()")
+    line = opened.until("return document.querySelector('#status.error')?.textContent")
+    assert line == "the text does not have the word 'dog'"
 
 
 def test_answers_are_copied_as_json_and_as_an_image(models, opened):

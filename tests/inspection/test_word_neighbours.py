@@ -1,13 +1,16 @@
 """Neighbours of a word: where texts have it, its tokens, and the order by its states."""
 
 import json
+from unittest import mock
 
+import matplotlib.figure
+import matplotlib.image
 import numpy as np
 import pytest
 
 from t5x_like import inspect, vocabularies
-from t5x_like.inspection import inspected, word_neighbours
-from t5x_like.inspection.word_neighbours import Occurrence
+from t5x_like.inspection import inspected, neighbour_figure, server, word_neighbours
+from t5x_like.inspection.word_neighbours import Neighbour, Occurrence
 from tests.programs import tiny_encoder, tiny_writer
 
 WORDS = ["the", "play", "##er", "##s", "cat", "sat", "was", "long", "a", ",", "good"]
@@ -67,6 +70,50 @@ def test_neighbours_are_ordered_by_the_states_of_all_tokens_of_the_word(folder, 
     best = json.loads(output.read_text())[0]
     assert lines[1].startswith(f"{best['cosine']:6.3f}  ")
     assert "[play]" in lines[1].lower()
+
+
+def test_the_figure_has_a_bar_for_each_neighbour(folder, tmp_path):
+    figure = tmp_path / "new" / "found.png"
+    texts = str(folder / "texts.txt")
+    arguments = [f"--from={folder / 'bert'}", "--word=play", "--text=a good play", "--top=3"]
+    inspect.main(["neighbours", texts, *arguments, f"--figure={figure}"])
+    assert matplotlib.image.imread(figure).std() > 0.05
+    query = Occurrence("f:1", "costs $5 or $6: the play" + " long" * 20, 20, 24)
+    found = [Neighbour(Occurrence("f:2", f"{n} play", 2, 6), 0.9 - 0.1 * n) for n in range(4)]
+    with mock.patch.object(matplotlib.figure.Figure, "savefig", autospec=True) as save:
+        neighbour_figure.draw(query, found, top=3)
+    [axes] = save.call_args.args[0].axes
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.9, 0.8, 0.7])
+    assert [one.get_text() for one in axes.get_yticklabels()] == [f"{n} [play]" for n in range(3)]
+    assert axes.yaxis_inverted()  # the first is at the top
+    assert axes.lines[0].get_xdata()[0] == pytest.approx(0.75)  # the mean of all four
+    title = axes.title
+    assert title.get_text().startswith("costs $5 or $6: the [play] long")
+    assert title.get_text().endswith("\u2026")
+    assert not title.get_parse_math()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"word": " "}, "give a word of the text"),
+        ({"word": "cat"}, "the other texts do not have the word 'cat'"),
+        ({"word": "dog"}, "the text does not have the word 'dog'"),
+        ({"texts": ["play"] * 201}, "201 other texts: at most 200 allowed"),
+        ({"texts": ["play", "play " + "cat " * 80]}, "line 2: a text of 83 tokens"),
+        ({"texts": [3]}, "texts must be a list of strings"),
+        ({"layer": "1"}, "layer an integer or null"),
+        ({"layer": True}, "layer an integer or null"),
+    ],
+)
+def test_bad_requests_of_the_page(folder, changes, message):
+    asked = {"word": "play", "text": "the cat, the play", "texts": ["a play"], "layer": None}
+    model = inspected.load(str(folder / "bert"))
+    found = server.answer([model], "/api/neighbours", asked)
+    assert (found["layers"], found["layer"]) == (2, 1)
+    assert [one["where"] for one in found["neighbours"]] == ["line 1"]
+    with pytest.raises(ValueError, match=message):
+        server.answer([model], "/api/neighbours", asked | changes)
 
 
 def test_a_word_of_several_tokens(folder):

@@ -210,6 +210,7 @@ class View {
     this.layersBox = make("div", {});
     this.lensBox = make("div", {});
     this.expertsBox = make("div", {});
+    this.neighboursBox = make("div", {});
     parts.push(make("h3", { textContent: "Inside" }), make(
       "div", { class: "controls" },
       make("button", { type: "button", textContent: "Attention", className: "open-attention",
@@ -220,7 +221,9 @@ class View {
         className: "open-lens", onclick: () => shown(() => this.lens()) })] : []),
       ...(this.about.routes ? [make("button", { type: "button", textContent: "Experts",
         className: "open-experts", onclick: () => shown(() => this.experts("", 0)) })] : []),
-    ), this.attentionBox, this.layersBox, this.lensBox, this.expertsBox);
+      make("button", { type: "button", textContent: "Neighbours", className: "open-neighbours",
+        onclick: () => this.askNeighbours() }),
+    ), this.attentionBox, this.layersBox, this.lensBox, this.expertsBox, this.neighboursBox);
     this.body.replaceChildren(...parts);
   }
 
@@ -320,11 +323,11 @@ class View {
     const head = (share, n) => shade(make("td", { title: `head ${n}`, textContent: percent(share) }), share, "--weight");
     const row = (n) => make("tr", {},
       make("th", { textContent: `layer ${n}` }),
-      ...(layers ? [number(layers.l2[n], 2), number(layers.degrees[n], 1)] : []),
+      ...(layers ? [number(layers.l2[n], 2), number(layers.degrees[n], 1), number(layers.cosine[n], 3)] : []),
       ...patterns.flatMap((name) => attention[name][n].map(head)));
     const heads = patterns.flatMap((name) => attention[name][0].map((_, n) => `${name} ${n}`));
     const table = make("table", { class: "layers" },
-      make("thead", {}, make("tr", {}, ...["", ...(layers ? ["L2 distance", "degrees"] : []), ...heads].map(
+      make("thead", {}, make("tr", {}, ...["", ...(layers ? ["L2 distance", "degrees", "cosine"] : []), ...heads].map(
         (name) => make("th", { textContent: name })))),
       make("tbody", {}, ...numbers(count).map((n) => row(Number(n)))));
     const shares = attention ? `; uniform attention has ${attention.uniform.map(percent).join(" (diagonal) and ")} (vertical)` : "";
@@ -358,6 +361,47 @@ class View {
       tokens,
       make("p", { class: "counts", textContent: all.filter(([, count]) => count).map(([name, count]) => `${name}: ${count}`).join("; ") }),
       copies(found, tokens),
+    );
+  }
+
+  // Asks for a word of the text, and for the texts in which it is looked for.
+  askNeighbours() {
+    const word = make("input", { class: "word", value: this.chosenWord(), size: 12 });
+    const texts = make("textarea", { class: "texts", rows: 4, "aria-label": "Other texts, one on each line" });
+    const found = make("div", {});
+    const compare = (layer) => this.neighbours(word.value.trim(), texts.value.split("\n"), layer, found);
+    this.neighboursBox.replaceChildren(
+      make("p", { class: "note", textContent: "Other texts with the word, one on each line: first those that use it as the text above does" }),
+      texts,
+      make("div", { class: "controls" }, make("label", {}, "Word ", word),
+        make("button", { type: "button", class: "compare", textContent: "Compare", onclick: () => shown(() => compare(null)) })),
+      found,
+    );
+    texts.focus();
+  }
+
+  // The chosen token's word, else the last word of the text.
+  chosenWord() {
+    const chosen = this.body.querySelector(".token[aria-pressed='true']");
+    const own = chosen ? chosen.textContent.match(/[\p{L}\p{N}]+/u) : null;
+    const words = field.value.match(/[\p{L}\p{N}]+/gu) || [""];
+    return own && words.includes(own[0]) ? own[0] : words.at(-1);
+  }
+
+  async neighbours(word, texts, layer, box) {
+    const found = await ask("/api/neighbours", { model: this.number, word, text: field.value, texts, layer });
+    const marked = ({ text, start, end }) => {
+      const characters = Array.from(text); // the server counts characters, JavaScript half surrogate pairs
+      const part = (from, to) => characters.slice(from, to).join("");
+      return make("td", { class: "text" }, part(0, start), make("mark", { textContent: part(start, end) }), part(end));
+    };
+    const row = (one) => make("tr", {}, make("th", { textContent: one.cosine.toFixed(3) }), marked(one));
+    const table = make("table", { class: "neighbours" }, make("tbody", {}, ...found.neighbours.map(row)));
+    box.replaceChildren(
+      make("div", { class: "controls" }, pick("Layer", numbers(found.layers), String(found.layer),
+        (n) => this.neighbours(word, texts, Number(n), box))),
+      make("p", { class: "note", textContent: `The cosine between the hidden states of the word here and there, after a layer; the mean of all is ${found.mean.toFixed(3)}` }),
+      make("div", { class: "scroll", tabIndex: 0 }, table), copies(found, table),
     );
   }
 
