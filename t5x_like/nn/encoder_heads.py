@@ -5,7 +5,7 @@ The call of a head is `head(hidden [B, L, D], table [V, E], batch, deterministic
 """
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -16,7 +16,6 @@ from t5x_like.names import choose
 from t5x_like.nn.compute import Activation, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead
 from t5x_like.nn.linear import Initializer, Linear, keep_whole
-from t5x_like.nn.lstm import BiLSTM
 
 
 def output_layer(outputs: int, kernel_init: Initializer, name: str) -> nn.Module:
@@ -440,14 +439,13 @@ def select_head(
     make_row: Callable[..., nn.Module] | None = None,
     of_classes: Mapping[str, Callable[..., nn.Module]] | None = None,
     make_several: Callable[..., nn.Module] = Heads,
+    make_lstm: Callable[..., nn.Module] | None = None,
 ) -> Callable[..., nn.Module]:
     """Return the factory of the head that `model.head` names, or of `Heads` if it names several.
 
     Args:
         config: `head`, `labels` (the number of classes or tags) and `dropout`. `head` is the name
-            of a head, or {name of a task: its `head`, `labels` and `dropout`}. With `lstm_layers`
-            above 0, heads for labelled text read a BiLSTM of `lstm_width` in each direction over
-            the hidden states.
+            of a head, or {name of a task: its `head`, `labels` and `dropout`}.
         own: {name: factory} of the system's own heads, added to the heads for labelled text and
             `features`; a head of the same name replaces the default.
         make_pooler: factory of the pooler.
@@ -455,11 +453,12 @@ def select_head(
             `SequenceHead` on the pooler's output.
         of_classes: {name: factory} of the system's own heads that predict one of `labels` classes.
         make_several: factory of the heads of several tasks: `Heads` or a subclass.
+        make_lstm: factory of a `BiLSTM` over the hidden states, which the heads read; None for
+            none.
 
     Raises:
-        ValueError: a head or setting is unknown, `labels` is too small for the head, `dropout` is
-            invalid or set for a head without dropout, or there is a BiLSTM under a head that is not
-            for labelled text.
+        ValueError: a head or setting is unknown, `labels` is too small for the head, or `dropout`
+            is invalid or set for a head without dropout.
     """
     output = {"kernel_init": kernel_init, "dropout": config["dropout"]}
     row = make_row or functools.partial(SequenceHead, make_pooler=make_pooler, **output)
@@ -484,7 +483,7 @@ def select_head(
 
     if isinstance(config["head"], str):
         make_head = select(config["head"], config["labels"], setting="model.")
-        return _over_lstm(make_head, config, head=config["head"], unlabelled=own)
+        return _over_lstm(make_head, make_lstm)
     heads = {}
     for task, settings in config["head"].items():
         where = f"model.head.{task}"
@@ -496,31 +495,15 @@ def select_head(
         heads[task] = select(settings["head"], labels, setting=f"{where}.")
         if "dropout" in settings:
             heads[task] = _with_dropout(heads[task], settings["dropout"], where=where)
-        heads[task] = _over_lstm(heads[task], config, head=settings["head"], unlabelled=own)
+        heads[task] = _over_lstm(heads[task], make_lstm)
     return functools.partial(make_several, make_heads=heads)
 
 
-_LABELLED = ("classification", "regression", "tagging", "question_answering", "multiple_choice")
-
-
 def _over_lstm(
-    make_head: Callable[..., nn.Module],
-    config: Mapping[str, Any],
-    *,
-    head: str,
-    unlabelled: Collection[str],
+    make_head: Callable[..., nn.Module], make_lstm: Callable[..., nn.Module] | None
 ) -> Callable[..., nn.Module]:
-    """Return the factory of the head over a BiLSTM, if `config` has `lstm_layers`."""
-    layers = config.get("lstm_layers", 0)
-    if not layers:
+    if make_lstm is None:
         return make_head
-    if head == "features" or (head in unlabelled and head not in _LABELLED):
-        raise ValueError(
-            f"model.lstm_layers={layers}: the head {head!r} reads the encoder itself; set "
-            "model.lstm_layers=0, or model.head to one for labelled text"
-        )
-    compute = Compute(dtype=jnp.dtype(config["dtype"]), dropout=config["dropout"])
-    make_lstm = functools.partial(BiLSTM, layers=layers, cell=config["lstm_width"], compute=compute)
     return functools.partial(HeadOverLSTM, make_head=make_head, make_lstm=make_lstm)
 
 

@@ -21,6 +21,7 @@ from t5x_like.nn.compute import Activation, Batch, Compute
 from t5x_like.nn.embeddings import Embeddings, LearnedPositions, TokenEmbed
 from t5x_like.nn.encoder_heads import MaskedLM, MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm
+from t5x_like.nn.lstm import BiLSTM
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import (
@@ -187,7 +188,13 @@ def network(config: BertConfig, own: Mapping[str, Callable[..., nn.Module]]) -> 
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
         make_features=layer_features(config, pretraining=own),
-        make_head=select_head(config, own, make_pooler=_pooler(config), kernel_init=config.init),
+        make_head=select_head(
+            config,
+            own,
+            make_pooler=_pooler(config),
+            kernel_init=config.init,
+            make_lstm=lstm(config, pretraining=own),
+        ),
     )
 
 
@@ -209,6 +216,30 @@ def pretraining_heads(config: BertConfig) -> dict[str, Callable[..., nn.Module]]
 def _pooler(config: BertConfig) -> Callable[..., nn.Module]:
     return functools.partial(
         Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
+    )
+
+
+def lstm(config: BertConfig, *, pretraining: Collection[str]) -> Callable[..., nn.Module] | None:
+    """Return the factory of the BiLSTM between encoder and head (sections 5.1 and 5.3), or None.
+
+    Args:
+        pretraining: the heads of pretraining, which cannot read it.
+
+    Raises:
+        ValueError: a head is not for labelled text.
+    """
+    if not config.lstm_layers:
+        return None
+    tasks = {"": {"head": config.head}} if isinstance(config.head, str) else config.head
+    for head in (settings.get("head") for settings in tasks.values()):
+        if head in ("features", *pretraining):
+            raise ValueError(
+                f"model.lstm_layers={config.lstm_layers}: the head {head!r} reads the encoder "
+                "itself; set model.lstm_layers=0, or model.head to one for labelled text"
+            )
+    compute = Compute(dtype=config.compute.dtype, dropout=config.dropout)
+    return functools.partial(
+        BiLSTM, layers=config.lstm_layers, cell=config.lstm_width, compute=compute
     )
 
 

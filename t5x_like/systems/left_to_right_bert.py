@@ -71,6 +71,7 @@ def build(config: LeftToRightConfig) -> nn.Module:
             make_pooler=make_pooler,
             kernel_init=config.init,
             make_row=functools.partial(LastTokenHead, **of_row),
+            make_lstm=bert.lstm(config, pretraining=pretraining),
         ),
     )
 

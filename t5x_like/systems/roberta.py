@@ -76,7 +76,12 @@ def build(config: RobertaConfig) -> nn.Module:
         make_encoder=bert.tower(config, make_norm=make_norm),
         make_features=bert.layer_features(config, pretraining=own),
         make_head=select_head(
-            config, own, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
+            config,
+            own,
+            make_pooler=make_pooler,
+            kernel_init=config.init,
+            make_row=make_row,
+            make_lstm=bert.lstm(config, pretraining=own),
         ),
     )
 

@@ -14,9 +14,7 @@ from t5x_like import losses
 from t5x_like.hf.record import Settings
 from t5x_like.nn.compute import Activation, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead
-from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, select_head
 from t5x_like.nn.linear import Initializer, Linear, keep_whole
-from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
@@ -142,32 +140,22 @@ def build(config: SpanBertConfig) -> nn.Module:
     Raises:
         ValueError: the head is unknown.
     """
-    make_masked_lm = bert.masked_lm(config)
-    make_boundary = functools.partial(
-        SpanBoundary,
-        make_norm=functools.partial(bert.NORM, compute=config.compute),
-        places=config.span_places,
-        features=_PLACE_FEATURES,
-        activation=bert.GELU,
-        kernel_init=config.init,
-        compute=config.compute,
-    )
-    own: dict[str, Callable[..., nn.Module]] = {
-        "pretraining": functools.partial(
-            SpanPretraining, make_masked_lm=make_masked_lm, make_boundary=make_boundary
-        ),
-        "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
-    }
+    own = bert.pretraining_heads(config)
     # Pretraining predicts no sentence pairs, so nothing trains the pooler before fine-tuning.
-    make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
+    own["pretraining"] = functools.partial(
+        SpanPretraining,
+        make_masked_lm=bert.masked_lm(config),
+        make_boundary=functools.partial(
+            SpanBoundary,
+            make_norm=functools.partial(bert.NORM, compute=config.compute),
+            places=config.span_places,
+            features=_PLACE_FEATURES,
+            activation=bert.GELU,
+            kernel_init=config.init,
+            compute=config.compute,
+        ),
     )
-    return Encoder(
-        make_embeddings=bert.embeddings(config),
-        make_encoder=bert.tower(config),
-        make_features=bert.layer_features(config, pretraining=own),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
-    )
+    return bert.network(config, own)
 
 
 def loss(

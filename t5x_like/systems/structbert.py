@@ -11,8 +11,6 @@ import jax.numpy as jnp
 from t5x_like import losses
 from t5x_like.hf.record import Settings
 from t5x_like.nn.compute import Batch
-from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
-from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
@@ -27,26 +25,9 @@ def build(config: bert.BertConfig) -> nn.Module:
     Raises:
         ValueError: the head or the features are unknown.
     """
-    make_masked_lm = bert.masked_lm(config)
-    make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
-    )
-    own = {
-        "pretraining": functools.partial(
-            Pretraining,
-            make_masked_lm=make_masked_lm,
-            make_pooler=make_pooler,
-            classes=RELATIONS,
-            kernel_init=config.init,
-        ),
-        "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
-    }
-    return Encoder(
-        make_embeddings=bert.embeddings(config),
-        make_encoder=bert.tower(config),
-        make_features=bert.layer_features(config, pretraining=own),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
-    )
+    own = bert.pretraining_heads(config)
+    own["pretraining"] = functools.partial(own["pretraining"], classes=RELATIONS)
+    return bert.network(config, own)
 
 
 def loss(
