@@ -46,6 +46,8 @@ _DESCRIPTION = (
     *("decoder_sparse_step", "dense_act_fn", "is_gated_act", "max_window_layers"),
     *("force_bos_token_to_be_generated", "prefix", "padding_idx", "num_hidden_layers"),
     "n_positions",
+    # Of Transformer-XL: how weights were initialized, and what `cutoffs` also says.
+    *("init", "init_range", "proj_init_std", "adaptive"),
     # Settings in the first folders of BART, Marian and Pegasus, whose values their classes now fix.
     *("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits"),
     *("static_position_embeddings", "extra_pos_embeddings", "adjust_logits_during_generation"),
@@ -63,6 +65,7 @@ _IDLE: dict[str, tuple[Any, ...]] = {
     "add_router_probs": (False,),
     "relative_attention": (False,),
     "scale_decoder_outputs": (True,),
+    "sample_softmax": (-1,),
 }
 # Settings of how transformers runs generation that do not affect the tokens.
 _RUNNING = (
