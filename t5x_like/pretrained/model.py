@@ -418,7 +418,7 @@ class Pretrained:
             path.mkdir(parents=True, exist_ok=True)
             files.write_json(old, config)
             write_generation(path, self.generation)
-            self._save_tokenizer(path)
+            self._save_tokenizer(path, config)
             if self.card is not None and not (path / model_card.FILE).exists():
                 (path / model_card.FILE).write_text(self.card.text(config), encoding="utf-8")
         tensors = weight_map.disassemble(flat, parts, copy=copy_part)
@@ -436,21 +436,25 @@ class Pretrained:
         # The token ids in the system's settings take precedence over the generation settings.
         return {name: getattr(self.generation, name) for name in ids} | config
 
-    def tokenizer_network(self) -> saving.Network:
-        """Return what the files of the tokenizer depend on, apart from the vocabulary."""
+    def tokenizer_network(self, config: Mapping[str, Any]) -> saving.Network:
+        """Return what the files of the tokenizer depend on, apart from the vocabulary.
+
+        Args:
+            config: see `hugging_face_config`.
+        """
         length = self.config.get("positions")
         encodes = "encoder" in self.module.sides
-        return saving.Network(self.hugging_face_config(), encodes=encodes, length=length)
+        return saving.Network(config, encodes=encodes, length=length)
 
     @property
     def _record(self) -> HuggingFaceFormat:
         return systems.hugging_face_format(self.system).of(self.config)
 
-    def _save_tokenizer(self, folder: pathlib.Path) -> None:
+    def _save_tokenizer(self, folder: pathlib.Path, config: Mapping[str, Any]) -> None:
         if not self.vocabulary:
             return
         try:
-            saving.save(self.vocabulary, folder, self.tokenizer_network())
+            saving.save(self.vocabulary, folder, self.tokenizer_network(config))
         except ValueError as error:
             logging.warning("%s: no tokenizer is written: %s", folder, error)
             return

@@ -30,7 +30,7 @@ def save_with_tokens(model: Pretrained, folder: pathlib.Path, tokens: Sequence[s
     """
     if not model.vocabulary:
         raise ValueError("tokens cannot be added: the model's vocabulary is not known")
-    network = model.tokenizer_network()
+    network = model.tokenizer_network(model.hugging_face_config())
     with tempfile.TemporaryDirectory() as name:  # to find what is wrong before the model is written
         tried = pathlib.Path(name)
         files.write_json(tried / files.CONFIG, network.config)
