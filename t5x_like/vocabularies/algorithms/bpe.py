@@ -62,19 +62,14 @@ def symbols(word: str, *, attached: bool) -> list[str]:
     return [*word[:-1], word[-1:] + END] if attached else [*word, END]
 
 
-def merge(pieces: list[str], pair: SymbolPair, joined: str) -> list[str]:
+def merge(pieces: Sequence[str], pair: SymbolPair, joined: str) -> list[str]:
     """Put `joined` where the pair stands, from left to right."""
-    if pair[0] not in pieces:
-        return pieces
     merged: list[str] = []
-    position = 0
-    while position < len(pieces):
-        if tuple(pieces[position : position + 2]) == pair:
-            merged.append(joined)
-            position += 2
+    for piece in pieces:
+        if merged and (merged[-1], piece) == pair:
+            merged[-1] = joined
         else:
-            merged.append(pieces[position])
-            position += 1
+            merged.append(piece)
     return merged
 
 
@@ -93,32 +88,28 @@ class SegmentedWords:
     """
 
     def __init__(self, pieces: Mapping[str, list[str]], words: Mapping[str, int]):
-        self.segmentation = dict(pieces)
+        self.segmentation, self._words = dict(pieces), words
         self.counts: collections.Counter[str] = collections.Counter()
         self.pairs: collections.Counter[SymbolPair] = collections.Counter()
         self.total = 0
-        self._words = words
-        self._words_with: dict[SymbolPair, set[str]] = collections.defaultdict(set)
-        for word in words:
-            self._add(word, words[word])
+        for word, count in words.items():
+            self._add(pieces[word], count)
 
     def merge(self, pair: SymbolPair, joined: str) -> None:
         """Merge a pair in all words; only words that have it are counted anew."""
-        for word in self._words_with.pop(pair):
-            self._add(word, -self._words[word])
-            self.segmentation[word] = merge(self.segmentation[word], pair, joined)
-            self._add(word, self._words[word])
+        for word, pieces in self.segmentation.items():
+            if pair in itertools.pairwise(pieces):
+                self._add(pieces, -self._words[word])
+                self.segmentation[word] = merge(pieces, pair, joined)
+                self._add(self.segmentation[word], self._words[word])
 
-    def _add(self, word: str, count: int) -> None:
-        pieces = self.segmentation[word]
+    def _add(self, pieces: list[str], count: int) -> None:
         self.total += count * len(pieces)
         for piece in pieces:
             self.counts[piece] += count
         for pair in itertools.pairwise(pieces):
             self.pairs[pair] += count
-            if self.pairs[pair]:
-                self._words_with[pair].add(word)
-            else:
+            if not self.pairs[pair]:
                 del self.pairs[pair]
 
 
@@ -169,27 +160,18 @@ def learn(
     return list(ids), merges
 
 
-def oldest(
-    pairs: Collection[SymbolPair], words: SegmentedWords, ids: Mapping[str, int]
-) -> SymbolPair:
+def oldest(pairs: set[SymbolPair], words: SegmentedWords, ids: Mapping[str, int]) -> SymbolPair:
     """Return the pair whose left piece has the lowest id, and of these the right."""
     return min(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
 
 
-def first(
-    pairs: Collection[SymbolPair], words: SegmentedWords, ids: Mapping[str, int]
-) -> SymbolPair:
+def first(pairs: set[SymbolPair], words: SegmentedWords, ids: Mapping[str, int]) -> SymbolPair:
     """Return the pair that comes first in the words, in their order."""
     everywhere = itertools.chain.from_iterable(map(itertools.pairwise, words.segmentation.values()))
     return next(pair for pair in everywhere if pair in pairs)
 
 
-TIES: Mapping[
-    str, Callable[[Collection[SymbolPair], SegmentedWords, Mapping[str, int]], SymbolPair]
-] = {
-    "oldest": oldest,
-    "first": first,
-}
+TIES = {"oldest": oldest, "first": first}
 
 
 def check_words(words: Mapping[str, int]) -> None:
