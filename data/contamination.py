@@ -119,7 +119,8 @@ def _with_model(settings: RunSettings) -> Iterator[Asked]:
     mesh = partitioning.make_mesh(dataclasses.asdict(run.settings.mesh))
     path = completion.model_folder(run.settings, checkpoint=flags.FLAGS.checkpoint)
     source = open_source(path, whole=True)
-    pretrained = from_source(source, mesh=mesh, param_dtype="float32", **run.settings.model)
+    weights = run.settings.weights
+    pretrained = from_source(source, mesh=mesh, param_dtype=weights, **run.settings.model)
     for part in run.phase_at(source.run.get("step", 0)).parts:
         resources = Resources(pretrained.for_task(part.name), part, make=dict)
         for place, task in part.evaluated.items():

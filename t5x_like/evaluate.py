@@ -199,7 +199,7 @@ def _model(settings: RunSettings) -> tuple[Pretrained, dict[str, Any]]:
     path = completion.model_folder(settings, checkpoint=given.checkpoint)
     source = open_source(path, average=given.average, whole=True)
     _check_vocabulary(source.run, settings.data.vocabulary)
-    pretrained = from_source(source, mesh=mesh, param_dtype="float32", **settings.model)
+    pretrained = from_source(source, mesh=mesh, param_dtype=settings.weights, **settings.model)
     return pretrained, source.run
 
 

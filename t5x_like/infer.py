@@ -122,7 +122,7 @@ def infer(run: Run) -> None:
     fingerprints.check_vocabulary(
         before, part.text.vocabulary.digest, vocabulary=part.data.vocabulary
     )
-    pretrained = from_source(source).for_task(part.name)
+    pretrained = from_source(source, param_dtype=run.settings.weights).for_task(part.name)
     kind = predictions.name_of(pretrained)
     mesh = functools.partial(partitioning.make_mesh, dataclasses.asdict(run.settings.mesh))
     if kind != predictions.TEXT:

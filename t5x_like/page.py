@@ -1,6 +1,6 @@
 """Inspect one model, or two side by side, on a page in the browser.
 
-    python -m t5x_like.page --from=FOLDER [--and=FOLDER] [--port=8765]
+    python -m t5x_like.page --from=FOLDER [--and=FOLDER] [--weights=int8] [--port=8765]
 
 FOLDER is a run, a checkpoint or a Hugging Face folder with its tokenizer. For a decoder the page
 shows the probabilities of the next token and the surprisal of each token; for T5 the spans that it
@@ -17,12 +17,17 @@ from t5x_like import hub
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import command_line
 
+_WEIGHTS = ("float32", "bfloat16", "int8")
+
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.page")
     parser.add_argument("--from", dest="first", required=True, metavar="FOLDER", help="a model")
     parser.add_argument("--and", dest="second", metavar="FOLDER", help="another one beside it")
+    parser.add_argument(
+        "--weights", default="float32", choices=_WEIGHTS, help="dtype of the weights (float32)"
+    )
     parser.add_argument("--port", type=int, default=8765, help="of 127.0.0.1; 0 is any free one")
     given = parser.parse_args(arguments)
     with one_line_errors():
@@ -32,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
         # JAX takes seconds to import: after the arguments have been checked, and not for --help.
         from t5x_like.inspection import inspected, server
 
-        models = [inspected.load(folder) for folder in folders]
+        models = [inspected.load(folder, weights=given.weights) for folder in folders]
         with server.make_server(models, port=given.port) as made:
             print(f"http://{server.ADDRESS}:{made.server_port}", flush=True)
             made.serve_forever()

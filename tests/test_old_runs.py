@@ -39,6 +39,7 @@ def test_its_config_is_read(folder):
     stored = json.loads((folder / "config.json").read_text())
     # Newer than the run: their defaults.
     stored["initialize_layers"] = -1
+    stored["weights"] = "float32"
     stored["data"]["driver"] = ""
     stored["train"]["trackers"] = []
     stored["cost"] = {"watts": 0.0, "pue": 1.1, "kg_per_kwh": 0.429, "price": 0.0}

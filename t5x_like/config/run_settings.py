@@ -17,6 +17,7 @@ Section = TypeVar("Section")
 Arguments = Mapping[str, Any]
 
 LARGEST = 2**31 - 1  # the maximum of every setting with an `AtLeast`
+_WEIGHTS = ("float32", "bfloat16", "int8")
 _ON_NONFINITE = ("stop", "skip_step", "skip_data")
 # Settings that map names chosen by the user to mappings of settings.
 _NAMED = ("tasks", "phases", "evaluate.measures")
@@ -335,6 +336,11 @@ class RunSettings:
         Arguments,
         "settings of generation, named as in Hugging Face: num_beams, do_sample, top_p, ...",
     ] = field(default_factory=lambda: {"max_new_tokens": 114})
+    weights: Annotated[
+        str,
+        "dtype of the weights that infer and evaluate load: float32, bfloat16 or int8, kernels and "
+        "embeddings in 8 bits",
+    ] = "float32"
     dialog: Annotated[
         Arguments,
         "settings of a dialog model, inference/dialog_model.py; empty: none",
@@ -367,6 +373,7 @@ def read(values: Mapping[str, Any]) -> RunSettings:
             f"train.profile_at={train.profile_at} must be at most train.steps={train.steps}"
         )
     choose("train.on_nonfinite", train.on_nonfinite, dict.fromkeys(_ON_NONFINITE))
+    choose("weights", settings.weights, dict.fromkeys(_WEIGHTS))
     _check_lora(settings.lora)
     return settings
 

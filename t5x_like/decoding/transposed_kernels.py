@@ -32,10 +32,12 @@ class LayerKernel(NamedTuple):
 def pays(params: PyTree) -> bool:
     """Return whether a network with these parameters decodes faster with transposed kernels.
 
-    It does on a single CPU, for a large network. Traced parameters are not transposed, since the
-    transposition would become part of the traced program.
+    It does on a single CPU, for a large network whose parameters are not in 8 bits. Traced
+    parameters are not transposed, since the transposition would become part of the traced program.
     """
     leaves = jax.tree.leaves(params)
+    if any(x.dtype == jnp.int8 for x in leaves):
+        return False
     return all(map(_on_one_cpu, leaves)) and sum(x.nbytes for x in leaves) >= _LEAST
 
 

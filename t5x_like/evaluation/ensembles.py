@@ -55,7 +55,7 @@ def load(
                 f"--ensemble: the labels of {path} are {', '.join(map(str, labels[0]))}, and those "
                 f"of the config {', '.join(map(str, labels[1]))}"
             )
-    models = [from_source(source, mesh=mesh, param_dtype="float32") for source in sources]
+    models = [from_source(source, mesh=mesh, param_dtype=settings.weights) for source in sources]
     return ensemble(models), sources[0].run
 
 

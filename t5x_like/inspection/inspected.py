@@ -2,11 +2,12 @@
 
 import dataclasses
 import functools
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
+import flax.traverse_util
 import numpy as np
 from jaxtyping import Float
 from tokenizers.decoders import ByteLevel
@@ -66,7 +67,8 @@ class Inspected:
         """
         mask = None if self.kind != "masks" else self.vocabulary.required_id("mask_id")
         config = self.pretrained.config
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(self.pretrained.params))
+        arrays = flax.traverse_util.flatten_dict(self.pretrained.params).values()
+        parameters = sum(math.prod(one.shape) for one in arrays)
         sizes = {name: config[key] for key, name in _SIZES.items() if config.get(key)}
         return {
             "name": self.name,
@@ -403,8 +405,11 @@ class Inspected:
             raise ValueError(f"tokens must be ids from 0 to {size - 1}")
 
 
-def load(folder: str) -> Inspected:
+def load(folder: str, *, weights: str = "float32") -> Inspected:
     """Load the model in a run, a checkpoint or a Hugging Face folder, with its vocabulary.
+
+    Args:
+        weights: the dtype of the weights, see `loading.WEIGHTS`.
 
     Raises:
         ValueError: the model or the vocabulary is missing, the model does not read tokens, or it
@@ -420,7 +425,7 @@ def load(folder: str) -> Inspected:
         vocabulary = part.text.vocabulary
     except ValueError as error:
         raise ValueError(f"{folder} has no tokenizer that can be read: {error}") from error
-    pretrained = from_pretrained(path)
+    pretrained = from_pretrained(path, param_dtype=weights)
     if "encoder_characters" in pretrained.module.example_batch():
         raise ValueError(f"{folder} holds a {pretrained.system}, which reads characters, no tokens")
     if isinstance(pretrained.config.get("head"), Mapping):

@@ -20,6 +20,7 @@ from jaxtyping import PyTree
 from t5x_like import partitioning, paths, systems
 from t5x_like.hf.architectures import Labels
 from t5x_like.nn.compound_networks import Ensemble
+from t5x_like.pretrained import int8_weights
 from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.permuted_model import PretrainedPermuted
@@ -27,6 +28,7 @@ from t5x_like.pretrained.weight_source import Leaves, Source, open_source, vocab
 from t5x_like.systems.system import Adaptation
 from t5x_like.systems.xlnet import PermutedEncoder
 
+WEIGHTS = ("float32", "bfloat16", "int8")  # dtypes of the parameters of a model that predicts
 HEAD = "head/"  # parameters of a head may be new, if the folder has another head
 
 
@@ -51,7 +53,8 @@ def from_pretrained(
         system: the system to read a Hugging Face folder as, if not the default for its model_type:
             `unilm` for a folder of `bert`.
         dtype: the dtype of the computation and of the parameters: `float32` or `bfloat16`.
-        param_dtype: the dtype of the parameters, if not `dtype`; float32 to train in bfloat16.
+        param_dtype: the dtype of the parameters, if not `dtype`; float32 to train in bfloat16;
+            int8 for kernels and embeddings in 8 bits, to predict only (`int8_weights`).
         mesh: devices to shard the parameters over (`partitioning.make_mesh`); None for one device.
         average: the number of newest checkpoints of a run to average.
         whole: whether to read all networks of a run that trains a policy (by DPO, for example),
@@ -84,23 +87,25 @@ def from_source(
     """Load a model from an opened source; for the arguments see `from_pretrained`."""
     config = source.config | _dtype(source.system, dtype) | settings
     module = systems.build(source.system, config)
-    param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
+    param_dtype = _check_dtype("param_dtype", param_dtype or dtype, WEIGHTS)
     encoder = PretrainedEncoder
     if "encoder_characters" in module.example_batch():
         encoder = PretrainedWords
     elif isinstance(module, PermutedEncoder):
         encoder = PretrainedPermuted
     make = Pretrained if "decoder" in module.sides else encoder
+    is_int8 = param_dtype == "int8"
+    params = load(
+        source,
+        module,
+        system=source.system,
+        config=config,
+        dtype=jnp.dtype("float32" if is_int8 else param_dtype),
+        mesh=mesh,
+    )
     return make(
         module,
-        load(
-            source,
-            module,
-            system=source.system,
-            config=config,
-            dtype=jnp.dtype(param_dtype),
-            mesh=mesh,
-        ),
+        int8_weights.quantize(params) if is_int8 else params,
         system=source.system,
         config=config,
         generation=source.generation,
@@ -126,9 +131,9 @@ def _dtype(system: str, dtype: str) -> dict[str, str]:
     return own if "dtype" in known or dtype != "float32" else {}
 
 
-def _check_dtype(name: str, dtype: str) -> str:
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"{name}={dtype!r}: 'float32' or 'bfloat16' allowed")
+def _check_dtype(name: str, dtype: str, allowed: Sequence[str] = WEIGHTS[:2]) -> str:
+    if dtype not in allowed:
+        raise ValueError(f"{name}={dtype!r}: {' or '.join(map(repr, allowed))} allowed")
     return dtype
 
 

@@ -399,7 +399,8 @@ class Pretrained:
                 files.
 
         Raises:
-            ValueError: Hugging Face has no such network, or the folder belongs to a run.
+            ValueError: Hugging Face has no such network, the folder belongs to a run, or weights
+                are in 8 bits.
         """
         path = pathlib.Path(folder).expanduser()
         old = path / files.CONFIG
@@ -408,6 +409,8 @@ class Pretrained:
                 f"{path} already holds a {files.CONFIG} that Hugging Face did not write; choose "
                 "another folder"
             )
+        if any(x.dtype == jnp.int8 for x in jax.tree.leaves(self.params)):
+            raise ValueError("a model with weights in 8 bits is not written: load it in float32")
         record, config = self._record, self.hugging_face_config()
         left_out = record.not_exported
         kept = {name: part for name, part in self.params.items() if name not in left_out}

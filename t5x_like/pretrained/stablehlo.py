@@ -49,7 +49,7 @@ class _Network:
 
     def apply(self, params: Mapping[str, jax.Array], *given: Any, **named: Any) -> Any:
         """Apply the network with parameters by their path, `decoder/layers_0/...`, or in 8 bits."""
-        tree = flax.traverse_util.unflatten_dict(int8_weights.dequantize(params), sep="/")
+        tree = flax.traverse_util.unflatten_dict(int8_weights.of_arrays(params), sep="/")
         return self.module.apply({"params": tree}, *given, **named)
 
 
@@ -73,7 +73,9 @@ def save(
     """
     exact = network = _network(model)
     if int8:
-        network = dataclasses.replace(exact, params=int8_weights.quantize(exact.params))
+        rounded = flax.traverse_util.unflatten_dict(exact.params, sep="/")
+        rounded = flax.traverse_util.flatten_dict(int8_weights.quantize(rounded), sep="/")
+        network = dataclasses.replace(exact, params=int8_weights.to_arrays(rounded))
     made = _programs(model, network, sizes)
     folder.mkdir(parents=True, exist_ok=True)
     for name, program in made.items():

@@ -103,7 +103,7 @@ def test_a_wrong_setting_of_generate_is_named(v1_0, models, settings, message):
     [
         ({"atention": "dense"}, "Did you mean 'attention'"),
         ({"dtype": "float16"}, "dtype='float16': 'float32' or 'bfloat16' allowed"),
-        ({"param_dtype": "int8"}, "param_dtype='int8'"),
+        ({"param_dtype": "int4"}, "param_dtype='int4': 'float32' or 'bfloat16' or 'int8' allowed"),
     ],
 )
 def test_a_wrong_setting_of_the_model_is_named(v1_0, settings, message):
