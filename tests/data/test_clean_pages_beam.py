@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data import clean_pages
+from data import clean_pages, html_pages
 from tests.programs import sentence_model, web_texts
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,13 @@ def crawl(folder):
     web_texts.write_wet(folder / "a.warc.wet.gz", rows[:100])
     web_texts.write_wet(folder / "b.warc.wet", rows[100:200])
     web_texts.write_rows(folder / "c.jsonl.gz", rows[200:])
+    lines = "".join(f"<p>The bread of baker {n} is good and fresh.</p>" for n in range(4))
+    answers = ("200 OK", lines), ("404 Not Found", "<p>Nothing is here.</p>")
+    for number, (status, body) in enumerate(answers):
+        content = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\n\r\n{body}"
+        page = {"url": f"http://bakers.org/{number}", "text": content}
+        with (folder / "d.warc").open("ab") as file:
+            file.write(web_texts.record(page, kind="response"))
     return [str(path) for path in sorted(folder.iterdir())]
 
 
@@ -62,7 +69,7 @@ def test_pages_and_counts_equal_those_without_beam(duplicates, tmp_path):
         duplicates=duplicates,
     )
     counts = clean_pages.clean_pages(plan)
-    patterns = [f"{tmp_path}/crawl/*.{ending}" for ending in ("gz", "wet")]
+    patterns = [f"{tmp_path}/crawl/*.{ending}" for ending in ("gz", "wet", "warc")]
     done = command(
         *("--input", *patterns, f"--output={tmp_path / 'beam'}"),
         *(f"--bad_words={words}", f"--duplicates={duplicates}"),
@@ -77,6 +84,8 @@ def test_pages_and_counts_equal_those_without_beam(duplicates, tmp_path):
     assert {rule: of_beam.get(rule, 0) for rule in counts} == counts
     assert counts[clean_pages.COPIED.format(duplicates)] > 0
     assert counts[clean_pages.KEPT] > 20
+    assert counts[html_pages.NOT_OK] == 1
+    assert "http://bakers.org/0" in {row["url"] for row in found}
     assert done.stdout.splitlines()[-1].split() == [str(len(found)), "pages", "kept"]
 
 
