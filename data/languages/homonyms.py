@@ -14,6 +14,8 @@ of a sentence: the words of a field are learned from labels, or from the text.
 | `senses` | {"text_a": a sentence, "label": 0 or 1}: which of the two meanings the word has |
 | `fields` | {"text_a": a sentence, "label": 0 to 7}: its field |
 | `tags` | {"words", "tags"}: 1 or 2 at the ambiguous word by its meaning, 0 at other words |
+
+With `tag="field"` the tag of the ambiguous word is its field, 1 to 8.
 """
 
 import functools
@@ -21,8 +23,10 @@ from typing import Any
 
 from data.languages.language import Draw, Row, corpus, invented, show
 from t5x_like.grain_pipeline.corpus import Corpus
+from t5x_like.names import choose
 
 FIELDS, WORDS, AMBIGUOUS = 8, 12, 16
+TAGS = ("meaning", "field")
 
 
 def corpora(
@@ -32,6 +36,8 @@ def corpora(
     seed: int = 0,
     sentences: int = 3,
     around: int = 3,
+    before: int | None = None,
+    tag: str = "meaning",
 ) -> dict[str, Corpus]:
     """Return the corpora "homonyms", "senses", "fields" and "tags".
 
@@ -39,61 +45,75 @@ def corpora(
         documents, validation, seed: see `language.corpus`.
         sentences: sentences of a document.
         around: context words on each side of an ambiguous word.
+        before: context words before it, if not as many as after it. With 0 a model that reads from
+            left to right cannot know the meaning at the word.
+        tag: of the ambiguous word, its "meaning" or its "field".
+
+    Raises:
+        ValueError: the tag is neither.
     """
+    choose("data.settings.tag", tag, dict.fromkeys(TAGS))
     of: dict[str, Any] = {"documents": documents, "validation": validation, "seed": seed}
-    name = f"homonyms {sentences} {around}"
-    write = functools.partial(document, sentences=sentences, around=around)
+    name = f"homonyms {sentences} {around}" + ("" if before is None else f" {before}")
+    context: dict[str, Any] = {"around": around, "before": around if before is None else before}
+    write = functools.partial(document, sentences=sentences, **context)
     return {
         "homonyms": corpus(write, name, **of),
         "senses": corpus(
-            functools.partial(sense, around=around), name, fields=("text_a", "label"), **of
+            functools.partial(sense, **context), name, fields=("text_a", "label"), **of
         ),
         "fields": corpus(
-            functools.partial(field, around=around), name, fields=("text_a", "label"), **of
+            functools.partial(field, **context), name, fields=("text_a", "label"), **of
         ),
         "tags": corpus(
-            functools.partial(tags, around=around), name, fields=("words", "tags"), **of
+            functools.partial(tags, tag=tag, **context), name, fields=("words", "tags"), **of
         ),
     }
 
 
-def labels(objective: str, *, task: str = "", **settings: object) -> tuple[str, ...]:
+def labels(
+    objective: str, *, task: str = "", tag: str = "meaning", **settings: object
+) -> tuple[str, ...]:
     """Return the names of the classes, or of the tags."""
     del objective, settings
-    if task == "fields":
-        return tuple(f"field {number}" for number in range(FIELDS))
-    return ("other", "first", "second") if task == "tags" else ("first", "second")
+    of_fields = tuple(f"field {number}" for number in range(FIELDS))
+    of_meanings = ("first", "second")
+    if task == "tags":
+        return ("other", *(of_fields if tag == "field" else of_meanings))
+    return of_fields if task == "fields" else of_meanings
 
 
-def document(draw: Draw, *, sentences: int, around: int) -> Row:
+def document(draw: Draw, *, sentences: int, around: int, before: int) -> Row:
     """Return some sentences."""
-    words = [word for _ in range(sentences) for word in (*_sentence(draw, around)[0], ".")]
+    words = [word for _ in range(sentences) for word in (*_sentence(draw, around, before)[0], ".")]
     return {"text": " ".join(words)}
 
 
-def sense(draw: Draw, *, around: int) -> Row:
+def sense(draw: Draw, *, around: int, before: int) -> Row:
     """Return a sentence and which meaning its ambiguous word has."""
-    words, _, meaning = _sentence(draw, around)
+    words, _, meaning = _sentence(draw, around, before)
     draw.given()
     return {"text_a": " ".join(words), "label": meaning}
 
 
-def field(draw: Draw, *, around: int) -> Row:
+def field(draw: Draw, *, around: int, before: int) -> Row:
     """Return a sentence and its field."""
-    words, place, meaning = _sentence(draw, around)
+    words, place, meaning = _sentence(draw, around, before)
     draw.given()
-    ambiguous = invented(FIELDS * WORDS + AMBIGUOUS).index(words[place]) - FIELDS * WORDS
-    return {"text_a": " ".join(words), "label": fields_of(ambiguous)[meaning]}
+    return {"text_a": " ".join(words), "label": _field_of(words[place], meaning)}
 
 
-def tags(draw: Draw, *, around: int) -> Row:
+def tags(draw: Draw, *, around: int, before: int, tag: str) -> Row:
     """Return the words of a sentence and their tags."""
-    words, place, meaning = _sentence(draw, around)
+    words, place, meaning = _sentence(draw, around, before)
     draw.given()
-    return {
-        "words": words,
-        "tags": [meaning + 1 if index == place else 0 for index in range(len(words))],
-    }
+    number = 1 + (_field_of(words[place], meaning) if tag == "field" else meaning)
+    return {"words": words, "tags": [number if at == place else 0 for at in range(len(words))]}
+
+
+def _field_of(word: str, meaning: int) -> int:
+    index = invented(FIELDS * WORDS + AMBIGUOUS).index(word)
+    return fields_of(index - FIELDS * WORDS)[meaning]
 
 
 def fields_of(word: int) -> tuple[int, int]:
@@ -102,15 +122,15 @@ def fields_of(word: int) -> tuple[int, int]:
     return first, (first + 1 + word // FIELDS) % FIELDS
 
 
-def _sentence(draw: Draw, around: int) -> tuple[list[str], int, int]:
+def _sentence(draw: Draw, around: int, before: int) -> tuple[list[str], int, int]:
     """Return the words of a sentence, the position of the ambiguous word, and its meaning."""
     words = invented(FIELDS * WORDS + AMBIGUOUS)
     ambiguous, meaning = draw.one(range(AMBIGUOUS)), draw.one((0, 1))
     field = fields_of(ambiguous)[meaning]
     own = words[field * WORDS : (field + 1) * WORDS]
-    before = [draw.one(own) for _ in range(around)]
-    after = [draw.one(own) for _ in range(around)]
-    return [*before, words[FIELDS * WORDS + ambiguous], *after], around, meaning
+    context = [draw.one(own) for _ in range(before + around)]
+    word = words[FIELDS * WORDS + ambiguous]
+    return [*context[:before], word, *context[before:]], before, meaning
 
 
 if __name__ == "__main__":

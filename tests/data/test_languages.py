@@ -82,7 +82,7 @@ SMALL = {
     "facts": lambda draw: facts.document(
         draw, names=language.invented(3), facts=facts.facts_of(3, world=0), sentences=2
     ),
-    "homonyms": lambda draw: homonyms.document(draw, sentences=1, around=1),
+    "homonyms": lambda draw: homonyms.document(draw, sentences=1, around=1, before=0),
     "in_context": lambda draw: in_context.document(draw, examples=3),
     "names": lambda draw: names.document(draw, names=12, sentences=1, around=2),
     "persons": lambda draw: persons.document(draw, persons=2, sentences=1, words=1),
@@ -381,6 +381,24 @@ def test_a_homonym_needs_its_context():
     for row in texts(homonyms.corpora(), "tags", 50):
         assert [tag > 0 for tag in row["tags"]] == [False] * 3 + [True] + [False] * 3
     assert homonyms.labels("tagging", task="tags") == ("other", "first", "second")
+
+
+def test_a_homonym_before_its_context():
+    fields = {}
+    for row in texts(homonyms.corpora(around=1), "fields", 4000):
+        before, _, after = row["text_a"].split()
+        fields |= {before: row["label"], after: row["label"]}
+    settings = {"around": 1, "before": 0, "tag": "field"}
+    seen = collections.defaultdict(set)
+    for row in texts(homonyms.corpora(**settings), "tags", 4000):
+        word, after = row["words"]
+        assert row["tags"] == [fields[after] + 1, 0]
+        seen[word].add(row["tags"][0])
+    assert {len(tags) for tags in seen.values()} == {2}  # the word alone is right in half
+    labels = homonyms.labels("tagging", task="tags", **settings)
+    assert labels == ("other", *(f"field {number}" for number in range(8)))
+    with pytest.raises(ValueError, match=r"data.settings.tag='fields' .*'field'"):
+        homonyms.corpora(tag="fields")
 
 
 def test_names_are_whole_and_of_a_topic():
