@@ -17,7 +17,8 @@ terminal, and shows the five most likely next tokens under each text (interactiv
 data has a chat template (`data.settings.template`, data/preference_files.py) holds a conversation
 instead. Both decode greedily even if the config asks for beam search, or sample with
 `decode.do_sample`. With settings in `dialog`, --interactive talks with a dialog model, which ranks
-candidate responses (configs/lamda_dialogs.py).
+candidate responses (configs/lamda_dialogs.py). --best_of=N, for a policy that was trained with
+rewards, samples N responses and writes the best.
 
 --examples=N instead shows N held-out examples of the config's task, with the model's prediction
 beside the original: the spans of a text with blanks, each marked right or wrong, or the second half
@@ -48,6 +49,7 @@ if __name__ == "__main__":
         interactive=(False, "read prompts from the terminal"),
         stream=(False, "show answers token by token"),
         log_probs=(False, "add the generated tokens and their log p"),
+        best_of=(0, "sample so many responses, and write the best by the rewards of the run"),
     )
 
 import contextlib
@@ -76,8 +78,10 @@ from t5x_like.experiment.run import Part, Run, choose_part
 from t5x_like.inference import dialog_model, example_display, interactive, predictions, text_model
 from t5x_like.inference.dialog_model import DialogModel, DialogSettings
 from t5x_like.inference.predictor import Predictor
+from t5x_like.inference.ranked_model import RankedModel
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import hint
+from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.loading import from_source
 from t5x_like.pretrained.weight_source import open_source
 from t5x_like.vocabularies.chat import find_template
@@ -117,16 +121,17 @@ def infer(run: Run) -> None:
     path = completion.model_folder(run.settings, checkpoint=given.checkpoint)
     dialog = dialog_model.read_settings(run.settings.dialog)  # before loading: mistakes show early
     part = choose_part(run.phases[-1].parts, name=given.task)
-    source = open_source(path, average=given.average)
+    source = open_source(path, average=given.average, whole=bool(given.best_of))
     before = source.run.get("fingerprints", {})
     fingerprints.check_vocabulary(
         before, part.text.vocabulary.digest, vocabulary=part.data.vocabulary
     )
-    pretrained = from_source(source, param_dtype=run.settings.weights).for_task(part.name)
+    whole = from_source(source, param_dtype=run.settings.weights).for_task(part.name)
+    pretrained = whole.policy()
     kind = predictions.name_of(pretrained)
     mesh = functools.partial(partitioning.make_mesh, dataclasses.asdict(run.settings.mesh))
     if kind != predictions.TEXT:
-        for name in ("interactive", "stream", "log_probs"):
+        for name in ("interactive", "stream", "log_probs", "best_of"):
             if getattr(given, name):
                 raise ValueError(
                     f"--{name} needs a model that generates text; this one predicts {kind}"
@@ -137,9 +142,7 @@ def infer(run: Run) -> None:
         else:
             predict_lines(predictor, given.input, given.output)
         return
-    if given.interactive or given.stream:
-        part = without_beams(part)
-    model = text_model.build(pretrained, part)
+    model = _text_model(whole, part)
     if given.interactive and run.settings.dialog:
         talk(model, dialog)
     elif given.interactive:
@@ -152,6 +155,15 @@ def infer(run: Run) -> None:
         answer_lines_with_log_probs(model, given.input, given.output)
     else:
         answer_lines(model, given.input, given.output)
+
+
+def _text_model(whole: Pretrained, part: Part) -> TextModel:
+    """Build the model that writes texts from the networks of its run."""
+    given = flags.FLAGS
+    if given.interactive or given.stream:
+        part = without_beams(part)
+    model = text_model.build(whole.policy(), part)
+    return RankedModel(model, whole, number=given.best_of) if given.best_of else model
 
 
 def _check_flags() -> None:
@@ -168,6 +180,10 @@ def _check_flags() -> None:
     for name in ("interactive", "examples", "stream"):
         if given.log_probs and getattr(given, name):
             raise ValueError(f"--log_probs is for lines of JSON, --{name} shows texts: omit one")
+    if given.best_of < 0 or given.best_of == 1:
+        raise ValueError(f"--best_of={given.best_of} must be 2 or more")
+    if given.best_of and (given.stream or given.interactive):
+        raise ValueError("--best_of ranks complete responses: omit --stream and --interactive")
     if given.stream and given.examples:
         raise ValueError("--stream shows the answers to --input, and --examples its own: omit one")
     reads_terminal = given.interactive or given.input == "-"

@@ -208,6 +208,10 @@ class ActorCritic(nn.Module):
         """Return the reward of each episode."""
         return self.reward(episodes)
 
+    def ranking(self, episodes: Batch) -> Float[Array, " B"]:
+        """Return the number by which responses to one prompt are ranked: the reward."""
+        return self.rewards(episodes)
+
     def example_batch(self, *, batch: int = 1, length: int = 8) -> dict[str, Array]:
         """Return a batch of zeros, from which `__call__` initializes the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)

@@ -82,6 +82,20 @@ def combined_reward(
     return preference + weight * jnp.mean(jax.nn.sigmoid(-logits), axis=1)
 
 
+def reranking_score(
+    preference: Float[Array, " B"], logits: Float[Array, "B N"]
+) -> Float[Array, " B"]:
+    """Return the logarithm of e^r / (e^r + e^<r>) times the product over rules of 1 - p(violates).
+
+    The first factor is the probability that the response is preferred to one of mean reward; the
+    mean <r> is 0.
+
+    Args:
+        preference, logits: see `combined_reward`.
+    """
+    return jax.nn.log_sigmoid(preference) + jnp.sum(jax.nn.log_sigmoid(-logits), axis=1)
+
+
 class RuledActorCritic(ActorCritic, kw_only=True):  # type: ignore[call-arg]
     """A policy whose episodes are rewarded by preference and by rules.
 
@@ -109,6 +123,10 @@ class RuledActorCritic(ActorCritic, kw_only=True):  # type: ignore[call-arg]
         """Return the reward of each episode, see `combined_reward`."""
         preference, logits = super().rewards(episodes), self.violations(episodes)
         return combined_reward(preference, logits, weight=self.rule_weight)
+
+    def ranking(self, episodes: Batch) -> Float[Array, " B"]:
+        """Return the number by which responses to one prompt are ranked, see `reranking_score`."""
+        return reranking_score(super().rewards(episodes), self.violations(episodes))
 
     def violations(self, episodes: Batch) -> Float[Array, "B N"]:
         """Return the logit of violating each rule: the rule model reads it after the response."""

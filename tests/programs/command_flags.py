@@ -22,6 +22,7 @@ _UNSET = {
     "average": 1,
     **dict.fromkeys(("interactive", "stream", "log_probs"), False),
     "examples": 0,
+    "best_of": 0,
 }
 
 

@@ -2,23 +2,28 @@
 
 import json
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import pretrained
 from configs import sparrow as config
 from data import instructions, rule_files
-from t5x_like import systems, train, vocabularies
+from t5x_like import infer, systems, train, vocabularies
 from t5x_like.batches import converters, packing
-from t5x_like.config import parse
-from t5x_like.experiment import reporting
+from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse, to_dict
+from t5x_like.experiment import model_side, reporting
+from t5x_like.experiment.run import Run
+from t5x_like.inference import ranked_model
 from t5x_like.losses import preferences
 from t5x_like.objectives import build
 from t5x_like.objectives.objective import ExampleSpec, Feature
 from t5x_like.objectives.prompts import RULE, rule_tokens
-from t5x_like.systems import reward_model, sparrow
-from tests.programs import tiny_writer
+from t5x_like.systems import instructgpt, reward_model, sparrow
+from tests.programs import command_flags, tiny_writer
 from tests.systems import test_ppo
 
 BYTES = vocabularies.load("bytes")
@@ -195,6 +200,50 @@ def judged(path, *, rows, seed):
     return str(path)
 
 
+def write_run(folder):
+    """Writes a run of no step: a policy with its reward model and its rule model."""
+    made = tiny_writer.settings("gpt2")
+    policy = made.model.to_dict()
+    reward = reward_model.reward_model_of("gpt2", policy)
+    trained = instructgpt.instructgpt_of("gpt2", policy, reward, end_id=1)
+    made.system = "sparrow"
+    made.model = sparrow.sparrow_of(trained, reward, RULES)
+    made.data.objective, made.data.converter = "prompts", "decoder_prompts"
+    made.data.lengths = {"inputs": 24, "targets": 6}
+    module = systems.build("sparrow", made.model.to_dict())
+    variables = jax.jit(lambda: module.init(jax.random.key(0), module.example_batch()))()
+    params = jax.tree.map(lambda x: 3.0 * x, nn.unbox(variables["params"]))
+    metadata = {"config": to_dict(parse(made)), "data_shards": 1}
+    state = model_side.build(Run(parse(tiny_writer.settings("gpt2")))).initial_state()
+    with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
+        saver.save(1, state.replace(params=params), None)
+    return folder
+
+
+@pytest.mark.usefixtures("one_device")
+def test_infer_writes_the_best_of_several_responses(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "run")
+    (tmp_path / "prompts.txt").write_text("What is it?\nWho was there?\n")
+    made = pretrained.get_config()
+    made.initialize = str(folder)
+    made.data.batch_size, made.decode.max_new_tokens = 2, 6
+    chosen = []
+    fetch = ranked_model.fetch
+    monkeypatch.setattr(ranked_model, "fetch", lambda x: chosen.append(fetch(x)) or chosen[-1])
+    command_flags.give(
+        monkeypatch,
+        input=str(tmp_path / "prompts.txt"),
+        output=str(tmp_path / "out.jsonl"),
+        best_of=5,
+    )
+    infer.main(parse(made))
+    [(tokens, lengths)] = chosen
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    for row, own, size in zip(written, tokens, lengths, strict=True):
+        text = BYTES.decode([int(one) for one in own[:size] if one != 1])
+        assert row["prediction"].strip() == text.strip()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_device")
 def test_a_rule_model_reads_the_rule_and_a_policy_is_trained_with_it(tmp_path):
@@ -237,3 +286,48 @@ def test_a_rule_model_reads_the_rule_and_a_policy_is_trained_with_it(tmp_path):
     train.main(parse(made))
     [reward] = reporting.read_log(tmp_path / "ppo")["prompt_files/reward"].values()
     assert np.isfinite(reward)
+
+
+def test_the_rank_is_the_probability_of_preference_and_of_following_all_rules():
+    logits = jnp.array([[np.log(0.25), np.log(1.0)], [np.log(9.0), np.log(9.0)]])
+    found = sparrow.reranking_score(jnp.array([np.log(3.0), 0.0]), logits)
+    # Preferred to a mean response with probabilities 0.75 and 0.5.
+    np.testing.assert_allclose(np.exp(found), [0.75 * 0.8 * 0.5, 0.5 * 0.1 * 0.1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("system", ["gpt2", "t5"])
+def test_the_best_of_several_responses_has_the_highest_rank(system):
+    """The chosen responses, as episodes of this file, have the ranks that were chosen by."""
+    module = systems.build("sparrow", settings(system))
+    params = jax.jit(lambda: module.init(jax.random.key(0), module.example_batch()))()["params"]
+    params = jax.tree.map(lambda x: x * 4.0 if x.ndim > 1 else x, params)
+    prompts = {
+        name: x for name, x in episodes(system).items() if name.startswith(("enc", "decoder_in"))
+    }
+    new = episodes(system)["response_mask"].shape[1]
+    prompts["decoder_input_tokens"] = prompts["decoder_input_tokens"][:, :-new]
+    prompts["decoder_segment_ids"] = episodes(system)["decoder_segment_ids"][:, :-new]
+    prompts["responses"] = jnp.zeros((len(RESPONSES), new), jnp.int32)
+    tokens, lengths, ranks = ranked_model.best(
+        module, params, prompts, jax.random.key(1), number=4, temperature=1.0
+    )
+    assert ranks.shape == (len(RESPONSES), 4)
+    assert np.ptp(ranks, axis=1).max() > 1e-3
+    own = episodes(system)
+    mask = (np.arange(new) < np.asarray(lengths)[:, None]).astype(np.int32)
+    segments = jnp.concatenate([prompts["decoder_segment_ids"], mask], axis=1)
+    own |= {
+        "decoder_input_tokens": jnp.concatenate([prompts["decoder_input_tokens"], tokens], axis=1),
+        "decoder_segment_ids": segments,
+        "decoder_positions": jnp.maximum(jnp.cumsum(segments, axis=1) - 1, 0),
+        "response_mask": jnp.asarray(mask),
+    }
+    variables = {"params": params}
+    found = module.apply(variables, own, method="ranking")
+    np.testing.assert_allclose(found, jnp.max(ranks, axis=1), rtol=1e-4, atol=1e-5)
+    logits = np.asarray(module.apply(variables, own, method="violations"), np.float64)
+    preference = systems.build("reward_model", systems.inside(settings(system), "reward")).apply(
+        {"params": params["reward"]}, own
+    )
+    expected = -np.log1p(np.exp(-np.asarray(preference))) - np.log1p(np.exp(logits)).sum(axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
