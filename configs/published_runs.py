@@ -98,7 +98,7 @@ def _v5p(
     utilization: float,
     *,
     remat: str = "dots_with_no_batch_dims",
-    **layout: int,
+    **layout: Any,
 ) -> PublishedRun:
     config = functools.partial(decoder, _scaled(scale), tokens=2048, remat=remat, **layout)
     return PublishedRun(f"{scale}B, MaxText", topology, utilization, 5, config)
@@ -111,7 +111,7 @@ def _llama(
     *,
     source: int,
     remat: str = "attention_on_host",
-    **layout: int,
+    **layout: Any,
 ) -> PublishedRun:
     title, size = {"2": ("2 70B", "2_70b"), "3": ("3.1 8B", "3_8b")}[version]
     config = functools.partial(decoder, SIZES[size], remat=remat, **layout)
