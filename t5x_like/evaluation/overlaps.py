@@ -19,7 +19,7 @@ SHORTEST, LONGEST = 8, 13  # words
 _PERCENTILE = 5
 _WORD = re.compile(r"[^\W_]+")
 
-Task = TypeVar("Task", bound=Hashable)
+TaskName = TypeVar("TaskName", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Overlaps:
 
 
 def find(
-    tasks: Mapping[Task, Sequence[Row]], documents: Iterable[str], *, shortest: int = SHORTEST
-) -> dict[Task, Overlaps]:
+    tasks: Mapping[TaskName, Sequence[Row]], documents: Iterable[str], *, shortest: int = SHORTEST
+) -> dict[TaskName, Overlaps]:
     """Find the rows of tasks that share words with documents, in one pass over the documents.
 
     All strings of a row count, joined, and each different one once. The N-grams of the rows are in
