@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -210,6 +211,47 @@ def ragged_product(
     if partitioning.platform() != "cpu":
         return jax.lax.ragged_dot(rows, kernels, sizes)
     return _by_blocks(rows, kernels, sizes)
+
+
+def ragged_product_by_device(
+    rows: Float[Array, "P N n"],
+    kernels: Float[Array, "E n m"],
+    sizes: Int[Array, "P E"],
+    *,
+    axes: tuple[str, str],
+) -> Float[Array, "P N m"]:
+    """Compute `ragged_product` of each part of a batch on the device that has the part.
+
+    The devices gather the shards of the kernels, and reduce-scatter their gradients. XLA by itself
+    would gather the sorted rows of all devices, and all-reduce products of kernels' shards.
+
+    Args:
+        rows: P parts, as many as the devices that shard the batch; 1 is computed without sharding.
+        kernels: on each device for all groups.
+        axes: logical axes of n and m, `embed` and `mlp` or the reverse.
+    """
+    if len(rows) == 1:
+        return ragged_product(rows[0], kernels, sizes[0])[None]
+    of_rows, of_out = (None if name == "embed" else f"activation_{name}" for name in axes)
+    columns = partitioning.mesh_axes("embed")
+    summed = partitioning.mesh_axes("mlp") if of_rows and partitioning.parts("mlp") > 1 else ()
+
+    def multiply(rows: Array, kernels: Array, sizes: Array) -> Array:
+        kernels = jax.lax.all_gather(kernels, columns, axis=1 + axes.index("embed"), tiled=True)
+        out = ragged_product(rows[0], kernels, sizes[0])[None]
+        return jax.lax.psum(out, summed)
+
+    specs = nn.logical_to_mesh_axes
+    return jax.shard_map(
+        multiply,
+        in_specs=(
+            specs(("activation_batch", None, of_rows)),
+            specs((None, *axes)),
+            specs(("activation_batch", None)),
+        ),
+        out_specs=specs(("activation_batch", None, of_out)),
+        check_vma=False,
+    )(rows, kernels, sizes)
 
 
 @jax.custom_vjp

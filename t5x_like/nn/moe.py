@@ -24,7 +24,7 @@ from t5x_like.names import choose
 from t5x_like.nn.blocks import constrain
 from t5x_like.nn.compute import Compute, change_factories, change_settings, make_dropout
 from t5x_like.nn.linear import Initializer, elementwise, gated
-from t5x_like.nn.matrix_product import ragged_product
+from t5x_like.nn.matrix_product import ragged_product_by_device
 from t5x_like.partitioning import parts
 
 
@@ -368,22 +368,22 @@ class Experts(nn.Module):
         self,
         x: Float[Array, "*rows D"],
         *,
-        multiply: Callable[[Array, Array], Array],
+        multiply: Callable[..., Array],
         deterministic: bool,
     ) -> Float[Array, "*rows D"]:
         """Return the output of each row's expert.
 
         Args:
-            multiply: (rows [*rows, n], kernels [E, n, m]) -> [*rows, m], a function that multiplies
-                each row by the kernel of its expert.
+            multiply: (rows [*rows, n], kernels [E, n, m], axes) -> [*rows, m], a function that
+                multiplies each row by the kernel of its expert. `axes` are the logical axes of n
+                and m.
         """
-        width = x.shape[-1]
+        width, dtype = x.shape[-1], self.compute.dtype
 
         def into_hidden(name: str) -> Array:
-            kernel = Kernel(
-                self.experts, (width, self.hidden), ("embed", "mlp"), self.wi_init, name=name
-            )
-            return multiply(x, kernel().astype(self.compute.dtype))
+            axes = ("embed", "mlp")
+            kernel = Kernel(self.experts, (width, self.hidden), axes, self.wi_init, name=name)
+            return multiply(x, kernel().astype(dtype), axes=axes)
 
         if self.gated:
             hidden = gated(self.activation)(into_hidden("wi_0"), into_hidden("wi_1"))
@@ -396,10 +396,9 @@ class Experts(nn.Module):
         broadcast = in_slots and self.compute.dropout_broadcast
         drop = make_dropout(dataclasses.replace(self.compute, dropout_broadcast=broadcast))
         hidden = drop(hidden, deterministic)
-        kernel = Kernel(
-            self.experts, (self.hidden, width), ("mlp", "embed"), self.wo_init, name="wo"
-        )
-        return multiply(hidden, kernel().astype(self.compute.dtype))
+        axes = ("mlp", "embed")
+        kernel = Kernel(self.experts, (self.hidden, width), axes, self.wo_init, name="wo")
+        return multiply(hidden, kernel().astype(dtype), axes=axes)
 
 
 class Kernel(nn.Module):
@@ -514,7 +513,10 @@ def compute_slots(
 ) -> Float[Array, "G T D"]:
     """Return the sum of each token's expert outputs times their gates, for tokens with slots."""
 
-    def multiply(rows: Float[Array, "E G C n"], kernels: Float[Array, "E n m"]) -> Array:
+    def multiply(
+        rows: Float[Array, "E G C n"], kernels: Float[Array, "E n m"], *, axes: tuple[str, str]
+    ) -> Array:
+        del axes
         matrix = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # see `Linear`
         return jnp.matmul(matrix, kernels).reshape(*rows.shape[:-1], kernels.shape[-1])
 
@@ -534,20 +536,26 @@ def compute_slots(
 def compute_all(
     experts: nn.Module, x: Float[Array, "G T D"], choice: Choice, *, deterministic: bool
 ) -> tuple[Float[Array, "G T D"], Float[Array, " E"]]:
-    """Compute all choices, without a capacity; also return the share of choices per expert."""
-    flat = jax.tree.map(lambda a: a.reshape(1, -1, a.shape[-1]), (x, choice.expert, choice.gate))
-    rows, expert, gate = flat
+    """Compute all choices, without a capacity; also return the share of choices per expert.
+
+    Each device sorts its tokens by expert.
+    """
+    shards = parts("activation_batch")
+    shards = shards if len(x) % shards == 0 else 1
+    rows, expert, gate = (
+        a.reshape(shards, -1, a.shape[-1]) for a in (x, choice.expert, choice.gate)
+    )
     order, counts = by_expert(expert, experts=experts.experts)
-    token, sizes = order[0] % rows.shape[1], counts[0].astype(jnp.int32)
-
-    def multiply(rows: Float[Array, "N n"], kernels: Float[Array, "E n m"]) -> Array:
-        return ragged_product(rows, kernels, sizes)
-
-    y = experts(rows[0, token], multiply=multiply, deterministic=deterministic)
-    gate = choices_first(gate)[0, order[0]]
-    gate = jnp.where(jnp.arange(gate.size) < jnp.sum(sizes), gate, 0.0)
-    y = jnp.zeros_like(rows[0]).at[token].add(y * gate[:, None].astype(y.dtype))
-    return y.reshape(x.shape), sizes / jnp.sum(sizes)
+    token, sizes = order % rows.shape[1], counts.astype(jnp.int32)
+    sorted_rows = jax.vmap(lambda rows, token: rows[token])(rows, token)
+    multiply = functools.partial(ragged_product_by_device, sizes=sizes)
+    y = experts(sorted_rows, multiply=multiply, deterministic=deterministic)
+    gate = jnp.take_along_axis(choices_first(gate), order, axis=1)
+    number = jnp.sum(sizes, axis=1, keepdims=True)
+    gate = jnp.where(jnp.arange(gate.shape[1]) < number, gate, 0.0)
+    add = jax.vmap(lambda zeros, token, y: zeros.at[token].add(y))
+    y = add(jnp.zeros_like(rows), token, y * gate[..., None].astype(y.dtype))
+    return y.reshape(x.shape), jnp.sum(sizes, axis=0) / jnp.sum(sizes)
 
 
 def assigned(routed: Choice | Slots, *, length: int, experts: int) -> Bool[Array, "G T E"]:

@@ -1,6 +1,7 @@
 """Sparse feed-forwards: against a loop over tokens, without drops, in groups, in a stack."""
 
 import functools
+import re
 
 import flax.linen as nn
 import jax
@@ -120,6 +121,42 @@ def test_without_drops_both_dispatches_are_equal(router, training):
         (found, gradient),
         (expected, expected_gradient),
     )
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("shape", [{"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 8}])
+def test_dropless_experts_on_a_mesh_are_those_of_one_device_and_exchange_kernels_only(shape, gated):
+    module = sparse(moe.Top2Router, dispatch="dropless", gated=gated)
+    x = np.random.default_rng(2).normal(size=(8, L, D)).astype(np.float32)
+
+    def loss(params, x):
+        y, sown = module.apply({"params": params}, x, mutable=["routing"])
+        routing = moe.collect(sown["routing"])
+        return jnp.mean(jnp.sin(y)) + jnp.sum(routing["balance"]), (y, routing["load"])
+
+    grad = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+    params = initial(module, x)
+    expected = jax.jit(grad)(params, x)
+    axes = nn.get_partition_spec(jax.eval_shape(module.init, jax.random.key(0), x)["params"])
+    mesh = partitioning.make_mesh(shape)
+    with partitioning.layout(mesh):
+        placed = jax.device_put(params, partitioning.shardings(mesh, axes))
+        rows = jax.device_put(x, partitioning.batch_sharding(mesh))
+        compiled = jax.jit(grad).lower(placed, rows).compile()
+        found = compiled(placed, rows)
+    jax.tree.map(  # float32 sums in another order
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+        jax.device_get(found),
+        jax.device_get(expected),
+    )
+    exchanged = re.findall(
+        r"= f32\[([\d,]+)\]\S* (?:all-\w+|reduce-scatter|collective-permute)\(", compiled.as_text()
+    )
+    shapes = [tuple(map(int, one.split(","))) for one in exchanged]
+    # Kernels of the experts and of the router, and within `model` the sorted rows of one device.
+    own_rows = (1, 2 * x.size // D // partitioning.batch_parts(shape), D)
+    assert sum(one[0] == E and len(one) == 3 for one in shapes) >= 4
+    assert all(one[0] == E or one[1:] == (E,) or one == own_rows for one in shapes), shapes
 
 
 @pytest.mark.parametrize(
