@@ -169,12 +169,25 @@ def test_a_damaged_folder_is_refused(source, tmp_path):
         write(source, tmp_path)
 
 
-def test_documents_that_change_meanwhile_make_no_folder(tmp_path):
+def test_a_file_that_is_written_meanwhile_makes_no_folder(tmp_path):
     write_texts(tmp_path)
     writing = tokenized_folder.write(documents(tmp_path), str(tmp_path / "folder"), processes=1)
     next(writing)
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write('{"text": "more"}\n')
+    with pytest.raises(ValueError, match=r"b\.jsonl: it has been written since it was opened"):
+        list(writing)
+    with pytest.raises(ValueError, match=r"is unfinished"):
+        read(tmp_path, tmp_path / "folder")
+    with pytest.raises(ValueError, match="delete"):  # it began with other documents
+        write(tmp_path, tmp_path / "folder")
+
+
+def test_documents_that_change_meanwhile_make_no_folder(tmp_path):
+    write_texts(tmp_path)
+    writing = tokenized_folder.write(documents(tmp_path), str(tmp_path / "folder"), processes=1)
+    next(writing)
+    (tmp_path / "c.jsonl").write_text('{"text": "more"}\n')
     with pytest.raises(ValueError, match="the documents were changed meanwhile"):
         list(writing)
     with pytest.raises(ValueError, match=r"has no tokenized.json"):
