@@ -159,6 +159,32 @@ def at_predicted(hidden: Float[Array, "B L D"], batch: Batch) -> Float[Array, "B
     return jnp.take_along_axis(hidden, batch["predicted_positions"][..., None], axis=1)
 
 
+def transform_tokens(
+    x: Float[Array, "B L D"],
+    features: int,
+    *,
+    make_norm: Callable[..., nn.Module],
+    activation: Activation,
+    kernel_init: Initializer,
+    compute: Compute,
+) -> Float[Array, "B L E"]:
+    """Apply the dense layer and the norm before an output layer, as modules of the caller.
+
+    Args:
+        features: E, the width of the embedding table.
+    """
+    # The output axis is named "mlp", not "embed": a kernel may not have one axis name twice.
+    x = Linear(
+        (features,),
+        axes=("embed", "mlp"),
+        use_bias=True,
+        kernel_init=kernel_init,
+        compute=compute,
+        name="transform",
+    )(x)
+    return make_norm(name="norm")(activation(keep_whole(x)))
+
+
 class MaskedLM(nn.Module):
     """Logits of tokens: a dense layer, a norm and the tied embeddings (Devlin et al. 2018).
 
@@ -182,16 +208,14 @@ class MaskedLM(nn.Module):
     ) -> Outputs:
         """Return `logits`, float32 [B, L, V] or [B, P, V]."""
         hidden = at_predicted(hidden, batch)
-        # The output axis is named "mlp", not "embed": a kernel may not have one axis name twice.
-        x = Linear(
-            (table.shape[1],),
-            axes=("embed", "mlp"),
-            use_bias=True,
+        x = transform_tokens(
+            hidden,
+            table.shape[1],
+            make_norm=self.make_norm,
+            activation=self.activation,
             kernel_init=self.kernel_init,
             compute=self.compute,
-            name="transform",
-        )(hidden)
-        x = self.make_norm(name="norm")(self.activation(keep_whole(x)))
+        )
         return {"logits": TiedHead(use_bias=True, name="output")(x, table)}
 
 

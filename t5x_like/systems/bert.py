@@ -302,19 +302,24 @@ def block(
     return functools.partial(
         PostNormBlock,
         make_norm=functools.partial(make_norm, compute=config.compute),
-        make_self_attention=functools.partial(
-            Attention,
-            heads=config.heads,
-            width=config.d_model // config.heads,
-            use_bias=True,
-            query_init=config.init,
-            kernel_init=config.init,
-            out_init=config.init,
-            compute=config.compute,
-        ),
+        make_self_attention=attention(config),
         make_feed_forward=feed_forward(
             config.d_ff, config.init, config.compute, activation=activation
         ),
+        compute=config.compute,
+    )
+
+
+def attention(config: DenseEncoderConfig) -> Callable[..., nn.Module]:
+    """Return a factory of the attention of a layer."""
+    return functools.partial(
+        Attention,
+        heads=config.heads,
+        width=config.d_model // config.heads,
+        use_bias=True,
+        query_init=config.init,
+        kernel_init=config.init,
+        out_init=config.init,
         compute=config.compute,
     )
 

@@ -13,10 +13,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
-from t5x_like.nn.attention.block_sparse import BlockSparseAttention
-from t5x_like.nn.attention.cores import dense_core
-from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.blocks import PostNormBlock
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.embeddings import (
     AddPositions,
@@ -25,9 +21,10 @@ from t5x_like.nn.embeddings import (
     TokenEmbed,
     VocabularyProduct,
 )
-from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.encoder_heads import transform_tokens
+from t5x_like.nn.linear import Initializer
 from t5x_like.nn.networks import EncoderDecoder, Tower
-from t5x_like.nn.stack import PostNormPatternBlock, Stack
+from t5x_like.nn.stack import Stack
 from t5x_like.systems import bert, bigbird
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
 
@@ -96,15 +93,14 @@ class TransformedHead(nn.Module):
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> VocabularyProduct:
         """Return the logits as a product that is not computed yet."""
-        x = Linear(
-            (x.shape[-1],),
-            axes=("embed", "mlp"),
-            use_bias=True,
+        x = transform_tokens(
+            x,
+            x.shape[-1],
+            make_norm=self.make_norm,
+            activation=bigbird.GELU,
             kernel_init=self.kernel_init,
             compute=self.compute,
-            name="transform",
-        )(x)
-        x = self.make_norm(name="norm")(bigbird.GELU(keep_whole(x)))
+        )
         return TiedHead(use_bias=True, name="output").product(x, embedding)
 
 
@@ -135,74 +131,37 @@ def build(config: BigBirdRobertaConfig) -> nn.Module:
 
 
 def _encoder(config: BigBirdRobertaConfig) -> Callable[..., nn.Module]:
-    sparse = bigbird.pattern(config)
-    make_attention = functools.partial(
-        _attention(config, BlockSparseAttention),
-        pattern=sparse,
-        compute=dataclasses.replace(config.compute, core=dense_core),
-    )
-    block = _block(config, PostNormPatternBlock, make_self_attention=make_attention)
-    sizes = {"layers": config.layers, "heads": config.heads}
-    return _tower(config, bigbird.stack(config, block, sparse=sparse, **sizes))
+    sparse = config.to(bigbird.BigBirdConfig)
+    return functools.partial(bigbird.tower(sparse), make_entrance=_entrance(config))
 
 
 def _decoder(config: BigBirdRobertaConfig) -> Callable[..., nn.Module]:
-    attention = _attention(config, Attention)
-    block = _block(
-        config, PostNormBlock, make_self_attention=attention, make_cross_attention=attention
+    dense = config.to(bert.DenseEncoderConfig)
+    block = functools.partial(
+        bert.block(dense, activation=bigbird.GELU), make_cross_attention=bert.attention(dense)
     )
-    stack = functools.partial(Stack, make_block=block, layers=config.layers, compute=config.compute)
-    return _tower(config, stack)
-
-
-def _attention(
-    config: BigBirdRobertaConfig, make: Callable[..., nn.Module]
-) -> Callable[..., nn.Module]:
-    return functools.partial(
-        make,
-        heads=config.heads,
-        width=config.d_model // config.heads,
-        use_bias=True,
-        query_init=config.init,
-        kernel_init=config.init,
-        out_init=config.init,
-        compute=config.compute,
-    )
-
-
-def _block(
-    config: BigBirdRobertaConfig, make: Callable[..., nn.Module], **attentions: Callable
-) -> Callable[..., nn.Module]:
-    return functools.partial(
-        make,
-        make_norm=functools.partial(NORM, compute=config.compute),
-        make_feed_forward=bert.feed_forward(
-            config.d_ff, config.init, config.compute, activation=bigbird.GELU
-        ),
-        compute=config.compute,
-        **attentions,
-    )
-
-
-def _tower(
-    config: BigBirdRobertaConfig, make_stack: Callable[..., nn.Module]
-) -> Callable[..., nn.Module]:
     return functools.partial(
         Tower,
-        make_entrance=functools.partial(
-            FirstSegment,
-            make_positions=functools.partial(
-                LearnedPositions,
-                length=config.positions,
-                features=config.d_model,
-                embedding_init=config.init,
-                compute=config.compute,
-            ),
-            make_norm=functools.partial(NORM, compute=config.compute),
-            make_token_types=_table(config, vocab_size=config.token_types, axis="types"),
+        make_entrance=_entrance(config),
+        make_stack=functools.partial(
+            Stack, make_block=block, layers=config.layers, compute=config.compute
         ),
-        make_stack=make_stack,
         compute=config.compute,
+    )
+
+
+def _entrance(config: BigBirdRobertaConfig) -> Callable[..., nn.Module]:
+    return functools.partial(
+        FirstSegment,
+        make_positions=functools.partial(
+            LearnedPositions,
+            length=config.positions,
+            features=config.d_model,
+            embedding_init=config.init,
+            compute=config.compute,
+        ),
+        make_norm=functools.partial(NORM, compute=config.compute),
+        make_token_types=_table(config, vocab_size=config.token_types, axis="types"),
     )
 
 
