@@ -400,12 +400,7 @@ def _read(name: str, *, with_objects: bool, written: Collection[str] = ()) -> It
     if not reading.uncompressed(path).endswith(".jsonl"):
         return _some(name, list(reading.lines(path)))
     rows = _some(name, list(reading.json_lines(path)))
-    if with_objects:
-        return [row for _, row in rows]
-    for where, row in rows:
-        if lost := sorted(row.keys() & set(written)):
-            raise ValueError(f"{where} has {lost[0]!r}, which infer writes: rename it")
-    return [_prompt(row, where=where) for where, row in rows]
+    return [row if with_objects else _prompt(row, written, where=where) for where, row in rows]
 
 
 def _some(name: str, lines: list[T]) -> list[T]:
@@ -414,8 +409,14 @@ def _some(name: str, lines: list[T]) -> list[T]:
     return lines
 
 
-def _prompt(row: Mapping[str, Any], *, where: str) -> Prompt:
-    """Return a row of `--input` with its text as `inputs`, and its other fields as they are."""
+def _prompt(row: Mapping[str, Any], written: Collection[str], *, where: str) -> Prompt:
+    """Return a row of `--input` with its text as `inputs`, and its other fields as they are.
+
+    Raises:
+        ValueError: the row has no text, or has a field that is to be written.
+    """
+    if lost := sorted(row.keys() & set(written)):
+        raise ValueError(f"{where} has {lost[0]!r}, which infer writes: rename it")
     field = "inputs" if "inputs" in row else "text"
     if field not in row:
         raise ValueError(f"{where} has neither 'inputs' nor 'text', but {list(row)}")

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 
 from t5x_like import hub
 from t5x_like.config import one_line_errors
+from t5x_like.config.run_settings import WEIGHTS
 from t5x_like.experiment import command_line
-
-_WEIGHTS = ("float32", "bfloat16", "int8")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -26,7 +25,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--from", dest="first", required=True, metavar="FOLDER", help="a model")
     parser.add_argument("--and", dest="second", metavar="FOLDER", help="another one beside it")
     parser.add_argument(
-        "--weights", default="float32", choices=_WEIGHTS, help="dtype of the weights (float32)"
+        "--weights", default="float32", choices=WEIGHTS, help="dtype of the weights (float32)"
     )
     parser.add_argument("--port", type=int, default=8765, help="of 127.0.0.1; 0 is any free one")
     given = parser.parse_args(arguments)

@@ -17,7 +17,7 @@ Section = TypeVar("Section")
 Arguments = Mapping[str, Any]
 
 LARGEST = 2**31 - 1  # the maximum of every setting with an `AtLeast`
-_WEIGHTS = ("float32", "bfloat16", "int8")
+WEIGHTS = ("float32", "bfloat16", "int8")  # dtypes of the parameters of a model that predicts
 _ON_NONFINITE = ("stop", "skip_step", "skip_data")
 # Settings that map names chosen by the user to mappings of settings.
 _NAMED = ("tasks", "phases", "evaluate.measures")
@@ -373,7 +373,7 @@ def read(values: Mapping[str, Any]) -> RunSettings:
             f"train.profile_at={train.profile_at} must be at most train.steps={train.steps}"
         )
     choose("train.on_nonfinite", train.on_nonfinite, dict.fromkeys(_ON_NONFINITE))
-    choose("weights", settings.weights, dict.fromkeys(_WEIGHTS))
+    choose("weights", settings.weights, dict.fromkeys(WEIGHTS))
     _check_lora(settings.lora)
     return settings
 
