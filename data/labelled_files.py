@@ -16,6 +16,7 @@
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
 | gpt_regression | as regression, with text_b | the same |
 | multiple_choice, gpt_multiple_choice | text_a, text_b (optional), choices, answer: 0, 1... | no |
+| candidates, for BigBird-ETC | as multiple_choice; text_a has a document in each line | no |
 
 `answer` may also be a list, with 1 for the right choice (a relevant candidate) and 0 for all
 others.
@@ -76,7 +77,7 @@ def corpora(
     check_settings("data.settings", read, settings, given=["kind"])
     found = read(objective.name if objective else kind, **settings)
     if objective:
-        _check_choices(found, most=objective.converter_settings.get("rows", 0))
+        _check_choices(found, most=objective.settings.get("choices", 0))
     rows = {split: found.numbered(split) for split in found.rows}  # checks the labels
     return {name: in_memory(rows, files=found.files, texts=_texts)}
 

@@ -77,8 +77,15 @@ def _join_supports(raw: Raw) -> Raw:
     answer, candidates = benchmark.text(raw, "answer"), benchmark.texts(raw, "candidates")
     if answer not in candidates:
         raise ValueError(f"answer={answer!r} is not one of the {len(candidates)} candidates.")
-    passage = " ".join(benchmark.texts(raw, "supports"))
-    return {**raw, "passage": passage, "target": answer, "right": [answer]}
+    supports = benchmark.texts(raw, "supports")
+    return {
+        **raw,
+        "passage": " ".join(supports),
+        "documents": "\n".join(" ".join(one.split()) for one in supports),
+        "target": answer,
+        "accepted": [answer],
+        "index": candidates.index(answer),
+    }
 
 
 def _turns(raw: Raw, said: Sequence[str], right: Sequence[Sequence[str]]) -> Iterable[Raw]:
@@ -159,7 +166,17 @@ READING = {
         prepared="trivia_qa/rc:1.1.0",
     ),
     "wiki_hop": _questions(
-        "{question} \\n {passage}", prepare=_join_supports, candidates="candidates"
+        "{question} \\n {passage}",
+        prepare=_join_supports,
+        answers="accepted",
+        candidates="candidates",
+        kind="multiple_choice",
+        text_a="{documents}",
+        text_b="{question}",
+        label="index",
+        choices="candidates",
+        metrics=("accuracy",),
+        text_metrics=_WORDS,
     ),
     "coqa": _questions("{turns} \\n {story}", for_text=_turns_of_coqa),
     "quac": _questions("{turns} \\n {context}", for_text=_turns_of_quac),

@@ -622,6 +622,8 @@ def _check_task(run: Run, part: Part) -> None:
             f"{where}data.objective={objective!r}: {network} reads the examples of "
             f"{task.objective!r} alone"
         )
+    if task.check is not None:
+        task.check(part.model, part.text.examples.settings)
 
 
 def _check_minibatches(run: Run, part: Part) -> None:

@@ -27,6 +27,7 @@ from t5x_like.decoding.spans import best_spans, join
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
 from t5x_like.nn.linear_chain import Chain, best_tags
+from t5x_like.objectives.candidates import CandidateRow, CandidateWriter
 from t5x_like.vocabularies.words import LONGEST
 
 _STEP = 64  # tokens, the block of the published BigBirds; few lengths compile few programs
@@ -37,13 +38,13 @@ class EncoderPrediction(Prediction):
     """A prediction from rows [CLS] text_a [SEP] text_b [SEP].
 
     Attributes:
-        writer: tokenizes texts into rows with special tokens.
+        writer: tokenizes texts into rows, a `RowWriter` unless a subclass has another.
 
     Raises:
         ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
     """
 
-    writer: RowWriter = dataclasses.field(init=False, repr=False)
+    writer: Any = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "writer", RowWriter(self.vocabulary, length=self.length))
@@ -398,7 +399,7 @@ class EncoderChoices(EncoderPrediction):
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
         """Return the maximum number of choices."""
-        return {"max_rows": text.examples.converter_settings["rows"]}
+        return {"max_rows": text.examples.settings["choices"]}
 
     def rows(self, item: Item) -> list[Any]:
         """Return one example, with a row for each choice.
@@ -431,6 +432,45 @@ class EncoderChoices(EncoderPrediction):
     ) -> dict[str, Any]:
         """See the class."""
         return best_choice(item, results[0]["probabilities"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates(EncoderChoices):
+    """The candidate among `choices` that answers `text_b` by the documents, the lines of `text_a`.
+
+    Attributes:
+        longest_question: see the objective candidates.
+    """
+
+    longest_question: int = LONGEST_QUESTION
+
+    @classmethod
+    def settings_in(cls, text: TextData) -> dict[str, Any]:
+        """Return the settings of the objective."""
+        settings = text.examples.settings
+        return {
+            "max_rows": settings["choices"],
+            "longest_question": settings["longest_question"],
+        }
+
+    def __post_init__(self) -> None:
+        writer = CandidateWriter(
+            self.vocabulary, length=self.length, longest_question=self.longest_question
+        )
+        object.__setattr__(self, "writer", writer)
+
+    def rows(self, item: Item) -> list[CandidateRow]:
+        """Return one row, of all candidates.
+
+        Raises:
+            ValueError: the item lacks a field, or has too many choices or too long choices.
+        """
+        texts = [string_in(item, name) for name in ("text_a", "text_b")]
+        return [self.writer(choices_in(item, most=self.max_rows), *texts)]
+
+    def collate(self, rows: Sequence[Any], *, batch_size: int) -> NumpyBatch:
+        """Pad rows into the fields of a batch [B, L]."""
+        return EncoderPrediction.collate(self, rows, batch_size=batch_size)
 
 
 def choices_in(item: Item, *, most: int) -> list[str]:

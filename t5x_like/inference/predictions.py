@@ -10,6 +10,7 @@ from t5x_like.hf.architectures import MULTI, REGRESSION
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import (
     AnswerPrediction,
+    Candidates,
     ChainedWordTags,
     Classes,
     EncoderChoices,
@@ -44,6 +45,7 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "tags": Tags,
     "answers": AnswerPrediction,
     "encoder_choices": EncoderChoices,
+    "candidates": Candidates,
     "decoder_classes": DecoderClasses,
     "decoder_number": DecoderNumber,
     "choices": Choices,

@@ -170,8 +170,14 @@ class Encoder(nn.Module):
         hidden, collected = self._encode(rows, deterministic=deterministic, collect=needed)
         if self.make_features is not None:
             hidden = keep_whole(self.features(collected["encoder"].hidden_states))
-        outputs = self.head(hidden, self.table(), batch, deterministic=deterministic)
+        outputs = self.apply_head(hidden, batch, deterministic=deterministic)
         return (outputs, collected) if collect else outputs
+
+    def apply_head(
+        self, hidden: Float[Array, "B L D"], batch: Batch, *, deterministic: bool
+    ) -> Outputs:
+        """Return the outputs of the head."""
+        return self.head(hidden, self.table(), batch, deterministic=deterministic)
 
     def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
         """Return the output of the last layer."""

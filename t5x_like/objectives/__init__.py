@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from t5x_like.names import check_settings, choose
 from t5x_like.objectives import (
     bidirectional,
+    candidates,
     decoder_rows,
     denoising,
     encoders,
@@ -98,6 +99,7 @@ OBJECTIVES: dict[str, Callable[..., AnyObjective]] = {
     "tagging": labelled.tagging,
     "question_answering": labelled.question_answering,
     "multiple_choice": labelled.multiple_choice,
+    "candidates": candidates.candidates,
     "knowledge_classification": knowledge.knowledge_classification,
     "knowledge_tagging": knowledge.knowledge_tagging,
     "knowledge_question_answering": knowledge.knowledge_question_answering,

@@ -250,6 +250,7 @@ KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
     "word_question_answering": (_question_answering, ("question", "context", "answers")),
     "gpt_classification": (_classification, ("text_a", "text_b", "label")),
     "multiple_choice": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
+    "candidates": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
     "gpt_similarity": (_classification, ("text_a", "text_b", "label")),
     "gpt_regression": (_regression, ("text_a", "text_b", "value")),
     "gpt_multiple_choice": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),

@@ -148,6 +148,8 @@ class Task:
             `masked_tokens`, `classes`, ...; empty for a network that predicts nothing by itself.
         measures: evaluators that run by default, names in t5x_like.evaluation.
         objective: the only objective whose examples the head can read; empty for any that fits.
+        check: (settings of the network, settings of the objective) raises ValueError if they do not
+            fit. None: they always do.
         start: (module, settings, read) -> parameters (unboxed), for a network that is initialized
             from a different network, such as a student from its teacher. Top-level submodules that
             it does not return are randomly initialized. None: all parameters are read from a folder
@@ -169,6 +171,7 @@ class Task:
     prediction: str = ""
     measures: tuple[str, ...] = ()
     objective: str = ""
+    check: Callable[[Config, Config], None] | None = None
     start: Callable[[Any, Any, ReadPart], PyTree] | None = None
     start_required: bool = False
     carry: Callable[[Any, Batch], PyTree] | None = None

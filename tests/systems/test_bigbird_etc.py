@@ -1,5 +1,6 @@
 """BigBird-ETC: its attention beside a dense one, hidden sentences, no array of all pairs."""
 
+import dataclasses
 import math
 
 import flax.linen as nn
@@ -71,18 +72,54 @@ def mask_of(hard_global, hard_text):
     )
 
 
-def allowed(mask, query_is_text, key_is_text, own, near):
-    """Whether one token of a document sees another."""
-    if query_is_text and key_is_text:
-        return near
-    if query_is_text:
+def candidates_of(mask):
+    """The same rows with paragraphs: global tokens 1 and 3 see all, tokens mention 1 and 2."""
+    special = 4 + mask.text_segments
+    paragraphs = np.where(mask.sentences, np.array([0, 1, 4, 2, 2])[mask.sentences], special)
+    paragraphs = np.where(mask.text_segments, paragraphs, 0)
+    mentions = np.zeros_like(mask.sentences)
+    mentions[:, 3], mentions[:, 8:10], mentions[0, 14] = 1, 1, 2
+    return dataclasses.replace(
+        mask,
+        everywhere=np.array([[True, False, True, False, False]] * 2),
+        paragraphs=paragraphs,
+        global_paragraphs=np.array([[1, 4, 2, 2, 0], [1, 4, 0, 0, 0]]),
+        mentions=mentions,
+    )
+
+
+def allowed(mask, b, q, k, near):
+    """Whether one token of a document sees another; text follows the global tokens."""
+    number = np.concatenate([np.arange(1, COUNT + 1), mask.sentences[b]])
+    own = number[q] == number[k]
+    if q >= COUNT and k >= COUNT:
+        if mask.paragraphs is None:
+            return near
+        first, second = (mask.paragraphs[b, one - COUNT] for one in (q, k))
+        return near and first == second
+    if q >= COUNT:
         return own or not mask.hard_text
-    return not key_is_text or own or not mask.hard_global
+    everywhere = mask.everywhere is not None and mask.everywhere[b, q]
+    return k < COUNT or own or everywhere or not mask.hard_global
+
+
+def relation_of(mask, b, q, k):
+    """The relation of two tokens, as `GlobalLocalAttention` describes it."""
+    distance, ends = TINY["distance"], 2 * TINY["distance"]
+    if (q < COUNT) == (k < COUNT):
+        of_global = mask.global_paragraphs if q < COUNT else None
+        if of_global is not None and of_global[b, q] != of_global[b, k]:
+            return ends
+        return np.clip(k - q, -distance, distance) + distance
+    token, summary = max(q, k) - COUNT, min(q, k) + 1
+    linked = [mask.sentences[b, token]]
+    linked += [] if mask.mentions is None else [mask.mentions[b, token]]
+    return ends + 1 + int(summary in linked)
 
 
 def reference(params, x, mask):
     """The output by the definition, with a score for each pair of all tokens."""
-    total, distance = COUNT + LENGTH, TINY["distance"]
+    total = COUNT + LENGTH
     query, key, value = (
         np.einsum("BLD,DHK->BLHK", x, p["kernel"]) + p["bias"]
         for p in (params[name] for name in ("query", "key", "value"))
@@ -90,7 +127,6 @@ def reference(params, x, mask):
     kinds = np.arange(total) >= COUNT  # True on text
     place = np.where(kinds, np.arange(total) - COUNT, np.arange(total))
     segments = np.concatenate([mask.global_segments, mask.text_segments], axis=1)
-    number = np.concatenate([np.arange(1, COUNT + 1)[None].repeat(2, 0), mask.sentences], axis=1)
     out = np.zeros((2, total, 2, 8))
     for b, q in np.ndindex(2, total):
         if not segments[b, q]:
@@ -100,13 +136,10 @@ def reference(params, x, mask):
         for k in range(total):
             if segments[b, k] != segments[b, q]:
                 continue
-            own = number[b, q] == number[b, k]
             near = abs(place[q] // 4 - place[k] // 4) <= 1
-            if not allowed(mask, kinds[q], kinds[k], own, near):
+            if not allowed(mask, b, q, k, near):
                 continue
-            relation = 2 * distance + 1 + int(own)
-            if kinds[q] == kinds[k]:
-                relation = np.clip(place[k] - place[q], -distance, distance) + distance
+            relation = relation_of(mask, b, q, k)
             vector = key[b, k] + params[f"{side}_relative"][relation]
             score = (query[b, q] * vector).sum(-1) + params[f"{side}_relative_bias"][relation]
             seen.append(k)
@@ -139,13 +172,14 @@ def attention():
     return params, x, jax.jit(lambda p, x, mask: module.apply({"params": p}, x, mask, method=run))
 
 
+@pytest.mark.parametrize("made", [lambda mask: mask, candidates_of], ids=["text", "candidates"])
 @pytest.mark.parametrize("hard_text", [False, True])
 @pytest.mark.parametrize("hard_global", [True, False])
 def test_it_is_dense_attention_under_the_mask_with_relative_terms(
-    hard_global, hard_text, attention
+    hard_global, hard_text, made, attention
 ):
     params, x, run = attention
-    mask = mask_of(hard_global, hard_text)
+    mask = made(mask_of(hard_global, hard_text))
     expected, real = reference(params, np.asarray(x), mask)
     found = run(params, x, mask)
     assert real.sum() == 35 + 6
@@ -340,3 +374,102 @@ def test_settings_and_batches_that_do_not_fit_are_refused(network):
         bigbird_etc.loss(module, params, rows, None)
     with pytest.raises(ValueError, match="global-local attention never has all scores"):
         module.apply({"params": params}, rows, collect=("attention_scores",))
+
+
+CHOICES = {**TINY, "head": "candidates", "global_tokens": 12}
+
+
+def make_question(order=(0, 1, 2)):
+    """A row of three candidates, a question of two tokens and two documents, and a shorter row."""
+    texts = [[5, 6], [7], [8, 9, 10]]  # of the candidates
+    # (tokens, sentence, paragraph, the candidate that they mention before it is moved)
+    parts = [(texts[old], new, new, old) for new, old in enumerate(order)]
+    parts += [([11], 3, 3, None), ([12], 4, 3, None)]
+    parts += [([13, 14], 5, 4, None), (texts[1], 5, 4, 1), ([15, 16, 17, 18], 6, 4, None)]
+    parts += [([19, 20], 7, 5, None), (texts[0], 7, 5, 0)]
+    fields = {name: np.zeros((2, 24), np.int32) for name in ("tokens", "s", "p", "c")}
+    place = 0
+    for tokens, sentence, paragraph, mentioned in parts:
+        here = slice(place, place + len(tokens))
+        place += len(tokens)
+        number = 0 if mentioned is None else order.index(mentioned) + 1
+        values = (tokens, sentence + 1, paragraph + 1, number)
+        for field, value in zip(fields.values(), values, strict=True):
+            field[0, here] = value
+    for field in fields.values():
+        field[1, :4] = field[0, :4]
+    names = ("input_tokens", "sentences", "paragraphs", "candidates")
+    rows = {f"encoder_{name}": x for name, x in zip(names, fields.values(), strict=True)}
+    real = np.arange(24) < np.array([[place], [4]])
+    return rows | {"encoder_segment_ids": real.astype(np.int32)}
+
+
+@pytest.fixture(scope="module")
+def chooser():
+    module = systems.build("bigbird_etc", CHOICES)
+    params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
+    leaves, tree = jax.tree.flatten(params)
+    random = np.random.default_rng(5)
+    params = jax.tree.unflatten(tree, [x + 0.4 * random.normal(size=x.shape) for x in leaves])
+    run = jax.jit(lambda p, b: forward(module, p, b, None)["logits"])
+    return module, params, lambda rows: np.asarray(run(params, rows))
+
+
+def test_the_order_of_candidates_is_only_the_order_of_their_scores(chooser):
+    """Candidates and documents are sets: no position tells one candidate from another."""
+    *_, run = chooser
+    found = run(make_question())
+    assert np.ptp(found[0, :3]) > 0.01
+    order = (2, 0, 1)
+    moved = run(make_question(order))
+    np.testing.assert_allclose(moved[0, :3], found[0, [*order]], atol=ROUNDING)
+    # Of the paper: only a candidate has a score.
+    np.testing.assert_array_equal(found[0, 3:], -1e9)
+    np.testing.assert_array_equal(found[1] > -1e9, np.arange(12) < 3)
+
+
+def test_a_score_is_a_dense_layer_on_the_global_token_of_a_candidate(chooser):
+    module, params, run = chooser
+    rows = make_question()
+    apply = lambda network, b: network._encode(b, deterministic=True, collect=())[0]  # noqa: E731
+    states = module.apply({"params": params}, rows, method=apply)
+    layer = params["head"]["candidate"]
+    expected = (np.asarray(states)[0, :3] @ layer["kernel"] + layer["bias"])[:, 0]
+    np.testing.assert_allclose(run(rows)[0, :3], expected, atol=ROUNDING)
+
+
+def test_a_mention_and_a_paragraph_change_the_scores(chooser):
+    *_, run = chooser
+    rows = make_question()
+    before = run(rows)[0, :3]
+    candidates = rows["encoder_candidates"].copy()
+    candidates[0, 10] = 0  # candidate 2 in the first document
+    after = run(rows | {"encoder_candidates": candidates})[0, :3]
+    assert np.abs(after - before).min() > 1e-4
+    renamed = rows["encoder_paragraphs"] + 3 * (rows["encoder_paragraphs"] == 6)
+    np.testing.assert_array_equal(run(rows | {"encoder_paragraphs": renamed})[0, :3], before)
+    joined = np.minimum(rows["encoder_paragraphs"], 5)  # documents read each other
+    assert np.abs(run(rows | {"encoder_paragraphs": joined})[0, :3] - before).min() > 1e-4
+
+
+def test_the_loss_is_over_the_candidates_of_each_row(chooser):
+    module, params, run = chooser
+    rows = make_question() | {"label": np.array([1, 2])}
+    total, weight, metrics = (
+        systems.find("bigbird_etc").tasks["candidates"].loss(module, params, rows, None)
+    )
+    logits = run(rows)[:, :3]
+    expected = scipy.special.logsumexp(logits, axis=1) - logits[[0, 1], [1, 2]]
+    assert weight == 2
+    np.testing.assert_allclose(total, expected.sum(), rtol=1e-5)
+    assert metrics["accuracy"][0] == (logits.argmax(axis=1) == [1, 2]).sum()
+
+
+def test_candidates_and_questions_need_global_tokens():
+    check = systems.find("bigbird_etc").tasks["candidates"].check
+    settings = {"choices": 79, "longest_question": 64}
+    check({"global_tokens": 143}, settings)
+    with pytest.raises(
+        ValueError, match=r"^model.global_tokens=142: .*choices=79 .* need 143 global tokens$"
+    ):
+        check({"global_tokens": 142}, settings)

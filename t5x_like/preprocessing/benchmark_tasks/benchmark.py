@@ -126,7 +126,7 @@ LABELLED_OBJECTIVES = {
     ),
     "regression": ("regression", "gpt_regression"),
     "question_answering": ("question_answering", "word_question_answering"),
-    "multiple_choice": ("multiple_choice", "gpt_multiple_choice"),
+    "multiple_choice": ("multiple_choice", "candidates", "gpt_multiple_choice"),
 }
 TEXT_TO_TEXT = ("text_to_text", "marked_text_to_text")
 _LABEL, _CHOICE = "{label}", "{choice}"

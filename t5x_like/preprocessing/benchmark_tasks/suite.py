@@ -94,7 +94,7 @@ class Suite:
                 self._columns,
                 task,
                 objective=objective.name,
-                most=objective.converter_settings.get("rows", 0),
+                most=objective.plain.settings.get("choices", 0),
                 folder=folder,
                 data_dir=data_dir,
                 splits={**benchmark.splits, **changed},

@@ -6,34 +6,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int
 
 from t5x_like import losses
-from t5x_like.nn.attention.block_sparse import (
-    distances,
-    into_blocks,
-    neighbors_exist,
-    with_neighbors,
-)
-from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.cores import KEPT, dense_core
-from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.attention.positions import AttentionMask, ComputedMask
-from t5x_like.nn.blocks import Collected, PostNormBlock, Shared, constrain
+from t5x_like.nn.blocks import PostNormBlock, Shared, constrain
 from t5x_like.nn.compute import Batch, Outputs
 from t5x_like.nn.embeddings import TokenEmbed
-from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, select_head
-from t5x_like.nn.linear import Initializer, Linear
+from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, output_layer, select_head
+from t5x_like.nn.linear import Initializer
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import Stack
 from t5x_like.systems import bert, bigbird
+from t5x_like.systems.bigbird_etc.global_local_attention import GlobalLocalAttention, SentenceMask
 from t5x_like.systems.system import (
     ENCODER_TASKS,
+    Config,
     DropoutConfig,
     LayersConfig,
     System,
@@ -79,244 +68,6 @@ SIZES: dict[str, BigBirdEtcConfig] = {
     "base": _size(12, 768, 12, block=84),
     "large": _size(24, 1024, 16, block=169),
 }
-
-
-# ---- Global-local attention: text attends to near text and global tokens, which attend to all.
-
-
-@flax.struct.dataclass(kw_only=True)
-class SentenceMask(AttentionMask):
-    """Which tokens of a text, and which global tokens in front of it, attend to each other.
-
-    Attributes:
-        text_segments: the document of each token, 0 on padding.
-        global_segments: the document of each global token, 0 if the global token is not used.
-        sentences: the global token of each token's sentence, counted from 1; 0 for none.
-        hard_global: whether a global token attends only to the tokens of its sentence, rather than
-            of its document.
-        hard_text: whether a token attends only to the global token of its sentence, rather than to
-            all global tokens of its document.
-    """
-
-    text_segments: Int[Array, "B L"]
-    global_segments: Int[Array, "B G"]
-    sentences: Int[Array, "B L"]
-    hard_global: bool = flax.struct.field(pytree_node=False, default=True)
-    hard_text: bool = flax.struct.field(pytree_node=False, default=False)
-
-    def own(self) -> Bool[Array, "B L G"]:
-        """Return whether each token belongs to the sentence of each global token."""
-        numbers = jnp.arange(1, self.global_segments.shape[1] + 1)
-        return self.sentences[:, :, None] == numbers
-
-    def same_document(self) -> Bool[Array, "B L G"]:
-        """Return whether each token and each global token belong to the same document."""
-        text, summary = self.text_segments[:, :, None], self.global_segments[:, None]
-        return (text == summary) & (text > 0)
-
-
-class GlobalLocalAttention(Attention):
-    """Self-attention of global tokens followed by a text (Ainslie et al. 2020).
-
-    A token of the text attends to its block of W tokens, to the two neighboring blocks, and to the
-    G global tokens; global tokens attend to each other and to the text. Time and memory grow with
-    L, not with its square. Text and global tokens share the projections of queries, keys and
-    values, but not the output projection.
-
-    A score has a relative term, as in Shaw et al. 2018, with a bias: q * (k + a_r) + b_r. Between
-    two tokens, or two global tokens, r is their distance, clipped to `distance`; between a token
-    and a global token, r is whether the token belongs to the global token's sentence. Queries of
-    tokens and of global tokens have separate tables a and b.
-
-    Attributes:
-        block: W.
-        distance: the largest distance with separate parameters; larger distances share them.
-        relative_init: initializer of a_r.
-    """
-
-    block: int = dataclasses.field(kw_only=True)
-    distance: int = dataclasses.field(kw_only=True)
-    relative_init: Initializer = nn.initializers.normal(0.02)
-
-    def setup(self) -> None:
-        others = self.position, self.window
-        if self.compute.core is not dense_core or others != (None, None):
-            raise ValueError(
-                "a GlobalLocalAttention has its own core, positions and window: leave core, "
-                "position and window out"
-            )
-        super().setup()
-
-    @nn.compact
-    def attend(
-        self,
-        x: Float[Array, "B T D"],
-        keys_values: KeyValues,
-        *,
-        mask: AttentionMask,
-        bias: Float[Array, "B H T S"] | None = None,
-        positions: Int[Array, "B T"] | None = None,
-        extra: PyTree = None,
-        deterministic: bool = True,
-        with_scores: bool = False,
-    ) -> tuple[Float[Array, "B T D"], None]:
-        """Return the output for each global token, and then for each token of the text.
-
-        Args:
-            mask: a `SentenceMask`, from whose shape the number of global tokens is read.
-            bias, positions, extra: not used.
-
-        Raises:
-            ValueError: `with_scores` is set: the scores are never all computed at once.
-        """
-        del bias, positions, extra  # positions are relative
-        if with_scores:
-            raise ValueError(
-                "collect='attention_scores': global-local attention never has all scores at once"
-            )
-        assert isinstance(mask, SentenceMask)
-        count = mask.global_segments.shape[1]
-        axes = ("activation_batch", "activation_length", "activation_heads", None)
-        query = checkpoint_name(nn.with_logical_constraint(self.query(x), axes), KEPT)
-        drops = self.compute.dropout > 0.0 and not deterministic
-        rngs = jax.random.split(self.make_rng("dropout")) if drops else (None, None)
-        settings: dict[str, Any] = {
-            "scale": self.scale_factor,
-            "dropout": self.compute.dropout,
-            "dropout_broadcast": self.compute.dropout_broadcast,
-        }
-        text = _attend_from_text(
-            query[:, count:],
-            keys_values,
-            self._relative("text", query[:, count:]),
-            mask=mask,
-            block=self.block,
-            distance=self.distance,
-            dropout_rng=rngs[0],
-            **settings,
-        )
-        terms = self._relative("global", query[:, :count])
-        summaries = dense_core(
-            query[:, :count],
-            keys_values,
-            bias=_from_global(terms, mask, distance=self.distance),
-            mask=ComputedMask(allowed=_seen_by_global(mask)),
-            dropout_rng=rngs[1],
-            **settings,
-        )
-        size = x.shape[-1]
-        outs = [self._out("global_out", summaries, size), self._out("out", text, size)]
-        return jnp.concatenate(outs, axis=1), None
-
-    def _relative(self, side: str, query: Float[Array, "B T H K"]) -> Float[Array, "B H T R"]:
-        """Return the score term of each relation r for each query.
-
-        The R relations are the 2 * distance + 1 distances, then "another sentence" and "the same
-        sentence".
-        """
-        shape = (2 * self.distance + 3, *query.shape[2:])
-        axes = ("positions", "heads", "kv")
-        init = nn.with_logical_partitioning(self.relative_init, axes)
-        table = self.param(f"{side}_relative", init, shape)
-        zeros = nn.with_logical_partitioning(nn.initializers.zeros, axes[:2])
-        bias = self.param(f"{side}_relative_bias", zeros, shape[:2])
-        terms = jnp.einsum("BTHK,RHK->BHTR", query, table.astype(query.dtype))
-        return self.scale_factor * (terms + bias.T[:, None].astype(query.dtype))
-
-    def _out(self, name: str, values: Float[Array, "B T H K"], size: int) -> Float[Array, "B T D"]:
-        return Linear(
-            (size,),
-            axes=("heads", "kv", "embed"),
-            contract=2,
-            use_bias=self._has_bias("out"),
-            kernel_init=self.out_init,
-            compute=self.compute,
-            name=name,
-        )(checkpoint_name(values, KEPT))
-
-
-def _attend_from_text(
-    query: Float[Array, "B L H K"],
-    keys_values: KeyValues,
-    relative: Float[Array, "B H L R"],
-    *,
-    mask: SentenceMask,
-    block: int,
-    distance: int,
-    **settings: Any,
-) -> Float[Array, "B L H K"]:
-    """Return the attention output of the text, computed block by block.
-
-    Each block of queries attends to three blocks of the text and to all global tokens.
-    """
-    batch, length = query.shape[:2]
-    number = -(-length // block)
-
-    blocks = functools.partial(into_blocks, block=block)
-
-    def rows(x: Float[Array, "B n ..."]) -> Float[Array, "b ..."]:
-        return x.reshape(batch * number, *x.shape[2:])
-
-    def keys(x: Float[Array, "B S H K"]) -> Float[Array, "b s H K"]:
-        summaries, text = jnp.split(x, [mask.global_segments.shape[1]], axis=1)
-        summaries = jnp.broadcast_to(summaries[:, None], (batch, number, *summaries.shape[1:]))
-        return rows(jnp.concatenate([with_neighbors(blocks(text)), summaries], axis=2))
-
-    segments = blocks(mask.text_segments)
-    near = jnp.where(neighbors_exist(number, block), with_neighbors(segments), 0)
-    own, seen = blocks(mask.own()), blocks(mask.same_document())
-    seen = seen & own if mask.hard_text else seen
-    same = (segments[..., None] == near[:, :, None]) & (near[:, :, None] > 0)
-
-    terms = rows(blocks(jnp.moveaxis(relative, 1, 2)))  # [b W H R]
-    terms = jnp.moveaxis(terms, 2, 1)  # [b H W R]
-    bias = jnp.concatenate(
-        [_of_distance(terms, distances(block), distance), _of_own(terms, rows(own)[:, None])],
-        axis=-1,
-    )
-    out = dense_core(
-        rows(blocks(query)),
-        KeyValues.from_positions(*map(keys, keys_values.by_position())),
-        bias=bias,
-        mask=ComputedMask(allowed=rows(jnp.concatenate([same, seen], axis=-1))[:, None]),
-        **settings,
-    )
-    return out.reshape(batch, number * block, *query.shape[2:])[:, :length]
-
-
-def _of_distance(
-    terms: Float[Array, "b H T R"], apart: Int[np.ndarray, "T S"], distance: int
-) -> Float[Array, "b H T S"]:
-    """Return the relative terms of the distances `apart` between T queries and S keys."""
-    index = jnp.asarray(np.clip(apart, -distance, distance) + distance)
-    return jnp.take_along_axis(terms, index[None, None], axis=-1)
-
-
-def _of_own(terms: Float[Array, "b H T R"], own: Bool[Array, "b 1 T S"]) -> Float[Array, "b H T S"]:
-    """Return the relative terms between text tokens and global tokens."""
-    return jnp.where(own, terms[..., -1:], terms[..., -2:-1])
-
-
-def _from_global(
-    terms: Float[Array, "B H G R"], mask: SentenceMask, *, distance: int
-) -> Float[Array, "B H G S"]:
-    """Return the relative terms of the global tokens with each other and with the text."""
-    count = terms.shape[2]
-    apart = np.arange(count) - np.arange(count)[:, None]
-    own = jnp.moveaxis(mask.own(), 1, 2)[:, None]
-    return jnp.concatenate([_of_distance(terms, apart, distance), _of_own(terms, own)], axis=-1)
-
-
-def _seen_by_global(mask: SentenceMask) -> Bool[Array, "B 1 G S"]:
-    """Return which global tokens and which tokens each global token attends to."""
-    summary = mask.global_segments
-    text = mask.same_document()
-    text = text & mask.own() if mask.hard_global else text
-    each_other = (summary[:, :, None] == summary[:, None]) & (summary[:, :, None] > 0)
-    return jnp.concatenate([each_other, jnp.moveaxis(text, 1, 2)], axis=-1)[:, None]
-
-
-# ---- An encoder with global tokens in front of its text: Ainslie et al. 2020 (ETC).
 
 
 class GlobalLocalEmbeddings(nn.Module):
@@ -381,7 +132,9 @@ class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
 
     A batch may have `encoder_sentences` [B, L], the number of each token's sentence, counted from
     1, or 0 for none; without it each document is one sentence. Sentences after the first G have no
-    global token.
+    global token. With `encoder_paragraphs` and `encoder_candidates` [B, L] its first sentences are
+    candidate answers and the tokens of a question, see the objective `candidates`, whose global
+    tokens attend to the whole document.
 
     Attributes:
         count: G.
@@ -403,33 +156,50 @@ class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
             `alone` [B, G, D], their states in a second forward pass over the text without noise, in
             which every sentence attends only to itself and its global token.
         """
-        states, _ = super()._encode(batch, deterministic=deterministic, collect=())
-        hidden, table = states[:, self.count :], self.table()
-        outputs = self.head(hidden, table, batch, deterministic=deterministic)
+        states, _ = self._encode(batch, deterministic=deterministic, collect=())
+        outputs = self.apply_head(states, batch, deterministic=deterministic)
         sentences = {
             "encoder_input_tokens": batch["encoder_target_tokens"],
             "encoder_segment_ids": batch["encoder_sentences"],
             "encoder_sentences": batch["encoder_sentences"],
         }
-        alone, _ = super()._encode(sentences, deterministic=deterministic, collect=())
+        alone, _ = self._encode(sentences, deterministic=deterministic, collect=())
         return outputs | {"summaries": states[:, : self.count], "alone": alone[:, : self.count]}
 
-    def _encode(
-        self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
-    ) -> tuple[Float[Array, "B L D"], dict[str, Collected]]:
-        states, collected = super()._encode(batch, deterministic=deterministic, collect=collect)
-        return states[:, self.count :], collected
+    def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
+        """Return the output of the last layer for the text."""
+        return super().encode(batch, deterministic=deterministic)[:, self.count :]
+
+    def apply_head(
+        self, hidden: Float[Array, "B T D"], batch: Batch, *, deterministic: bool
+    ) -> Outputs:
+        """Return the outputs of the head, whose batch also has the states `summaries` [B, G, D]."""
+        summaries, text = jnp.split(hidden, [self.count], axis=1)
+        return super().apply_head(
+            text, {**batch, "summaries": summaries}, deterministic=deterministic
+        )
 
     def mask(self, batch: Batch) -> SentenceMask:
         """Return the attention mask, with a global token for each sentence of the batch."""
         segments = batch["encoder_segment_ids"]
         sentences = batch.get("encoder_sentences", segments)
-        return SentenceMask(
+        of_sentences = functools.partial(documents_of_sentences, sentences, count=self.count)
+        mask = SentenceMask(
             text_segments=segments,
             sentences=sentences,
-            global_segments=documents_of_sentences(sentences, segments, count=self.count),
+            global_segments=of_sentences(segments),
             hard_global=self.hard_global,
             hard_text=self.hard_text,
+        )
+        if "encoder_candidates" not in batch:
+            return mask
+        paragraphs = of_sentences(batch["encoder_paragraphs"])
+        return dataclasses.replace(
+            mask,
+            everywhere=paragraphs <= number_of_candidates(batch) + 1,  # the last is the question
+            paragraphs=batch["encoder_paragraphs"],
+            global_paragraphs=paragraphs,
+            mentions=batch["encoder_candidates"],
         )
 
 
@@ -442,15 +212,62 @@ def documents_of_sentences(
     return jnp.max(jnp.where(own, values[:, None], 0), axis=-1)
 
 
+def number_of_candidates(batch: Batch) -> Int[Array, "B 1"]:
+    """Return the number of candidates of each row, each of which the row mentions."""
+    return jnp.max(batch["encoder_candidates"], axis=1, keepdims=True)
+
+
+class CandidateHead(nn.Module):
+    """The score of each candidate by a dense layer on its global token (appendix E.2, WikiHop).
+
+    Attributes:
+        dropout: rate for the states of the global tokens.
+    """
+
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """Return `logits`, float32 [B, G]; -1e9 for global tokens that are not candidates."""
+        states = nn.Dropout(self.dropout)(batch["summaries"], deterministic)
+        scores = output_layer(1, self.kernel_init, "candidate")(states)[..., 0]
+        if self.is_initializing():  # with a batch without candidates
+            return {"logits": scores}
+        numbers = jnp.arange(1, scores.shape[1] + 1)
+        return {"logits": jnp.where(numbers <= number_of_candidates(batch), scores, -1e9)}
+
+
+def check_candidates(model: Config, objective: Config) -> None:
+    """Check that candidates and a question have enough global tokens.
+
+    Raises:
+        ValueError: they do not.
+    """
+    choices, longest, count = (
+        objective["choices"],
+        objective["longest_question"],
+        model["global_tokens"],
+    )
+    if choices + longest > count:
+        raise ValueError(
+            f"model.global_tokens={count}: data.objective_settings.choices={choices} candidates "
+            f"and data.objective_settings.longest_question={longest} tokens of a question need "
+            f"{choices + longest} global tokens"
+        )
+
+
 def build(config: BigBirdEtcConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: global tokens in front of a text.
 
     Args:
         config: its `head` is "pretraining" (predict masked tokens, and find hidden sentences with
-            their global tokens), "masked_lm" or a head of `select_head`; `global_tokens` is the
-            number of global tokens, and `global_token` is their id; for `hard_global` and
-            `hard_text` see `SentenceMask`; `block` is the number of tokens in a block, and
-            `distance` the largest relative position.
+            their global tokens), "masked_lm", "candidates" (see `CandidateHead`) or a head of
+            `select_head`; `global_tokens` is the number of global tokens, and `global_token` is
+            their id; for `hard_global` and `hard_text` see `SentenceMask`; `block` is the number of
+            tokens in a block, and `distance` the largest relative position.
 
     Raises:
         ValueError: the head is unknown, or `block` or `global_tokens` is below 1.
@@ -464,7 +281,8 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
     make_pooler = functools.partial(
         Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
-    own = {"pretraining": masked_lm, "masked_lm": masked_lm}
+    candidates = functools.partial(CandidateHead, kernel_init=config.init, dropout=config.dropout)
+    own = {"pretraining": masked_lm, "masked_lm": masked_lm, "candidates": candidates}
     return GlobalLocalEncoder(
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
@@ -622,6 +440,13 @@ SYSTEM = System(
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
+        "candidates": Task(
+            loss=functools.partial(losses.fine_tuning.loss, "classification"),
+            prediction="candidates",
+            measures=("predictions",),
+            objective="candidates",
+            check=check_candidates,
+        ),
         **ENCODER_TASKS,
     },
 )

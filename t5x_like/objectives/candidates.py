@@ -1,0 +1,219 @@
+"""Questions with candidate answers and documents, as the rows of ETC's global tokens.
+
+Ainslie et al. 2020 and Zaheer et al. 2020, appendix E.2 (WikiHop).
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from t5x_like.batches.labelled_rows import LONGEST_QUESTION
+from t5x_like.objectives.grouping import split
+from t5x_like.objectives.labelled import WriteExamples, objective_of_rows
+from t5x_like.objectives.objective import Rows, of_encoder, text_of
+from t5x_like.vocabularies import Vocabulary
+
+CHOICES = 79  # the most candidates of a question of WikiHop
+
+
+def candidates(*, choices: int = CHOICES, longest_question: int = LONGEST_QUESTION) -> Rows:
+    """Predict which candidate answers a question about documents, the lines of `text_a`.
+
+        inputs:     oslo bergen home ann the home of ann is oslo . oslo is wet . it rains .
+        sentences:  1    2      3    4   5   5    5  5   5  5    5 6    6  6   6 7  7     7
+        paragraphs: 1    2      3    3   4   4    4  4   4  4    4 5    5  5   5 5  5     5
+        candidates: 1    2      0    0   0   0    0  0   0  1    0 1    0  0   0 0  0     0
+        label:      0
+
+    A row is the candidates, the question (`text_b`) and the documents, without special tokens. Each
+    candidate, each token of the question and each sentence of a document is a sentence, and so has
+    a global token. Each candidate, the question and each document is a paragraph. `candidates` is
+    the candidate that a token mentions, with its whole words, in upper or lower case.
+
+    Documents that are too long lose their last sentences, always from a document that has the most
+    (as in the released code), until the last of these fits in part.
+
+    Args:
+        choices: the most candidates of a row.
+        longest_question: the length to which a question is truncated, in tokens.
+
+    Raises:
+        ValueError: a setting is too small.
+    """
+    if choices < 2 or longest_question < 1:
+        raise ValueError(
+            f"candidates: choices={choices} must be 2 or more, and "
+            f"longest_question={longest_question} 1 or more"
+        )
+
+    def write_for(writer: CandidateWriter) -> WriteExamples:
+        def write(raw: Mapping[str, Any]) -> list[dict[str, np.ndarray]]:
+            texts = [text_of(raw[name]) for name in ("text_a", "text_b")]
+            row = writer([text_of(one) for one in raw["choices"]], *texts)
+            return [row.features | {"label": np.array([raw["answer"]])}]
+
+        return write
+
+    def make_writer(vocabulary: Vocabulary, *, length: int) -> CandidateWriter:
+        return CandidateWriter(vocabulary, length=length, longest_question=longest_question)
+
+    return objective_of_rows(
+        "candidates",
+        ("answer", "choices", "text_a", "text_b"),
+        write_for,
+        of=of_encoder("sentences", "paragraphs", "candidates", "label"),
+        make_writer=make_writer,
+        optional=(),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateRow:
+    """A row of candidates, a question and documents; see `candidates`.
+
+    Attributes:
+        tokens: the ids.
+        sentences, paragraphs: the number of each token's sentence and paragraph, from 1.
+        candidates: the number of the candidate that each token mentions, from 1; 0 for none.
+    """
+
+    tokens: Int[np.ndarray, " L"]
+    sentences: Int[np.ndarray, " L"]
+    paragraphs: Int[np.ndarray, " L"]
+    candidates: Int[np.ndarray, " L"]
+
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """Return the features of an example, aligned with its tokens."""
+        return {
+            "inputs": self.tokens,
+            "sentences": self.sentences,
+            "paragraphs": self.paragraphs,
+            "candidates": self.candidates,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sentence:
+    """The tokens of a sentence, the candidate that each mentions, and its paragraph."""
+
+    tokens: list[int]
+    candidates: list[int]
+    paragraph: int
+
+    def cut(self, size: int) -> "_Sentence":
+        return dataclasses.replace(
+            self, tokens=self.tokens[:size], candidates=self.candidates[:size]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateWriter:
+    """Writes a question, its candidates and its documents as a row.
+
+    Attributes:
+        vocabulary: tokenizes the texts.
+        length: the most tokens of a row.
+        longest_question: the most tokens of a question.
+    """
+
+    vocabulary: Vocabulary
+    length: int
+    longest_question: int = LONGEST_QUESTION
+
+    def __call__(self, choices: Sequence[str], text: str, question: str) -> CandidateRow:
+        """Return a row.
+
+        Args:
+            choices: the candidates.
+            text: a document in each line.
+            question: the question.
+
+        Raises:
+            ValueError: a candidate has no token, or the candidates and the question do not fit in
+                a row.
+        """
+        choices = [" ".join(choice.split()) for choice in choices]
+        found: list[_Sentence] = []
+        for number, choice in enumerate(choices, start=1):
+            tokens = self.vocabulary.encode(choice)
+            if not tokens:
+                raise ValueError(f"the question {question!r}: choice {choice!r} has no token")
+            found.append(_Sentence(tokens, [number] * len(tokens), number))
+        asked = self.vocabulary.encode(question)[: self.longest_question]
+        found += [_Sentence([token], [0], len(choices) + 1) for token in asked]
+        room = self.length - sum(len(one.tokens) for one in found)
+        if room < 0:
+            raise ValueError(
+                f"the question {question!r} and its {len(choices)} choices have "
+                f"{self.length - room} tokens, and data.lengths.inputs={self.length}"
+            )
+        documents = self._documents(text, choices, first=len(choices) + 2)
+        for sentences in fit(documents, room=room):
+            found += sentences
+        return _row(found)
+
+    def _documents(
+        self, text: str, choices: Sequence[str], *, first: int
+    ) -> Iterator[list[_Sentence]]:
+        find = _mentions_of(choices)
+        for paragraph, line in enumerate(filter(str.strip, text.split("\n")), start=first):
+            sentences = []
+            for sentence in split(" ".join(line.split())):
+                tokens, offsets = self.vocabulary.encode_with_offsets(sentence)
+                numbers = [0] * len(tokens)
+                for start, end, number in find(sentence):
+                    for place, (begins, ends) in enumerate(offsets):
+                        if begins < end and start < ends:
+                            numbers[place] = number
+                sentences.append(_Sentence(list(tokens), numbers, paragraph))
+            yield sentences
+
+
+def fit(documents: Iterator[list[_Sentence]], *, room: int) -> list[list[_Sentence]]:
+    """Drop last sentences of the documents with the most, until all have at most `room` tokens."""
+    found = list(documents)
+    over = sum(len(one.tokens) for own in found for one in own) - room
+    while over > 0:
+        longest = max(found, key=len)
+        last = longest.pop()
+        over -= len(last.tokens)
+        if over < 0:
+            longest.append(last.cut(-over))
+    return found
+
+
+def _mentions_of(choices: Sequence[str]) -> Any:
+    """Return a function: a sentence -> (first character, end, number) of each mention.
+
+    Of overlapping mentions the first counts, and of several at a position the longest.
+    """
+    order = sorted(range(len(choices)), key=lambda n: -len(choices[n]))
+    texts = "|".join(f"({re.escape(choices[n])})" for n in order)
+    pattern = re.compile(rf"(?<!\w)(?:{texts})(?!\w)", re.IGNORECASE)
+
+    def find(sentence: str) -> Iterator[tuple[int, int, int]]:
+        for match in pattern.finditer(sentence):
+            assert match.lastindex is not None
+            yield match.start(), match.end(), order[match.lastindex - 1] + 1
+
+    return find
+
+
+def _row(sentences: Sequence[_Sentence]) -> CandidateRow:
+    sizes = [len(one.tokens) for one in sentences]
+    paragraphs = [one.paragraph for one in sentences]
+
+    def joined(values: Sequence[Sequence[int]]) -> Int[np.ndarray, " L"]:
+        return np.array([value for own in values for value in own], np.int32)
+
+    return CandidateRow(
+        tokens=joined([one.tokens for one in sentences]),
+        sentences=np.repeat(np.arange(1, len(sizes) + 1), sizes).astype(np.int32),
+        paragraphs=np.repeat(paragraphs, sizes).astype(np.int32),
+        candidates=joined([one.candidates for one in sentences]),
+    )
