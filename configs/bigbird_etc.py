@@ -53,9 +53,10 @@ from t5x_like.experiment import recipes
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """Return the config of one of the sizes above."""
-    if size == "demo":
-        return _demo()
-    config = recipes.pretraining("bigbird_etc", size)
+    own = {"demo": _demo, "wikihop": _wikihop, "wikihop_demo": _wikihop_demo}
+    if size in own:
+        return own[size]()
+    config = recipes.pretraining("bigbird_etc", size, others=own)
     recipes.masked_language_modeling(config, "etc", length=4096)
     config.loss = {"sentences": 0.25}
     config.data.objective_settings = {"hidden_rate": 0.1}
@@ -80,5 +81,58 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 128}
     config.data.batch_size = 16
     config.train.steps = 1200
+    config.optimizer.update({"learning_rate": 1e-3, "warmup_steps": recipes.warmup(config, 100)})
+    return config
+
+
+def _wikihop() -> ml_collections.ConfigDict:
+    """Fine-tune the pretrained network in `initialize`."""
+    config = recipes.fine_tuning(
+        "runs/bigbird_etc_wikihop", head="candidates", global_tokens=430, hard_global=True
+    )
+    _questions(config, choices=79, longest_question=64)
+    config.data.lengths = {"inputs": 4096}
+    config.data.batch_size = 64
+    config.train.steps = 15 * 43_738 // 64
+    config.optimizer = {
+        "name": "adamw",
+        "epsilon": 1e-6,
+        "weight_decay": 0.1,
+        **recipes.linear(config, 4e-5, warmup_steps=recipes.steps(config) // 10),
+    }
+    return config
+
+
+def _questions(config: ml_collections.ConfigDict, *, choices: int, longest_question: int) -> None:
+    config.data.module = "data/reading_qa.py"
+    config.data.task = "wiki_hop"
+    config.data.settings = {"folder": ""}
+    config.data.objective = "candidates"
+    config.data.objective_settings = {"choices": choices, "longest_question": longest_question}
+    config.data.converter = "encoder"
+    config.evaluate.every = 500
+    config.evaluate.batches = 0
+    config.checkpoint.keep = 1
+
+
+def _wikihop_demo() -> ml_collections.ConfigDict:
+    config = recipes.demo(
+        get_config("base"),
+        vocabulary="runs/bigbird_etc_wikihop_demo/vocabulary",
+        head="candidates",
+        block=8,
+        global_tokens=16,
+        vocab_size=320,
+        d_model=64,
+        d_ff=256,
+        layers=3,
+    )
+    config.workdir = "runs/bigbird_etc_wikihop_demo"
+    config.loss = {}
+    _questions(config, choices=4, longest_question=8)
+    config.data.settings = {"folder": "runs/generated_homes"}
+    config.data.lengths = {"inputs": 48}
+    config.data.batch_size = 32
+    config.train.steps = 1500
     config.optimizer.update({"learning_rate": 1e-3, "warmup_steps": recipes.warmup(config, 100)})
     return config

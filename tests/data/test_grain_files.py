@@ -377,6 +377,7 @@ CHOICES = [
     {"text_a": text, "choices": ["a", *"bcd"[: n % 3 + 1]], "answer": 1, "group": n // 2}
     for n, text in enumerate(SENTENCES)
 ]
+ASKED = [{**row, "text_a": f"a {row['text_a']}.\nthe b", "text_b": "who?"} for row in CHOICES]
 PAIRS = [{"inputs": text, "targets": f"{text} " * 2} for text in SENTENCES]
 # What cleaning changes or drops: control characters, an empty side, a side that is too long.
 PAIRS[3:3] = [
@@ -425,6 +426,7 @@ LABELLED = {
     "tagging": ("a.tsv", as_table(of_words(TAGS))),
     "question_answering": ("a.json", as_squad(ANSWERS)),
     "multiple_choice": ("a.jsonl", as_json(CHOICES)),
+    "candidates": ("a.jsonl", as_json(ASKED)),
     "knowledge_classification": ("a.jsonl.gz", as_json(PAIRED)),
     "knowledge_tagging": ("a.jsonl", as_json(TAGS)),
     "knowledge_question_answering": ("a.jsonl", as_json(ANSWERS)),
@@ -467,6 +469,7 @@ def case_of(objective):
 
 SETTINGS = {
     "multiple_choice": {"choices": 4},
+    "candidates": {"choices": 4, "longest_question": 8},
     "gpt_multiple_choice": {"choices": 4},
     "comparisons": {"responses": 3},
     "masked_targets": {"target_length": 9},

@@ -8,21 +8,9 @@ from t5x_like.objectives import ExampleSpec, Feature
 from t5x_like.objectives.candidates import CandidateWriter
 
 WORDS = [
-    "oslo",
-    "bergen",
-    "new",
-    "york",
-    "home",
-    "ann",
-    "the",
-    "of",
-    "is",
-    "wet",
-    "it",
-    "rains",
-    ".",
+    *("oslo", "bergen", "new", "york", "home", "ann", "the", "of", "is", "wet", "it", "rains"),
+    *(".", "##land"),
 ]
-WORDS += ["##land"]
 QUESTION = {
     "choices": ["oslo", "bergen"],
     "text_a": "The home of Ann is Oslo.\n\n Oslo is wet.  It rains. ",

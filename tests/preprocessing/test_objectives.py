@@ -176,8 +176,9 @@ def test_features_without_eos_get_none_and_leave_its_place_to_text():
 OF_ENCODERS = {name for name, make in plain.OBJECTIVES.items() if "group" in settings_of(make)}
 OF_LABELLED = {
     *("classification", "pair_classification", "regression", "tagging", "question_answering"),
+    "candidates",
 }
-OF_KNOWLEDGE = {f"knowledge_{name}" for name in OF_LABELLED - {"regression", "pair_classification"}}
+OF_KNOWLEDGE = {f"knowledge_{name}" for name in ("classification", "tagging", "question_answering")}
 OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_regression", "gpt_multiple_choice"}
 OF_CHOICES = {"multiple_choice"}  # rows of rows
 OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "translation", "masked_targets"}
