@@ -90,7 +90,7 @@ def _wikihop() -> ml_collections.ConfigDict:
     config = recipes.fine_tuning(
         "runs/bigbird_etc_wikihop", head="candidates", global_tokens=430, hard_global=True
     )
-    _questions(config, choices=79, longest_question=64)
+    _questions(config, choices=79, longest_choice=32, longest_question=64)
     config.data.lengths = {"inputs": 4096}
     config.data.batch_size = 64
     config.train.steps = 15 * 43_738 // 64
@@ -103,12 +103,13 @@ def _wikihop() -> ml_collections.ConfigDict:
     return config
 
 
-def _questions(config: ml_collections.ConfigDict, *, choices: int, longest_question: int) -> None:
+def _questions(config: ml_collections.ConfigDict, **settings: int) -> None:
+    """Read WikiHop's rows, with settings of the objective."""
     config.data.module = "data/reading_qa.py"
     config.data.task = "wiki_hop"
     config.data.settings = {"folder": ""}
     config.data.objective = "candidates"
-    config.data.objective_settings = {"choices": choices, "longest_question": longest_question}
+    config.data.objective_settings = settings
     config.data.converter = "encoder"
     config.evaluate.every = 500
     config.evaluate.batches = 0
@@ -126,13 +127,14 @@ def _wikihop_demo() -> ml_collections.ConfigDict:
         d_model=64,
         d_ff=256,
         layers=3,
+        initializer_range=0.1,
     )
     config.workdir = "runs/bigbird_etc_wikihop_demo"
     config.loss = {}
-    _questions(config, choices=4, longest_question=8)
+    _questions(config, choices=4, longest_choice=4, longest_question=8)
     config.data.settings = {"folder": "runs/generated_homes"}
     config.data.lengths = {"inputs": 48}
     config.data.batch_size = 32
-    config.train.steps = 1500
+    config.train.steps = 1000
     config.optimizer.update({"learning_rate": 1e-3, "warmup_steps": recipes.warmup(config, 100)})
     return config

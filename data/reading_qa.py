@@ -77,6 +77,8 @@ def _join_supports(raw: Raw) -> Raw:
     answer, candidates = benchmark.text(raw, "answer"), benchmark.texts(raw, "candidates")
     if answer not in candidates:
         raise ValueError(f"answer={answer!r} is not one of the {len(candidates)} candidates.")
+    if not all(map(str.strip, candidates)):
+        raise ValueError(f"candidates={candidates!r:.80} has a blank text.")
     supports = benchmark.texts(raw, "supports")
     return {
         **raw,

@@ -27,7 +27,7 @@ from t5x_like.decoding.spans import best_spans, join
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
 from t5x_like.nn.linear_chain import Chain, best_tags
-from t5x_like.objectives.candidates import CandidateRow, CandidateWriter
+from t5x_like.objectives.candidates import LONGEST_CHOICE, CandidateRow, CandidateWriter
 from t5x_like.vocabularies.words import LONGEST
 
 _STEP = 64  # tokens, the block of the published BigBirds; few lengths compile few programs
@@ -439,23 +439,24 @@ class Candidates(EncoderChoices):
     """The candidate among `choices` that answers `text_b` by the documents, the lines of `text_a`.
 
     Attributes:
-        longest_question: see the objective candidates.
+        longest_choice, longest_question: see the objective candidates.
     """
 
+    longest_choice: int = LONGEST_CHOICE
     longest_question: int = LONGEST_QUESTION
 
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
         """Return the settings of the objective."""
-        settings = text.examples.settings
-        return {
-            "max_rows": settings["choices"],
-            "longest_question": settings["longest_question"],
-        }
+        settings = dict(text.examples.settings)
+        return {"max_rows": settings.pop("choices"), **settings}
 
     def __post_init__(self) -> None:
         writer = CandidateWriter(
-            self.vocabulary, length=self.length, longest_question=self.longest_question
+            self.vocabulary,
+            length=self.length,
+            longest_choice=self.longest_choice,
+            longest_question=self.longest_question,
         )
         object.__setattr__(self, "writer", writer)
 
@@ -463,7 +464,7 @@ class Candidates(EncoderChoices):
         """Return one row, of all candidates.
 
         Raises:
-            ValueError: the item lacks a field, or has too many choices or too long choices.
+            ValueError: the item lacks a field, or has too many choices.
         """
         texts = [string_in(item, name) for name in ("text_a", "text_b")]
         return [self.writer(choices_in(item, most=self.max_rows), *texts)]

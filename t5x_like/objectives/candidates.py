@@ -18,9 +18,15 @@ from t5x_like.objectives.objective import Rows, of_encoder, text_of
 from t5x_like.vocabularies import Vocabulary
 
 CHOICES = 79  # the most candidates of a question of WikiHop
+LONGEST_CHOICE = 32  # tokens
 
 
-def candidates(*, choices: int = CHOICES, longest_question: int = LONGEST_QUESTION) -> Rows:
+def candidates(
+    *,
+    choices: int = CHOICES,
+    longest_choice: int = LONGEST_CHOICE,
+    longest_question: int = LONGEST_QUESTION,
+) -> Rows:
     """Predict which candidate answers a question about documents, the lines of `text_a`.
 
         inputs:     oslo bergen home ann the home of ann is oslo . oslo is wet . it rains .
@@ -38,16 +44,17 @@ def candidates(*, choices: int = CHOICES, longest_question: int = LONGEST_QUESTI
     (as in the released code), until the last of these fits in part.
 
     Args:
-        choices: the most candidates of a row.
-        longest_question: the length to which a question is truncated, in tokens.
+        choices: the most candidates of a row, all of which are read.
+        longest_choice, longest_question: the lengths to which the text of a candidate and a
+            question are truncated, in tokens.
 
     Raises:
         ValueError: a setting is too small.
     """
-    if choices < 2 or longest_question < 1:
+    if choices < 2 or longest_choice < 1 or longest_question < 1:
         raise ValueError(
-            f"candidates: choices={choices} must be 2 or more, and "
-            f"longest_question={longest_question} 1 or more"
+            f"candidates: choices={choices} must be 2 or more, and longest_choice={longest_choice} "
+            f"and longest_question={longest_question} 1 or more"
         )
 
     def write_for(writer: CandidateWriter) -> WriteExamples:
@@ -59,7 +66,18 @@ def candidates(*, choices: int = CHOICES, longest_question: int = LONGEST_QUESTI
         return write
 
     def make_writer(vocabulary: Vocabulary, *, length: int) -> CandidateWriter:
-        return CandidateWriter(vocabulary, length=length, longest_question=longest_question)
+        least = choices * longest_choice + longest_question
+        if length < least:
+            raise ValueError(
+                f"data.lengths.inputs={length}: choices={choices}, longest_choice={longest_choice} "
+                f"and longest_question={longest_question} of candidates need {least} tokens or more"
+            )
+        return CandidateWriter(
+            vocabulary,
+            length=length,
+            longest_choice=longest_choice,
+            longest_question=longest_question,
+        )
 
     return objective_of_rows(
         "candidates",
@@ -118,11 +136,12 @@ class CandidateWriter:
     Attributes:
         vocabulary: tokenizes the texts.
         length: the most tokens of a row.
-        longest_question: the most tokens of a question.
+        longest_choice, longest_question: see `candidates`.
     """
 
     vocabulary: Vocabulary
     length: int
+    longest_choice: int = LONGEST_CHOICE
     longest_question: int = LONGEST_QUESTION
 
     def __call__(self, choices: Sequence[str], text: str, question: str) -> CandidateRow:
@@ -132,26 +151,17 @@ class CandidateWriter:
             choices: the candidates.
             text: a document in each line.
             question: the question.
-
-        Raises:
-            ValueError: a candidate has no token, or the candidates and the question do not fit in
-                a row.
         """
         choices = [" ".join(choice.split()) for choice in choices]
         found: list[_Sentence] = []
         for number, choice in enumerate(choices, start=1):
-            tokens = self.vocabulary.encode(choice)
-            if not tokens:
-                raise ValueError(f"the question {question!r}: choice {choice!r} has no token")
-            found.append(_Sentence(tokens, [number] * len(tokens), number))
+            # A vocabulary that drops some characters may leave nothing of a candidate.
+            tokens = self.vocabulary.encode(choice) or [self.vocabulary.unk_id or 0]
+            whole = _Sentence(tokens, [number] * len(tokens), number)
+            found.append(whole.cut(self.longest_choice))
         asked = self.vocabulary.encode(question)[: self.longest_question]
         found += [_Sentence([token], [0], len(choices) + 1) for token in asked]
         room = self.length - sum(len(one.tokens) for one in found)
-        if room < 0:
-            raise ValueError(
-                f"the question {question!r} and its {len(choices)} choices have "
-                f"{self.length - room} tokens, and data.lengths.inputs={self.length}"
-            )
         documents = self._documents(text, choices, first=len(choices) + 2)
         for sentences in fit(documents, room=room):
             found += sentences
@@ -192,14 +202,15 @@ def _mentions_of(choices: Sequence[str]) -> Any:
 
     Of overlapping mentions the first counts, and of several at a position the longest.
     """
-    order = sorted(range(len(choices)), key=lambda n: -len(choices[n]))
+    named = [number for number, choice in enumerate(choices) if choice]
+    order = sorted(named, key=lambda number: -len(choices[number]))
     texts = "|".join(f"({re.escape(choices[n])})" for n in order)
     pattern = re.compile(rf"(?<!\w)(?:{texts})(?!\w)", re.IGNORECASE)
 
     def find(sentence: str) -> Iterator[tuple[int, int, int]]:
         for match in pattern.finditer(sentence):
-            assert match.lastindex is not None
-            yield match.start(), match.end(), order[match.lastindex - 1] + 1
+            if match.lastindex:  # not the empty text of a blank candidate
+                yield match.start(), match.end(), order[match.lastindex - 1] + 1
 
     return find
 

@@ -469,7 +469,7 @@ def case_of(objective):
 
 SETTINGS = {
     "multiple_choice": {"choices": 4},
-    "candidates": {"choices": 4, "longest_question": 8},
+    "candidates": {"choices": 4, "longest_choice": 8, "longest_question": 8},
     "gpt_multiple_choice": {"choices": 4},
     "comparisons": {"responses": 3},
     "masked_targets": {"target_length": 9},

@@ -26,7 +26,8 @@ def vocabulary(tmp_path_factory):
     return vocabularies.load(path)
 
 
-def example_of(vocabulary, row, *, length=64, **settings):
+def example_of(vocabulary, row, *, length=64, **changes):
+    settings = {"choices": 2, "longest_choice": 2, "longest_question": 4} | changes
     made = objectives.build("candidates", **settings)
     features = {"inputs": Feature(vocabulary, add_eos=False)}
     write = made.plan(ExampleSpec({"inputs": length}, features))
@@ -72,21 +73,29 @@ def test_documents_lose_their_last_sentences_and_never_a_candidate(vocabulary):
     found = example_of(vocabulary, row, length=4 + 4 + 2 + 4 + 5)
     assert words_of(vocabulary, found)[4:10] == ["oslo", "is", "wet", ".", "it", "rains"]
     assert found["paragraphs"].tolist() == [1, 2, 3, 3, *[4] * 6, *[5] * 9]
-    # Nothing but candidates and the question, whose end is cut only by its own setting.
-    found = example_of(vocabulary, row, length=8, longest_question=1)
-    assert words_of(vocabulary, found)[:3] == ["oslo", "bergen", "home"]
-    many = {**row, "choices": ["oslo", "bergen", "new york", "new", "york", "ann", "home"]}
-    assert len(example_of(vocabulary, many, length=10)["inputs"]) == 10
-
-
-def test_mistakes_name_the_question(vocabulary):
-    with pytest.raises(ValueError, match=r"^the question 'home ann': choice '' has no token"):
-        example_of(vocabulary, {**QUESTION, "choices": ["oslo", " "]})
-    many = {**QUESTION, "choices": ["new york"] * 4}
-    problem = (
-        r"^the question 'home ann' and its 4 choices have 10 tokens, and data.lengths.inputs=9"
+    # Nothing but the candidates and the question, whose end is cut only by its own setting.
+    made = {"choices": 3, "longest_question": 1, "longest_choice": 1}
+    found = example_of(
+        vocabulary, {**row, "choices": ["oslo", "new york", "new"]}, length=4, **made
     )
-    with pytest.raises(ValueError, match=problem):
-        example_of(vocabulary, many, length=9)
+    assert words_of(vocabulary, found) == ["oslo", "new", "new", "home"]
+    assert found["candidates"].tolist() == [1, 2, 3, 0]
+
+
+def test_a_candidate_that_the_vocabulary_drops_keeps_its_number(vocabulary):
+    row = CandidateWriter(vocabulary, length=64)(["oslo", "\u200b", " "], "is Oslo", "home")
+    assert [vocabulary.piece(token) for token in row.tokens] == [
+        *("oslo", "[UNK]", "[UNK]", "home", "is", "oslo"),
+    ]
+    assert row.candidates.tolist() == [1, 2, 3, 0, 0, 1]
+
+
+def test_candidates_that_may_not_fit_are_refused_before_a_row_is_read(vocabulary):
+    with pytest.raises(
+        ValueError, match=r"^data.lengths.inputs=10: choices=3, longest_choice=3 .* need 11 tokens"
+    ):
+        example_of(vocabulary, QUESTION, length=10, choices=3, longest_choice=3, longest_question=2)
     with pytest.raises(ValueError, match="choices=1 must be 2 or more"):
         objectives.build("candidates", choices=1)
+    with pytest.raises(ValueError, match="longest_choice=0"):
+        objectives.build("candidates", longest_choice=0)
