@@ -19,9 +19,9 @@ class AddedTokens:
     """
 
     def __init__(self, tokens: Mapping[int, AddedToken]):
-        self.ids = {one.content: number for number, one in tokens.items() if one.content}
+        self.ids = {token.content: number for number, token in tokens.items() if token.content}
         self.texts = {number: text for text, number in self.ids.items()}
-        self._tokens = {one.content: one for one in tokens.values()}
+        self._tokens = {token.content: token for token in tokens.values()}
         longest_first = sorted(self.ids, key=len, reverse=True)
         self._pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
@@ -38,27 +38,27 @@ class AddedTokens:
     def split(self, text: str) -> Iterator[tuple[str, int | None]]:
         """Yield the parts of a text, each with its id if it is an added token, otherwise None."""
         parts = self._pattern.split(text) if self.ids else [text]
-        is_token = [place % 2 == 1 for place in range(len(parts))]
-        for place in range(1, len(parts), 2):
-            token = self._tokens[parts[place]]
+        is_token = [index % 2 == 1 for index in range(len(parts))]
+        for index in range(1, len(parts), 2):
+            token = self._tokens[parts[index]]
             if token.rstrip:
-                parts[place + 1] = parts[place + 1].lstrip()
+                parts[index + 1] = parts[index + 1].lstrip()
             if token.lstrip:
-                parts[place - 1] = parts[place - 1].rstrip()
+                parts[index - 1] = parts[index - 1].rstrip()
             if token.single_word:
-                self._join(parts, is_token, place)
-        for part, own in zip(parts, is_token, strict=True):
+                self._join(parts, is_token, index)
+        for part, is_added in zip(parts, is_token, strict=True):
             if part:
-                yield part, self.ids[part] if own else None
+                yield part, self.ids[part] if is_added else None
 
     @staticmethod
-    def _join(parts: list[str], is_token: list[bool], place: int) -> None:
+    def _join(parts: list[str], is_token: list[bool], index: int) -> None:
         """Join a token that is within a word to the word again."""
-        before, after = parts[place - 1], parts[place + 1]
+        before, after = parts[index - 1], parts[index + 1]
         if before and before[-1] != " ":
-            parts[place - 1] += parts[place]
+            parts[index - 1] += parts[index]
         elif after and after[0] != " ":
-            parts[place + 1] = parts[place] + after
+            parts[index + 1] = parts[index] + after
         else:
             return
-        parts[place], is_token[place] = "", False
+        parts[index], is_token[index] = "", False

@@ -83,8 +83,8 @@ class AlbertPieces(SpecialTokenVocabulary):
     def encode(self, text: str) -> list[int]:
         """Tokenize a text."""
         ids: list[int] = []
-        for place, part in enumerate(self._split(text)):
-            is_special = place % 2
+        for index, part in enumerate(self._split(text)):
+            is_special = index % 2
             ids += (
                 [self.special_tokens[part]]
                 if is_special
@@ -99,8 +99,8 @@ class AlbertPieces(SpecialTokenVocabulary):
         ids: list[int] = []
         offsets: Offsets = []
         start = 0
-        for place, part in enumerate(self._split(text)):
-            if place % 2:
+        for index, part in enumerate(self._split(text)):
+            if index % 2:
                 ids.append(self.special_tokens[part])
                 offsets.append((start, start + len(part)))
             elif part:
@@ -118,12 +118,12 @@ class AlbertPieces(SpecialTokenVocabulary):
         names = {number: name for name, number in self.special_tokens.items()}
         parts: list[str] = []
         run: list[int] = []
-        for one in [one if 0 <= one < size else self.unk_id for one in ids]:
-            if one in names:
-                parts += [self._model.DecodeIds(run), names[one]] if run else [names[one]]
+        for number in [number if 0 <= number < size else self.unk_id for number in ids]:
+            if number in names:
+                parts += [self._model.DecodeIds(run), names[number]] if run else [names[number]]
                 run = []
             else:
-                run.append(one)
+                run.append(number)
         return " ".join([*parts, self._model.DecodeIds(run)] if run else parts)
 
 
@@ -141,7 +141,7 @@ def cut(
 ) -> Iterator[tuple[int, int, int]]:
     """Tokenize a text into (id, start, end), a range of characters each."""
     encoded = model.Encode(text, out_type="serialized_proto")
-    characters = [place for place, one in enumerate(text) for _ in one.encode()]
+    characters = [index for index, character in enumerate(text) for _ in character.encode()]
     characters.append(len(text))  # indexed by byte, the unit of the model's offsets
     proto = sentencepiece_pb2.SentencePieceText  # type: ignore[attr-defined]  # made at import
     for piece in proto.FromString(encoded).pieces:

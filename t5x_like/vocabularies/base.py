@@ -80,7 +80,7 @@ class Vocabulary(abc.ABC):
             ValueError: vocabularies of this kind do not return the ranges.
         """
         ids, ranges = self._encode_with_offsets(text)
-        return ids, [_without_blanks(text, *one) for one in ranges]
+        return ids, [_without_blanks(text, *span) for span in ranges]
 
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         raise ValueError(f"vocabulary={self} does not return the characters of each token")
@@ -94,13 +94,13 @@ class Vocabulary(abc.ABC):
             skip_special_tokens: whether to leave out special tokens, including sentinels and the
                 unknown token, as transformers does. Otherwise they are decoded as their names.
         """
-        kept = self._until_end(to_list(ids))
-        return self._decode(self._without_special(kept) if skip_special_tokens else kept)
+        until_end = self._until_end(to_list(ids))
+        return self._decode(self._without_special(until_end) if skip_special_tokens else until_end)
 
     def _without_special(self, ids: list[int]) -> list[int]:
         """Return the ids that are not special tokens."""
         skipped = frozenset(self.special_ids)
-        return [one for one in ids if one not in skipped]
+        return [number for number in ids if number not in skipped]
 
     def _until_end(self, ids: list[int]) -> list[int]:
         """Return the ids that are decoded."""
@@ -111,10 +111,10 @@ class Vocabulary(abc.ABC):
 
     def required_id(self, name: str) -> int:
         """Return the id of a special token, such as "eos_id"; raise ValueError if it is None."""
-        found: int | None = getattr(self, name)
-        if found is None:
+        number: int | None = getattr(self, name)
+        if number is None:
             raise ValueError(f"vocabulary={self} has no {name}: use one with this special token")
-        return found
+        return number
 
     def piece(self, token: int) -> str:
         """Return the name of a token, by default its text."""

@@ -61,9 +61,9 @@ class ByteTokens(T5Vocabulary):
         """Return the text; named tokens are decoded as their names."""
         names, last = self._added.texts, self._bytes.vocab_size
         parts = [
-            names[one].encode() if one in names else bytes([one - Bytes.first])
-            for one in ids
-            if (one in names and one not in _SPECIAL) or Bytes.first <= one < last
+            names[number].encode() if number in names else bytes([number - Bytes.first])
+            for number in ids
+            if (number in names and number not in _SPECIAL) or Bytes.first <= number < last
         ]
         return b"".join(parts).decode(errors="ignore")
 
@@ -75,7 +75,7 @@ def byte_tokens(settings: TokenSettings) -> ByteTokens:
         ValueError: the ids of the added tokens do not directly follow the bytes.
     """
     first = Bytes().vocab_size
-    ids = [one for one in sorted(settings.added) if one >= first]
+    ids = [number for number in sorted(settings.added) if number >= first]
     if ids != list(range(first, first + len(ids))):
         raise ValueError(f"has added tokens with the ids {ids}; allowed: {first} and those after.")
     extra = settings.arguments.get("extra_ids", _NAMED)

@@ -231,7 +231,7 @@ def of_folder(name: str) -> JinjaTemplate:
     folder = files.find(name)
     source: Any = TokenizerFiles(folder).settings.get("chat_template")
     if isinstance(source, list):  # several templates with names
-        source = {one.get("name"): one.get("template") for one in source}.get("default")
+        source = {entry.get("name"): entry.get("template") for entry in source}.get("default")
     if (folder / FILE).is_file():
         source = (folder / FILE).read_text(encoding="utf-8")
     if not isinstance(source, str):
@@ -239,7 +239,9 @@ def of_folder(name: str) -> JinjaTemplate:
     vocabulary = files.load(name)
     ids = {role: getattr(vocabulary, f"{role}_id") for role in _NAMED}
     tokens = {
-        f"{role}_token": vocabulary.piece(one) for role, one in ids.items() if one is not None
+        f"{role}_token": vocabulary.piece(number)
+        for role, number in ids.items()
+        if number is not None
     }
     return JinjaTemplate(source, tokens)
 

@@ -113,19 +113,19 @@ def _of_folder(path: Path) -> Vocabulary | None:
         return _OWN_READERS[name](path if is_folder else path.parent)
     if name is None or not (is_folder or tokenizer_class.reads(name, path.name)):
         return None
-    if is_folder and not _has_own(path, files, name):
+    if is_folder and not _has_vocabulary(path, files, name):
         return None  # it has no tokenizer, or another kind of vocabulary
     return folder_vocabulary.load(files, name)
 
 
-def _has_own(folder: Path, files: TokenizerFiles, name: str) -> bool:
+def _has_vocabulary(folder: Path, files: TokenizerFiles, name: str) -> bool:
     """Return whether a folder has a vocabulary of this class, or any with tokenizer settings."""
     models, named = _candidates(folder)
     if files.has(TOKENIZER) or files.has(_OF_XLM_R):
         return True
-    found = (*models, *named)
-    return bool(found) and (
-        bool(files.settings) or any(tokenizer_class.reads(name, file.name) for file in found)
+    candidates = (*models, *named)
+    return bool(candidates) and (
+        bool(files.settings) or any(tokenizer_class.reads(name, file.name) for file in candidates)
     )
 
 
@@ -286,16 +286,16 @@ _PICKLES = ("vocab.pkl", "vocab.bin")  # of Transformer-XL's class
 
 
 def _words_of_folder(folder: Path) -> Vocabulary:
-    """Load the words of a Transformer-XL, of which transformers saves only a pickle."""
+    """Load the words of a Transformer-XL, which transformers saves only as a pickle."""
     path = folder / "vocab.txt"
     if path.exists():
         return TokenizedWords([line.split()[0] for line in _lines(path) if line.strip()])
     pickled = next((name for name in _PICKLES if (folder / name).exists()), "")
-    found = f" Its {pickled} is a pickle, which can run any program when it is read." * bool(
+    advice = f" Its {pickled} is a pickle, which can run any program when it is read." * bool(
         pickled
     )
     raise ValueError(
-        f"has no vocab.txt with the words of its Transformer-XL.{found} Write vocab.txt from a "
+        f"has no vocab.txt with the words of its Transformer-XL.{advice} Write vocab.txt from a "
         "source that you trust: a word on each line, in the order of their ids."
     )
 

@@ -51,21 +51,23 @@ class MarianVocabulary(Vocabulary):
         self.suffix_ids = (ids[_END],)
         self.pad_id, self.eos_id, self.unk_id = ids[_PADDING], ids[_END], ids[_UNKNOWN]
         special = {ids[name]: AddedToken(name, special=True) for name in _SPECIAL}
-        self._own = added or {}
-        self._added = AddedTokens({**special, **self._own})
+        self._folder_tokens = added or {}
+        self._added = AddedTokens({**special, **self._folder_tokens})
         self._lookup = {**ids, **self._added.ids}  # an added token may also be a piece
         self._pieces = {number: piece for piece, number in ids.items()} | self._added.texts
-        flagged = (number for number, token in self._own.items() if token.special)
+        flagged = (number for number, token in self._folder_tokens.items() if token.special)
         self.special_ids = tuple(sorted({*special, *flagged}))
-        own = [self._added.contents] if self._own else []
-        contents = b"\0".join((json.dumps(ids, sort_keys=True).encode(), *own, source, target))
+        added_contents = [self._added.contents] if self._folder_tokens else []
+        contents = b"\0".join(
+            (json.dumps(ids, sort_keys=True).encode(), *added_contents, source, target)
+        )
         super().__init__(vocab_size=max(self._pieces) + 1, contents=contents)
 
     @functools.cached_property
     def targets(self) -> Vocabulary:
         """The vocabulary with the same ids that tokenizes every text with the target's model."""
         models = {"source": self._target, "target": self._target}
-        return MarianVocabulary(self._ids, **models, added=self._own)
+        return MarianVocabulary(self._ids, **models, added=self._folder_tokens)
 
     def encode(self, text: str) -> list[int]:
         """Tokenize a text in the source language; a leading `>>xxx<<` is one token."""
@@ -89,9 +91,9 @@ class MarianVocabulary(Vocabulary):
         A blank follows each special token, as in Hugging Face's tokenizer.
         """
         text, begins = "", True
-        for one in ids:
-            piece = self._pieces.get(one, _UNKNOWN)
-            is_special = one in self.special_ids
+        for number in ids:
+            piece = self._pieces.get(number, _UNKNOWN)
+            is_special = number in self.special_ids
             text += f"{piece} " if is_special else piece.removeprefix(_BLANK) if begins else piece
             begins = is_special
         return text.replace(_BLANK, " ").strip()

@@ -65,12 +65,12 @@ def add(folder: pathlib.Path, tokens: Sequence[str]) -> int:
         raise ValueError(f"tokens cannot be added to {vocabulary}: its class has no {TOKENIZER}")
     ids = {token: vocabulary.vocab_size + n for n, token in enumerate(tokens)}
     tokenizer = Tokenizer.from_str(vocabulary.tokenizer.to_str())
-    tokenizer.add_special_tokens([AddedToken(one, **_FLAGS) for one in tokens])
+    tokenizer.add_special_tokens([AddedToken(token, **_FLAGS) for token in tokens])
     content = {TOKENIZER: _with_padding(tokenizer, folder)}
     settings = _object(folder / SETTINGS)
     if _DECODER in settings:
         added = tokenizer.get_added_tokens_decoder()
-        settings[_DECODER] = {str(number): _entry(one) for number, one in added.items()}
+        settings[_DECODER] = {str(number): _entry(token) for number, token in added.items()}
         content[SETTINGS] = settings
     for name, value in content.items():
         text = json.dumps(value, indent=2, ensure_ascii=False)
@@ -85,9 +85,9 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
 
 def _with_padding(tokenizer: Tokenizer, folder: pathlib.Path) -> dict[str, Any]:
     """Return tokenizer.json, with the padding and truncation that the folder's file has."""
-    made: dict[str, Any] = json.loads(tokenizer.to_str())
+    content: dict[str, Any] = json.loads(tokenizer.to_str())
     stored = _object(folder / TOKENIZER)
-    return made | {name: stored[name] for name in ("padding", "truncation") if name in stored}
+    return content | {name: stored[name] for name in ("padding", "truncation") if name in stored}
 
 
 def _entry(token: AddedToken) -> dict[str, Any]:
@@ -97,8 +97,8 @@ def _entry(token: AddedToken) -> dict[str, Any]:
 def _check_written(folder: pathlib.Path, vocabulary: Vocabulary, ids: dict[str, int]) -> None:
     """Check that the folder is read with the old ids, and each new token as its id."""
     written = files.load(folder)
-    found = {token: written.encode(token) for token in ids}
-    if found != {token: [number] for token, number in ids.items()}:
-        raise ValueError(f"the tokenizer would read the new tokens as {found}")
+    encoded = {token: written.encode(token) for token in ids}
+    if encoded != {token: [number] for token, number in ids.items()}:
+        raise ValueError(f"the tokenizer would read the new tokens as {encoded}")
     if written.encode(_PROBE) != vocabulary.encode(_PROBE):
         raise ValueError(f"with the new tokens the tokenizer would read {_PROBE!r} differently")

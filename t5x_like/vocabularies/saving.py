@@ -154,10 +154,12 @@ def _sentinels(vocabulary: Vocabulary) -> list[str]:
 def _names(vocabulary: Vocabulary, tokenizer: tokenizers.Tokenizer) -> dict[str, str]:
     """Return the texts of the special tokens, by names such as "eos"."""
     ids = {role: getattr(vocabulary, f"{role}_id") for role in _NAMED}
-    found = {role: tokenizer.id_to_token(one) for role, one in ids.items() if one is not None}
-    if found.get("pad") not in ("<pad>", "[PAD]"):
-        found.pop("pad", None)  # the file has no padding token
-    return {role: text for role, text in found.items() if text is not None}
+    names = {
+        role: tokenizer.id_to_token(number) for role, number in ids.items() if number is not None
+    }
+    if names.get("pad") not in ("<pad>", "[PAD]"):
+        names.pop("pad", None)  # the file has no padding token
+    return {role: text for role, text in names.items() if text is not None}
 
 
 def _frame(vocabulary: Vocabulary, tokenizer: tokenizers.Tokenizer, *, encodes: bool) -> Any:
@@ -171,8 +173,8 @@ def _frame(vocabulary: Vocabulary, tokenizer: tokenizers.Tokenizer, *, encodes: 
         before, after = (vocabulary.required_id("bos_id"),) if begins else (), ()
     elif not before and not after and vocabulary.eos_id is not None:
         after = (vocabulary.eos_id,)
-    first, last = ([tokenizer.id_to_token(one) for one in ids] for ids in (before, after))
-    second = [f"{one}:1" for one in ("$B", *last)]
+    first, last = ([tokenizer.id_to_token(number) for number in ids] for ids in (before, after))
+    second = [f"{token}:1" for token in ("$B", *last)]
     return processors.TemplateProcessing(
         single=[*first, "$A", *last],
         pair=[*first, "$A", *last, *second],
@@ -216,7 +218,7 @@ def _of_bytes(vocabulary: Bytes) -> tokenizers.Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     names = [*special, *_sentinels(vocabulary)]
-    tokenizer.add_special_tokens([AddedToken(one, special=True) for one in names])
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names])
     return tokenizer
 
 

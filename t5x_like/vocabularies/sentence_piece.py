@@ -47,10 +47,10 @@ class SentencePiece(T5Vocabulary):
         proto = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
         user_defined = proto.SentencePiece.USER_DEFINED
         last = [piece.piece for piece in reversed(proto.pieces)]
-        own = next(n for n, piece in enumerate([*last, ""]) if piece != _sentinel(n))
-        for number in reversed(range(0 if own else extra_ids)):
+        sentinels = next(n for n, piece in enumerate([*last, ""]) if piece != _sentinel(n))
+        for number in reversed(range(0 if sentinels else extra_ids)):
             proto.pieces.add(piece=_sentinel(number), score=0.0, type=user_defined)
-        extra_ids = own or extra_ids
+        extra_ids = sentinels or extra_ids
         self.model: bytes = proto.SerializeToString()
         self.tokenizer = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         super().__init__(vocab_size=len(self.tokenizer), contents=self.model, extra_ids=extra_ids)
@@ -63,7 +63,7 @@ class SentencePiece(T5Vocabulary):
         return _with_offsets(text, self.tokenizer)
 
     def _without_special(self, ids: list[int]) -> list[int]:
-        return [one for one in ids if UNKNOWN < one < self.vocab_size - self.extra_ids]
+        return [number for number in ids if UNKNOWN < number < self.vocab_size - self.extra_ids]
 
     def _decode(self, ids: Sequence[int]) -> str:
         """Return the text; ids out of range are unknown."""
@@ -82,7 +82,7 @@ def _with_offsets(
     text: str, model: sentencepiece.SentencePieceProcessor
 ) -> tuple[list[int], Offsets]:
     pieces = list(cut(text, model=model))
-    return [one for one, *_ in pieces], [(first, end) for _, first, end in pieces]
+    return [number for number, *_ in pieces], [(first, end) for _, first, end in pieces]
 
 
 class Bytes(T5Vocabulary):
@@ -104,8 +104,8 @@ class Bytes(T5Vocabulary):
 
     def _decode(self, ids: Sequence[int]) -> str:
         """Decode the bytes; skip other ids and invalid bytes."""
-        kept = (one - self.first for one in ids)
-        return bytes(one for one in kept if 0 <= one < 256).decode(errors="ignore")
+        values = (number - self.first for number in ids)
+        return bytes(value for value in values if 0 <= value < 256).decode(errors="ignore")
 
 
 LLAMA_SPECIAL_TOKENS = ("<unk>", "<s>", "</s>")
@@ -141,12 +141,12 @@ class LosslessSentencePiece(SpecialTokenVocabulary):
         """Return the text, with the names of special tokens; ids out of range are unknown."""
         parts: list[str] = []
         run: list[int] = []
-        for one in ids:
-            if one in self.special_ids or not 0 <= one < len(self.pieces):
-                is_special = one in self.special_ids
-                name = self.pieces[one] if is_special else LLAMA_SPECIAL_TOKENS[0]
+        for number in ids:
+            if number in self.special_ids or not 0 <= number < len(self.pieces):
+                is_special = number in self.special_ids
+                name = self.pieces[number] if is_special else LLAMA_SPECIAL_TOKENS[0]
                 parts += [self._model.DecodeIds(run), name]
                 run = []
             else:
-                run.append(one)
+                run.append(number)
         return "".join([*parts, self._model.DecodeIds(run)])

@@ -66,8 +66,8 @@ class SpecialTokenVocabulary(Vocabulary):
             self.prefix_ids, self.suffix_ids = (self.cls_id,), (self.sep_id,)
 
     def _first(self, *names: str) -> int | None:
-        found = (self.special_tokens[name] for name in names if name in self.special_tokens)
-        return next(found, None)
+        ids = (self.special_tokens[name] for name in names if name in self.special_tokens)
+        return next(ids, None)
 
     @property
     def start_id(self) -> int:

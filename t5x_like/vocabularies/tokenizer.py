@@ -83,7 +83,7 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
             pieces[number] = piece
         model = tokenizer.model
         self.is_bpe = isinstance(model, models.BPE)
-        self._whole = _never_bytes(tokenizer)
+        self._literal = _never_bytes(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self._flagged = {number for number, token in added.items() if token.special}
         self._continues = getattr(model, "continuing_subword_prefix", None)
@@ -104,26 +104,28 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
         return piece.startswith(tuple(self._blanks))
 
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        found = self.tokenizer.encode(text, add_special_tokens=False)
-        return found.ids, found.offsets
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
 
     def _without_special(self, ids: list[int]) -> list[int]:
-        return [one for one in ids if one not in self._flagged]
+        return [number for number in ids if number not in self._flagged]
 
     def _decode(self, ids: Sequence[int]) -> str:
         size = len(self.pieces)
-        known = all(0 <= one < size for one in ids)
-        if known and self._whole.isdisjoint(self.pieces[one] for one in ids):
+        known = all(0 <= number < size for number in ids)
+        if known and self._literal.isdisjoint(self.pieces[number] for number in ids):
             return self.tokenizer.decode(ids, skip_special_tokens=False)
         # GPT-2's folders name the end-of-text token as the unknown token, too.
         none = self.unk_id is None or self.unk_id in (self.bos_id, self.eos_id)
         unknown = _REPLACEMENT if none else self.pieces[self.required_id("unk_id")]
-        pieces = [self.pieces[one] if 0 <= one < size else unknown for one in ids]
+        pieces = [self.pieces[number] if 0 <= number < size else unknown for number in ids]
         decoder = self.tokenizer.decoder
         if decoder is None:
             return " ".join(pieces)
-        runs = itertools.groupby(pieces, key=self._whole.__contains__)
-        return "".join("".join(run) if whole else decoder.decode(list(run)) for whole, run in runs)
+        runs = itertools.groupby(pieces, key=self._literal.__contains__)
+        return "".join(
+            "".join(run) if is_literal else decoder.decode(list(run)) for is_literal, run in runs
+        )
 
 
 def _never_bytes(tokenizer: tokenizers.Tokenizer) -> frozenset[str]:
@@ -131,7 +133,7 @@ def _never_bytes(tokenizer: tokenizers.Tokenizer) -> frozenset[str]:
     if "ByteLevel" not in repr(tokenizer.decoder):
         return frozenset()
     added = tokenizer.get_added_tokens_decoder().values()
-    return frozenset(one.content for one in added if not one.content.isascii())
+    return frozenset(token.content for token in added if not token.content.isascii())
 
 
 def wordpiece(pieces: Sequence[str], *, settings: Mapping[str, Any]) -> TokenizerVocabulary:

@@ -102,8 +102,8 @@ def _unigram(
             4.1). Runs of blanks still become one blank; a line break, which NFKC replaces by a
             space, has no piece, and is encoded as a byte with `byte_fallback`.
         whole_words: words that are one piece each, however rare; longer words may begin with it.
-        every_word: whether each word of the text is one piece; for text of few words, of which
-            SentencePiece would make pieces of letters: it counts a piece once for each different
+        every_word: whether each word of the text is one piece; for text of few words, which
+            SentencePiece would split into letters: it counts a piece once for each different
             word that contains it.
     """
     content = _sentence_pieces(
@@ -206,7 +206,11 @@ def _wordpiece(
     lines = [normalizer.normalize_str(line) for line in _lines(documents)]
     characters = _covered(lines, share=character_coverage)
     # Characters are special tokens, too: the trainer would order them differently in each run.
-    first = [*BERT_SPECIAL_TOKENS, *characters, *(CONTINUES + one for one in characters)]
+    first = [
+        *BERT_SPECIAL_TOKENS,
+        *characters,
+        *(CONTINUES + character for character in characters),
+    ]
     if vocab_size < len(first):
         raise ValueError(
             f"vocab_size={vocab_size}: {len(first)} special tokens and characters are needed."
@@ -251,7 +255,7 @@ def _word_bpe(
     normalize = tokenizer.normalizer.normalize_str
     lines = [normalize(line) for line in _lines(documents)]
     characters = _covered(lines, share=character_coverage)
-    ends = [one + word_bpe.ENDS_WORD for one in characters]
+    ends = [character + word_bpe.ENDS_WORD for character in characters]
     first = [_UNKNOWN, *characters, *ends]  # as special tokens, as for WordPiece
     if vocab_size <= len(first):
         raise ValueError(f"vocab_size={vocab_size}: {len(first) + 1} characters are needed.")
@@ -349,16 +353,16 @@ def _sentence_pieces(
 
 def _different_words(lines: Iterable[str]) -> list[str]:
     """Return the different words of a text, longest first."""
-    found = {word for line in lines for word in line.split()}
-    return sorted(found, key=lambda word: (-len(word), word))
+    words = {word for line in lines for word in line.split()}
+    return sorted(words, key=lambda word: (-len(word), word))
 
 
 def _alphabet(words: Sequence[str]) -> str:
     """Return a line of all characters, so that a model of whole words has them as pieces, too."""
     characters = sorted(set().union(*words))
-    # A character that is a word counts as this word at the beginning of a line, so such a one does
-    # not come first, and all come twice.
-    first = [one for one in characters if one not in words][:1]
+    # A character that is a word counts as this word at the beginning of a line, so such a character
+    # does not come first, and all come twice.
+    first = [character for character in characters if character not in words][:1]
     return "".join([*first, *characters, *characters])
 
 
@@ -367,14 +371,16 @@ def _covered(lines: Iterable[str], *, share: float) -> list[str]:
     counts: collections.Counter[str] = collections.Counter()
     for line in lines:
         counts.update(line)
-    counts = collections.Counter({one: n for one, n in counts.items() if not one.isspace()})
-    left, kept = share * counts.total(), []
+    counts = collections.Counter(
+        {character: n for character, n in counts.items() if not character.isspace()}
+    )
+    left, characters = share * counts.total(), []
     for character, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
         if left <= 0:
             break
-        kept.append(character)
+        characters.append(character)
         left -= count
-    return sorted(kept)
+    return sorted(characters)
 
 
 def _all_of(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:

@@ -42,8 +42,8 @@ def spell_texts(texts: Sequence[Sequence[str]]) -> Int[np.ndarray, "B L 50"]:
     """Return the character ids of texts, each between <S> and </S>; 0 after the end of a text."""
     spelled = [spell_all([START, *words, END]) for words in texts]
     out = np.zeros([len(texts), max(map(len, spelled), default=0), LONGEST], np.int32)
-    for row, own in zip(out, spelled, strict=True):
-        row[: len(own)] = own
+    for row, word_ids in zip(out, spelled, strict=True):
+        row[: len(word_ids)] = word_ids
     return out
 
 
@@ -79,7 +79,7 @@ class WordVocabulary(SpecialTokenVocabulary):
             raise ValueError(f"has the word {twice!r} on two lines.")
         contents = "\n".join(words).encode()
         super().__init__(words, special_tokens=WORD_SPECIAL_TOKENS, contents=contents)
-        self.bos_id, self.eos_id, self.unk_id = (self._ids[one] for one in WORD_SPECIAL_TOKENS)
+        self.bos_id, self.eos_id, self.unk_id = (self._ids[token] for token in WORD_SPECIAL_TOKENS)
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text, including words that the file lacks."""
@@ -94,21 +94,21 @@ class WordVocabulary(SpecialTokenVocabulary):
         return [self.id_of(word) for word in self.words(text)]
 
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        found = self._split(text)
-        return [self.id_of(word) for word, _ in found], [span for _, span in found]
+        words = self._split(text)
+        return [self.id_of(word) for word, _ in words], [span for _, span in words]
 
     def _split(self, text: str) -> list[tuple[str, tuple[int, int]]]:
-        found: list[tuple[str, tuple[int, int]]] = []
+        words: list[tuple[str, tuple[int, int]]] = []
         for chunk, (start, end) in _BLANKS.pre_tokenize_str(text):
             if chunk in self._ids:
-                found.append((chunk, (start, end)))
+                words.append((chunk, (start, end)))
             else:
-                found += [(word, (start + a, start + b)) for word, (a, b) in split(chunk)]
-        return found
+                words += [(word, (start + a, start + b)) for word, (a, b) in split(chunk)]
+        return words
 
     def _decode(self, ids: Sequence[int]) -> str:
         size = len(self.pieces)
-        return " ".join(self.pieces[one] if 0 <= one < size else UNKNOWN for one in ids)
+        return " ".join(self.pieces[number] if 0 <= number < size else UNKNOWN for number in ids)
 
     def _begins_word(self, piece: str) -> bool:
         return True
@@ -131,12 +131,12 @@ class TokenizedWords(SpecialTokenVocabulary):
         if len(self._ids) < len(words):
             twice = next(word for number, word in enumerate(words) if self._ids[word] != number)
             raise ValueError(f"has the word {twice!r} on two lines.")
-        unknown = next((one for one in ("<UNK>", "<unk>") if one in self._ids), "")
+        unknown = next((name for name in ("<UNK>", "<unk>") if name in self._ids), "")
         if not unknown or _LINE_END not in self._ids:
             raise ValueError(f"lacks the word {'<unk>' if not unknown else _LINE_END}.")
         special = (_LINE_END, unknown)
         super().__init__(words, special_tokens=special, contents="\n".join(words).encode())
-        self.eos_id, self.unk_id = (self._ids[one] for one in special)
+        self.eos_id, self.unk_id = (self._ids[name] for name in special)
         self._unknown = self._ids[unknown]
 
     def encode(self, text: str) -> list[int]:
@@ -144,13 +144,15 @@ class TokenizedWords(SpecialTokenVocabulary):
         return self._encode_with_offsets(text)[0]
 
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        found = [*_WORDS.finditer(text)]
-        words = (_LINE_END if one.group() == "\n" else one.group() for one in found)
-        return [self._ids.get(word, self._unknown) for word in words], [one.span() for one in found]
+        matches = [*_WORDS.finditer(text)]
+        words = (_LINE_END if match.group() == "\n" else match.group() for match in matches)
+        return [self._ids.get(word, self._unknown) for word in words], [
+            match.span() for match in matches
+        ]
 
     def _decode(self, ids: Sequence[int]) -> str:
         size = len(self.pieces)
-        pieces = (self.pieces[one if 0 <= one < size else self._unknown] for one in ids)
+        pieces = (self.pieces[number if 0 <= number < size else self._unknown] for number in ids)
         return " ".join("\n" if piece == _LINE_END else piece for piece in pieces)
 
     def _begins_word(self, piece: str) -> bool:

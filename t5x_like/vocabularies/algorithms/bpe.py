@@ -19,7 +19,7 @@ def train(
     does not say which of equally frequent pairs is merged. Its program takes the first in the
     order of the words; `BpeTrainer` of the library `tokenizers` takes the pair with the oldest
     left piece, then with the oldest right piece. Characters are older than merged pieces: first
-    all without a mark, in the order of their code points, then those with one.
+    all without a mark, in the order of their code points, then all with a mark.
 
     Args:
         words: how often each word occurs.

@@ -60,8 +60,8 @@ def train(
         lost = losses(marked, scores)
         ranked = sorted(scores.keys() - characters, key=lambda piece: (-lost[piece], piece))
         number = max(size, int(keep * len(scores))) - len(characters)
-        kept = characters.union(ranked[:number])
-        scores = {piece: score for piece, score in scores.items() if piece in kept}
+        remaining = characters.union(ranked[:number])
+        scores = {piece: score for piece, score in scores.items() if piece in remaining}
 
 
 def encode(word: str, scores: Mapping[str, float]) -> list[str]:
@@ -96,13 +96,13 @@ def seeds(words: Mapping[str, int], *, longest: int) -> dict[str, float]:
         for start in range(len(word)):
             for end in range(start + 1, min(start + longest, len(word)) + 1):
                 counts[word[start:end]] += count
-    return maximize({one: n for one, n in counts.items() if n > 1 or len(one) == 1})
+    return maximize({piece: n for piece, n in counts.items() if n > 1 or len(piece) == 1})
 
 
 def maximize(counts: Mapping[str, float]) -> dict[str, float]:
     """Return log-probabilities in proportion to (expected) counts: the M step."""
     log_total = math.log(sum(counts.values()))
-    return {one: math.log(max(n, _LEAST_COUNT)) - log_total for one, n in counts.items()}
+    return {piece: math.log(max(n, _LEAST_COUNT)) - log_total for piece, n in counts.items()}
 
 
 def expected_counts(words: Mapping[str, int], scores: Mapping[str, float]) -> dict[str, float]:
@@ -172,7 +172,9 @@ def backward(word: str, scores: Mapping[str, float]) -> list[float]:
     for start in reversed(range(len(word))):
         ends = range(start + 1, len(word) + 1)
         terms = [(word[start:end], end) for end in ends]
-        beta[start] = _log_sum([scores[one] + beta[end] for one, end in terms if one in scores])
+        beta[start] = _log_sum(
+            [scores[piece] + beta[end] for piece, end in terms if piece in scores]
+        )
     return beta
 
 

@@ -59,7 +59,7 @@ def encode(word: str, pieces: Collection[str]) -> list[str]:
     Args:
         pieces: the vocabulary, a set for speed.
     """
-    found: list[str] = []
+    word_pieces: list[str] = []
     start = 0
     while start < len(word):
         mark = CONTINUATION if start else ""
@@ -67,9 +67,9 @@ def encode(word: str, pieces: Collection[str]) -> list[str]:
         end = next((end for end in ends if mark + word[start:end] in pieces), None)
         if end is None:
             return [UNKNOWN_WORD]
-        found.append(mark + word[start:end])
+        word_pieces.append(mark + word[start:end])
         start = end
-    return found
+    return word_pieces
 
 
 def symbols(word: str) -> list[str]:

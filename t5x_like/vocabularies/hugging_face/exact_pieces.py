@@ -1,8 +1,9 @@
 """Make a tokenizer of the library `tokenizers` that gives the same ids as a SentencePiece model.
 
 The classes of transformers have rules of their own for such models (T5's splits at every blank,
-LLaMA's puts no blank before a text that begins with one), so their ids can differ from those that a
-network was trained with. These tokenizers follow SentencePiece (Kudo and Richardson 2018).
+LLaMA's puts no blank before a text that begins with a blank), so their ids can differ
+from the ids that a network was trained with. These tokenizers follow SentencePiece (Kudo and
+Richardson 2018).
 """
 
 import functools
@@ -43,7 +44,8 @@ def make(
         ValueError: the model has a setting that the library lacks.
     """
     names = [
-        one.piece.removeprefix(_BLANK) for one in proto.pieces[-sentinels or len(proto.pieces) :]
+        piece.piece.removeprefix(_BLANK)
+        for piece in proto.pieces[-sentinels or len(proto.pieces) :]
     ]
     if sentinels:
         proto = type(proto).FromString(proto.SerializeToString())
@@ -53,16 +55,18 @@ def make(
         raise ValueError("its SentencePiece model puts blanks elsewhere than before words.")
     tokenizer = tokenizers.Tokenizer(_model(proto))
     tokenizer.normalizer = normalizers.Sequence([*prepare, *_normalizers(spec)])
-    of_user = [one.piece for one in proto.pieces if one.type == OF_USER]
+    of_user = [piece.piece for piece in proto.pieces if piece.type == OF_USER]
     if of_user and proto.trainer_spec.model_type != UNIGRAM:
         tokenizer.pre_tokenizer = pre_tokenizers.Split(_any_of(of_user), behavior="isolated")
     tokenizer.decoder = _decoder(proto)
-    special = [one.piece for one in proto.pieces if one.type in (UNKNOWN, CONTROL)]
+    special = [piece.piece for piece in proto.pieces if piece.type in (UNKNOWN, CONTROL)]
     tokenizer.add_special_tokens(
-        [AddedToken(one, normalized=False, special=True) for one in special]
+        [AddedToken(name, normalized=False, special=True) for name in special]
     )
     # Found in the normalized text, in which a blank is before each word, as in SentencePiece.
-    tokenizer.add_special_tokens([AddedToken(one, normalized=True, special=True) for one in names])
+    tokenizer.add_special_tokens(
+        [AddedToken(name, normalized=True, special=True) for name in names]
+    )
     return tokenizer
 
 
@@ -70,22 +74,22 @@ def _model(proto: Any) -> Any:
     """Return the model of BPE or Unigram with the pieces that a text is split into."""
     spec, pieces = proto.trainer_spec, proto.pieces
     if spec.model_type != UNIGRAM:
-        has_user_pieces = any(one.type == OF_USER for one in pieces)
-        names = [one.piece for one in pieces]
+        has_user_pieces = any(piece.type == OF_USER for piece in pieces)
+        names = [piece.piece for piece in pieces]
         return sentence_pieces.bpe(proto, names, has_user_pieces=has_user_pieces)
     scores = []
-    for one in pieces:
-        score = one.score if one.type == NORMAL else _NEVER
-        if one.type == OF_USER:  # the score that SentencePiece 0.2.3 gives it
-            score = _PER_BYTE * (len(one.piece.encode()) - 1)
-        scores.append((one.piece, score))
+    for piece in pieces:
+        score = piece.score if piece.type == NORMAL else _NEVER
+        if piece.type == OF_USER:  # the score that SentencePiece 0.2.3 gives it
+            score = _PER_BYTE * (len(piece.piece.encode()) - 1)
+        scores.append((piece.piece, score))
     return models.Unigram(scores, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)
 
 
 def _normalizers(spec: Any) -> list[normalizers.Normalizer]:
     parts: list[normalizers.Normalizer] = []
     if spec.precompiled_charsmap:
-        # The library looks up a letter and its marks as one, and misses those of two letters, as
+        # The library looks up a letter and its marks as one, and misses pairs of letters, as
         # in Korean; SentencePiece's tables of NFKC give the same for composed text.
         parts += [normalizers.NFC()] if "nfkc" in spec.name else []
         parts.append(normalizers.Precompiled(spec.precompiled_charsmap))

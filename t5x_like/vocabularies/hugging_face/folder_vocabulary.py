@@ -68,25 +68,28 @@ def resolve(files: TokenizerFiles, name: str) -> ResolvedTokenizer:
 def _resolve(files: TokenizerFiles, name: str, recipe: Recipe | None) -> ResolvedTokenizer:
     settings = tokenizer_files.read_settings(files)
     if recipe is None:
-        tokenizer, own = _as_written(files, settings)
+        tokenizer, class_tokens = _as_written(files, settings)
         extra = settings.extra(settings.additional)
         usual = tokenizer_class.RECIPES[name].named if name in tokenizer_class.RECIPES else {}
         ids = tokenizer.get_vocab()
-        own = {**{key: one for key, one in usual.items() if str(one) in ids}, **own}
+        class_tokens = {
+            **{key: token for key, token in usual.items() if str(token) in ids},
+            **class_tokens,
+        }
     else:
         tokenizer, extra = _by_recipe(files, settings, recipe)
-        own = dict(recipe.named)
-    given = {key: settings.arguments[key] for key in NAMED if key in settings.arguments}
-    named = {key: one for key in NAMED if (one := {**own, **given}.get(key))}
+        class_tokens = dict(recipe.named)
+    folder_tokens = {key: settings.arguments[key] for key in NAMED if key in settings.arguments}
+    named = {key: token for key in NAMED if (token := {**class_tokens, **folder_tokens}.get(key))}
     tokens = {**named, **settings.others}
-    said = {*map(str, given.values()), *map(str, settings.extra(settings.additional))}
-    optional = {*map(str, own.values()), *map(str, extra)} - said
+    required = {*map(str, folder_tokens.values()), *map(str, settings.extra(settings.additional))}
+    optional = {*map(str, class_tokens.values()), *map(str, extra)} - required
     _add(tokenizer, tokens, extra, settings, rows=files.model.get("vocab_size"), optional=optional)
     if name == "Qwen2" and recipe is not None:
         # This class adds them once more, without their flags.
         every = map(str, [*tokens.values(), *extra])
-        tokenizer.add_tokens([AddedToken(one, special=True) for one in every])
-    texts = {key: str(one) for key, one in tokens.items()}
+        tokenizer.add_tokens([AddedToken(token, special=True) for token in every])
+    texts = {key: str(token) for key, token in tokens.items()}
     _frame(tokenizer, texts, settings, recipe, files=files)
     return ResolvedTokenizer(
         tokenizer,
@@ -110,16 +113,16 @@ def _as_written(
     proto = files.sentence_piece(_SENTENCE_PIECE)
     prefix = proto.normalizer_spec.add_dummy_prefix
     if prefix:  # the parts between added tokens are tokenized separately
-        settings.added = {number: _raw(one) for number, one in settings.added.items()}
+        settings.added = {number: _raw(token) for number, token in settings.added.items()}
     legacy = settings.arguments.get("legacy", True)
-    renamed = {number: str(one) for number, one in settings.added.items()}
-    tokenizer, own = sentence_pieces.as_written(proto, renamed=renamed, legacy=bool(legacy))
+    renamed = {number: str(token) for number, token in settings.added.items()}
+    tokenizer, special = sentence_pieces.as_written(proto, renamed=renamed, legacy=bool(legacy))
     tokens = sentence_pieces.pieces(proto, model="BPE").tokens or ()
-    of_user = {one.piece for one in proto.pieces if one.type == 4}
+    of_user = {piece.piece for piece in proto.pieces if piece.type == 4}
     settings.arguments["additional_special_tokens"] = [
-        one for one in tokens if str(one) not in of_user
+        token for token in tokens if str(token) not in of_user
     ]
-    return tokenizer, dict(own)
+    return tokenizer, dict(special)
 
 
 def from_json(files: TokenizerFiles) -> tokenizers.Tokenizer:
@@ -138,37 +141,37 @@ def _by_recipe(
     files: TokenizerFiles, settings: TokenSettings, recipe: Recipe
 ) -> tuple[tokenizers.Tokenizer, list[Token]]:
     """Make the tokenizer of a class; return it with its special tokens without a name."""
-    pieces, given = _pieces(files, recipe), settings.additional
+    pieces, additional = _pieces(files, recipe), settings.additional
     if pieces.tokens is not None:
-        given = list(pieces.tokens)
+        additional = list(pieces.tokens)
         if recipe.model == "Unigram":
             scores = recipe.reorder(pieces.scores, settings.arguments)
             pieces = dataclasses.replace(pieces, vocabulary=scores)
     tokenizer = recipe.make(pieces, settings.arguments)
-    return tokenizer, settings.extra(recipe.additional(given, settings.arguments))
+    return tokenizer, settings.extra(recipe.additional(additional, settings.arguments))
 
 
 def _pieces(files: TokenizerFiles, recipe: Recipe) -> Pieces:
     if files.has(TOKENIZER):
         return _pieces_of_json(files.tokenizer)
     names = recipe.files if recipe.model != "Unigram" else (_SENTENCE_PIECE, *recipe.files)
-    found = files.find(*names)
-    if not found:
+    file = files.find(*names)
+    if not file:
         kind = files.settings.get("tokenizer_class")
         raise ValueError(
             f"has tokenizer_class={kind!r}, whose vocabulary is in a file that the folder lacks: "
             f"{TOKENIZER} or {' and '.join(recipe.files)}."
         )
-    if found.endswith(".model"):
-        return sentence_pieces.pieces(files.sentence_piece(found), model=recipe.model)
-    if found.endswith(".txt"):
-        ids = {line.rstrip(): number for number, line in enumerate(files.lines(found))}
+    if file.endswith(".model"):
+        return sentence_pieces.pieces(files.sentence_piece(file), model=recipe.model)
+    if file.endswith(".txt"):
+        ids = {line.rstrip(): number for number, line in enumerate(files.lines(file))}
         return Pieces(ids)
     if not files.has("merges.txt"):
-        raise ValueError(f"{found} needs the file {os.fspath(files.folder / 'merges.txt')!r}.")
-    lines = [one for one in files.lines("merges.txt") if one and not one.startswith("#version")]
+        raise ValueError(f"{file} needs the file {os.fspath(files.folder / 'merges.txt')!r}.")
+    lines = [line for line in files.lines("merges.txt") if line and not line.startswith("#version")]
     merges = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
-    return Pieces(files.ids(found), merges)
+    return Pieces(files.ids(file), merges)
 
 
 def _pieces_of_json(content: Mapping[str, Any]) -> Pieces:
@@ -177,12 +180,12 @@ def _pieces_of_json(content: Mapping[str, Any]) -> Pieces:
     vocabulary = model["vocab"]
     if isinstance(vocabulary, list):
         vocabulary = [(piece, float(score)) for piece, score in vocabulary]
-    pairs = (one.split(" ") if isinstance(one, str) else one for one in model.get("merges", ()))
+    pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in model.get("merges", ()))
     merges = [(first, second) for first, second in pairs]
     normalizer = content.get("normalizer") or {}
     parts = normalizer.get("normalizers", [normalizer])
-    charsmaps = (one.get("precompiled_charsmap") for one in parts)
-    charsmap = next((one for one in charsmaps if one), "")
+    charsmaps = (part.get("precompiled_charsmap") for part in parts)
+    charsmap = next((charsmap for charsmap in charsmaps if charsmap), "")
     unknown = model.get("unk_id")
     return Pieces(
         vocabulary,
@@ -209,20 +212,20 @@ def _add(
             has no row for them.
     """
     present = tokenizer.get_added_tokens_decoder().values()
-    known = {repr(one) for one in present}
+    known = {repr(token) for token in present}
     added: list[Token] = [
-        one for _, one in sorted(settings.added.items()) if repr(one) not in known
+        token for _, token in sorted(settings.added.items()) if repr(token) not in known
     ]
-    texts = {str(one) for one in (*present, *added)}
-    for one in [*named.values(), *extra]:
-        if str(one) in texts or one in added:  # tokens that differ only in flags are both added
+    texts = {str(token) for token in (*present, *added)}
+    for token in [*named.values(), *extra]:
+        if str(token) in texts or token in added:  # tokens that differ only in flags are both added
             continue
-        is_new = tokenizer.token_to_id(str(one)) is None
+        is_new = tokenizer.token_to_id(str(token)) is None
         is_full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
-        if not (is_new and is_full and str(one) in optional):
-            added.append(one)
-    special = {str(one) for one in named.values()}
-    tokenizer.add_tokens([_marked(one, special) for one in added])
+        if not (is_new and is_full and str(token) in optional):
+            added.append(token)
+    special = {str(token) for token in named.values()}
+    tokenizer.add_tokens([_marked(token, special) for token in added])
 
 
 def _marked(token: Token, special: Container[str]) -> AddedToken:
@@ -243,7 +246,7 @@ def _frame(
     files: TokenizerFiles,
 ) -> None:
     """Set the special tokens that the tokenizer puts before and after a text."""
-    says = {"add_bos_token", "add_eos_token"} & settings.arguments.keys()
+    flagged = {"add_bos_token", "add_eos_token"} & settings.arguments.keys()
     template, yields = (recipe.template, recipe.yields) if recipe else (None, True)
     if (
         recipe is not None
@@ -251,10 +254,10 @@ def _frame(
         and files.tokenizer.get("post_processor")
     ):
         tokenizer.post_processor = from_json(files).post_processor
-    has_own = tokenizer.post_processor is not None
-    if template is not None and not (yields and (says or has_own)):
+    has_processor = tokenizer.post_processor is not None
+    if template is not None and not (yields and (flagged or has_processor)):
         before, after = template(named, settings.arguments)
-    elif has_own and not says:
+    elif has_processor and not flagged:
         return
     else:
         flags = {"bos_token": "add_bos_token", "eos_token": "add_eos_token"}
@@ -262,9 +265,9 @@ def _frame(
             [named[key]] if key in named and settings.arguments.get(flag) else []
             for key, flag in flags.items()
         )
-    found = {one: tokenizer.token_to_id(one) for one in [*before, *after]}
-    ids = {one: number for one, number in found.items() if number is not None}
-    before, after = ([one for one in own if one in ids] for own in (before, after))
+    numbers = {token: tokenizer.token_to_id(token) for token in [*before, *after]}
+    ids = {token: number for token, number in numbers.items() if number is not None}
+    before, after = ([token for token in tokens if token in ids] for tokens in (before, after))
     tokenizer.post_processor = processors.TemplateProcessing(
         single=[*before, "$A", *after], special_tokens=list(ids.items())
     )
@@ -350,12 +353,12 @@ def _ids(resolved: ResolvedTokenizer, generation: Mapping[str, Any]) -> dict[str
     }
 
     def first(*candidates: int | None) -> int | None:
-        return next((one for one in candidates if one is not None), None)
+        return next((number for number in candidates if number is not None), None)
 
     def stored(name: str) -> int | None:
-        found = generation.get(f"{name}_token_id")
-        found = found[0] if isinstance(found, list) and found else found
-        return found if type(found) is int and found >= 0 else None
+        number = generation.get(f"{name}_token_id")
+        number = number[0] if isinstance(number, list) and number else number
+        return number if type(number) is int and number >= 0 else None
 
     end = resolved.tokenizer.token_to_id(resolved.end) if resolved.end else None
     eos = first(named.get("eos"), named.get("sep"), stored("eos"), end)
@@ -380,10 +383,10 @@ def _frame_ids(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for probe in ("a", "0", ".", "\u2581", "A"):
         bare = tokenizer.encode(probe, add_special_tokens=False).ids
         if bare:
-            whole = tokenizer.encode(probe, add_special_tokens=True)
-            marks = whole.special_tokens_mask
+            framed = tokenizer.encode(probe, add_special_tokens=True)
+            marks = framed.special_tokens_mask
             first = marks.index(0) if 0 in marks else 0
-            return tuple(whole.ids[:first]), tuple(whole.ids[first + len(bare) :])
+            return tuple(framed.ids[:first]), tuple(framed.ids[first + len(bare) :])
     return (), ()
 
 

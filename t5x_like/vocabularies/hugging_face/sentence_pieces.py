@@ -17,29 +17,29 @@ UNIGRAM = 1  # a model_type in a ModelProto
 def pieces(proto: Any, *, model: str) -> Pieces:
     """Return the pieces of a model, for a class whose tokenizers are of the kind `model`."""
     tokens = [
-        AddedToken(one.piece, normalized=False, special=one.type == CONTROL)
-        for one in proto.pieces
-        if one.type in (CONTROL, OF_USER)
+        AddedToken(piece.piece, normalized=False, special=piece.type == CONTROL)
+        for piece in proto.pieces
+        if piece.type in (CONTROL, OF_USER)
     ]
     charsmap = proto.normalizer_spec.precompiled_charsmap
     if model == "Unigram":
-        scores = [(one.piece, one.score) for one in proto.pieces]
+        scores = [(piece.piece, piece.score) for piece in proto.pieces]
         unknown = proto.trainer_spec.unk_id
         return Pieces(scores, charsmap=charsmap, unknown=unknown, tokens=tokens)
-    ids = {one.piece: number for number, one in enumerate(proto.pieces)}
+    ids = {piece.piece: number for number, piece in enumerate(proto.pieces)}
     return Pieces(ids, merges=_merges_by_id(ids), charsmap=charsmap, tokens=tokens)
 
 
 def _merges_by_id(ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return every pair of pieces that forms a piece, in the order of that piece's id."""
-    found = [
-        (number, piece[:place], piece[place:])
+    merges = [
+        (number, piece[:cut], piece[cut:])
         for piece, number in ids.items()
-        for place in range(1, len(piece))
-        if piece[:place] in ids and piece[place:] in ids
+        for cut in range(1, len(piece))
+        if piece[:cut] in ids and piece[cut:] in ids
     ]
-    found.sort(key=lambda one: (one[0], len(one[1]), len(one[2])))
-    return [(first, second) for _, first, second in found]
+    merges.sort(key=lambda merge: (merge[0], len(merge[1]), len(merge[2])))
+    return [(first, second) for _, first, second in merges]
 
 
 def as_written(
@@ -52,13 +52,15 @@ def as_written(
         legacy: whether a blank is put before every part of a text between added tokens, rather than
             only before the first.
     """
-    names = [one.piece for one in proto.pieces]
-    kept = {name for number, name in enumerate(names) if number not in renamed}
+    names = [piece.piece for piece in proto.pieces]
+    unchanged = {name for number, name in enumerate(names) if number not in renamed}
     names = [
-        renamed[number] if number in renamed and renamed[number] not in kept else name
+        renamed[number] if number in renamed and renamed[number] not in unchanged else name
         for number, name in enumerate(names)
     ]
-    of_user = [name for name, one in zip(names, proto.pieces, strict=True) if one.type == OF_USER]
+    of_user = [
+        name for name, piece in zip(names, proto.pieces, strict=True) if piece.type == OF_USER
+    ]
     tokenizer = tokenizers.Tokenizer(_model(proto, names, has_user_pieces=bool(of_user)))
     tokenizer.normalizer = _normalizer(proto.normalizer_spec, legacy=legacy)
     parts: list[pre_tokenizers.PreTokenizer] = []
@@ -84,7 +86,7 @@ def as_written(
 def _model(proto: Any, names: list[str], *, has_user_pieces: bool) -> Any:
     spec = proto.trainer_spec
     if spec.model_type == UNIGRAM:
-        scores = [(name, one.score) for name, one in zip(names, proto.pieces, strict=True)]
+        scores = [(name, piece.score) for name, piece in zip(names, proto.pieces, strict=True)]
         return models.Unigram(scores, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)
     return bpe(proto, names, has_user_pieces=has_user_pieces)
 
@@ -110,17 +112,17 @@ def bpe(proto: Any, names: list[str], *, has_user_pieces: bool) -> models.BPE:
 def _merges_by_score(proto: Any, names: list[str]) -> list[tuple[str, str]]:
     """Return every pair of normal pieces that forms a normal piece, the likeliest piece first."""
     normal = {
-        name: (-one.score, number)
-        for number, (name, one) in enumerate(zip(names, proto.pieces, strict=True))
-        if one.type == NORMAL
+        name: (-piece.score, number)
+        for number, (name, piece) in enumerate(zip(names, proto.pieces, strict=True))
+        if piece.type == NORMAL
     }
-    found = [
-        (*rank, name[:place], name[place:])
+    merges = [
+        (*rank, name[:cut], name[cut:])
         for name, rank in normal.items()
-        for place in range(1, len(name))
-        if name[:place] in normal and name[place:] in normal
+        for cut in range(1, len(name))
+        if name[:cut] in normal and name[cut:] in normal
     ]
-    return [(first, second) for *_, first, second in sorted(found)]
+    return [(first, second) for *_, first, second in sorted(merges)]
 
 
 def _normalizer(spec: Any, *, legacy: bool) -> normalizers.Normalizer:

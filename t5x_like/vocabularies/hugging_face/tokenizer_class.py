@@ -98,21 +98,21 @@ def recipe(files: TokenizerFiles, name: str) -> Recipe | None:
     Raises:
         ValueError: the class is not known here, and the folder has no tokenizer.json.
     """
-    found = RECIPES.get(name)
+    class_recipe = RECIPES.get(name)
     if files.has("tokenizer.json"):
-        return found if found and found.model == _kind(files) else None
-    if found is None and name == AS_WRITTEN:
+        return class_recipe if class_recipe and class_recipe.model == _kind(files) else None
+    if class_recipe is None and name == AS_WRITTEN:
         # In transformers such a class reads no other file than tokenizer.model.
-        own = _plain(str(files.settings.get("tokenizer_class") or ""))
-        own = own or _OF_FILES.get(str(files.model.get("model_type")), "")
-        return None if files.has("tokenizer.model") else RECIPES.get(own)
-    if found is None:
+        class_name = _plain(str(files.settings.get("tokenizer_class") or ""))
+        class_name = class_name or _OF_FILES.get(str(files.model.get("model_type")), "")
+        return None if files.has("tokenizer.model") else RECIPES.get(class_name)
+    if class_recipe is None:
         raise ValueError(
             f"has tokenizer_class={name + 'Tokenizer'!r} and no tokenizer.json. Save the tokenizer "
             "with transformers 5, which writes tokenizer.json, or take a folder of one of "
             f"{', '.join(RECIPES)}."
         )
-    return found
+    return class_recipe
 
 
 def _kind(files: TokenizerFiles) -> str:
@@ -127,5 +127,5 @@ def _kind(files: TokenizerFiles) -> str:
 
 def reads(name: str, file: str) -> bool:
     """Return whether a class can make its tokenizer from a file of this name."""
-    own = RECIPES[name].files if name in RECIPES else ()
-    return file in ("tokenizer.json", "tokenizer.model", *own)
+    vocabulary_files = RECIPES[name].files if name in RECIPES else ()
+    return file in ("tokenizer.json", "tokenizer.model", *vocabulary_files)

@@ -58,7 +58,10 @@ class TokenizerFiles:
     def generation(self) -> Mapping[str, Any]:
         """generation_config.json, with settings of config.json for settings that it lacks."""
         stored = self._object(_GENERATION)
-        return {**self.model, **{name: one for name, one in stored.items() if one is not None}}
+        return {
+            **self.model,
+            **{name: value for name, value in stored.items() if value is not None},
+        }
 
     @functools.cached_property
     def tokenizer(self) -> Mapping[str, Any]:
@@ -79,7 +82,7 @@ class TokenizerFiles:
 
     def find(self, *names: str) -> str:
         """Return the first of the files that the folder has; "" if it has none."""
-        return next((found for name in names if (found := self._name(name))), "")
+        return next((file for name in names if (file := self._name(name))), "")
 
     def text(self, name: str) -> str:
         """Read the text of a file.
@@ -104,11 +107,11 @@ class TokenizerFiles:
         Raises:
             ValueError: it is not a JSON object of integers.
         """
-        found = self._object(name)
-        wrong = [piece for piece, number in found.items() if type(number) is not int or number < 0]
+        ids = self._object(name)
+        wrong = [piece for piece, number in ids.items() if type(number) is not int or number < 0]
         if wrong:
-            raise ValueError(f"{name} has {wrong[0]!r}: {found[wrong[0]]!r}; allowed: an id.")
-        return found
+            raise ValueError(f"{name} has {wrong[0]!r}: {ids[wrong[0]]!r}; allowed: an id.")
+        return ids
 
     def sentence_piece(self, name: str) -> Any:
         """Read a SentencePiece model, and return its ModelProto.
@@ -170,10 +173,10 @@ class TokenSettings:
 
     def extra(self, additional: Sequence[Token] | None) -> list[Token]:
         """Return the special tokens without a name: the folder's, or otherwise `additional`."""
-        found = self.arguments.get(_EXTRA, additional)
-        if found is not None and not isinstance(found, Sequence):
-            raise ValueError(f"has {_EXTRA}={found!r:.80}; allowed: a list of tokens.")
-        return list(found or ())
+        extra = self.arguments.get(_EXTRA, additional)
+        if extra is not None and not isinstance(extra, Sequence):
+            raise ValueError(f"has {_EXTRA}={extra!r:.80}; allowed: a list of tokens.")
+        return list(extra or ())
 
     def with_extra(self, *, first: int, known: Collection[str]) -> dict[int, AddedToken]:
         """Return the added tokens, and the special tokens without an id, which get new ids.
@@ -185,17 +188,21 @@ class TokenSettings:
         texts = {*map(str, self.added.values()), *known}
         named = [self.arguments[key] for key in NAMED if self.arguments.get(key)]
         every = [*named, *self.others.values(), *self.extra(self.additional)]
-        new = {str(one): one for one in every if str(one) not in texts}
+        new = {str(token): token for token in every if str(token) not in texts}
         return self.added | {
-            number: AddedToken(one, special=True) if isinstance(one, str) else one
-            for number, one in enumerate(new.values(), start=first)
+            number: AddedToken(token, special=True) if isinstance(token, str) else token
+            for number, token in enumerate(new.values(), start=first)
         }
 
     def named_ids(self, tokens: Mapping[int, AddedToken]) -> dict[str, int]:
         """Return the ids of the named tokens among added tokens, by names such as "mask_id"."""
-        ids = {str(one): number for number, one in tokens.items()}
-        found = {key: ids.get(str(self.arguments.get(key))) for key in NAMED}
-        return {key.replace("token", "id"): one for key, one in found.items() if one is not None}
+        ids = {str(token): number for number, token in tokens.items()}
+        numbers = {key: ids.get(str(self.arguments.get(key))) for key in NAMED}
+        return {
+            key.replace("token", "id"): number
+            for key, number in numbers.items()
+            if number is not None
+        }
 
     @property
     def additional(self) -> list[Token] | None:
@@ -213,8 +220,8 @@ def read_settings(files: TokenizerFiles) -> TokenSettings:
     arguments = {key: _token(key, value) for key, value in files.settings.items()}
     if files.has("tokenizer.json"):  # its post-processor decides instead
         arguments = {
-            key: one
-            for key, one in arguments.items()
+            key: value
+            for key, value in arguments.items()
             if key not in ("add_bos_token", "add_eos_token")
         }
     if _ADDITIONAL in arguments and not arguments.get(_EXTRA):
@@ -226,7 +233,7 @@ def read_settings(files: TokenizerFiles) -> TokenSettings:
         arguments |= _special(files, arguments)
         added = _from_files(files, arguments)
     others = _take_others(arguments)
-    by_name = {str(one): one for one in added.values()}
+    by_name = {str(token): token for token in added.values()}
     for key in NAMED:
         if arguments.get(key) is not None:
             arguments[key] = by_name.get(str(arguments[key]), arguments[key])
@@ -238,13 +245,13 @@ def _token(key: str, value: Any) -> Any:
     if key == "added_tokens_decoder":
         return value
     if isinstance(value, list):
-        return [_token(key, one) for one in value]
+        return [_token(key, token) for token in value]
     if isinstance(value, Mapping) and isinstance(value.get("content"), str):
         return _added_token(value, special=bool(value.get("special", True)))
     if key in NAMED and not isinstance(value, str | None):
         raise ValueError(f"has {key}={value!r:.80}; allowed: a text, or an object with `content`.")
     if isinstance(value, Mapping) and key == _EXTRA:
-        return {name: _token(name, one) for name, one in value.items()}
+        return {name: _token(name, token) for name, token in value.items()}
     return value
 
 
@@ -253,11 +260,11 @@ def _added_token(value: Mapping[str, Any], *, special: bool) -> AddedToken:
     return AddedToken(value["content"], **{**flags, "special": special})
 
 
-def _decoder(found: Any) -> dict[int, AddedToken]:
-    if not isinstance(found, Mapping):
-        raise ValueError(f"has added_tokens_decoder={found!r:.80}; allowed: an object.")
+def _decoder(stored: Any) -> dict[int, AddedToken]:
+    if not isinstance(stored, Mapping):
+        raise ValueError(f"has added_tokens_decoder={stored!r:.80}; allowed: an object.")
     added = {}
-    for number, value in found.items():
+    for number, value in stored.items():
         if not isinstance(value, Mapping) or not isinstance(value.get("content"), str):
             raise ValueError(f"has the added token {number!r}: {value!r:.80} without `content`.")
         if not str(number).isdecimal():
@@ -268,27 +275,27 @@ def _decoder(found: Any) -> dict[int, AddedToken]:
 
 def _special(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in special_tokens_map.json."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in files.special.items():
         if key == _EXTRA and isinstance(value, list):
             known = list(arguments.get(_EXTRA) or ())
-            found[key] = known + [one for one in _token(key, value) if one not in known]
+            settings[key] = known + [token for token in _token(key, value) if token not in known]
         else:
-            found[key] = _token(key, value)
-    return found
+            settings[key] = _token(key, value)
+    return settings
 
 
 def _from_files(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[int, AddedToken]:
     """Return the tokens in added_tokens.json and tokenizer.json, by id."""
     special = {str(arguments[key]) for key in NAMED if arguments.get(key)}
     extra = arguments.get(_EXTRA) or ()
-    special |= {str(one) for one in (extra.values() if isinstance(extra, Mapping) else extra)}
+    special |= {str(token) for token in (extra.values() if isinstance(extra, Mapping) else extra)}
     added = {
         number: AddedToken(text, normalized=text not in special, special=text in special)
         for text, number in files.added.items()
     }
-    for one in files.tokenizer.get("added_tokens", ()):
-        added[one["id"]] = _added_token(one, special=bool(one.get("special", False)))
+    for entry in files.tokenizer.get("added_tokens", ()):
+        added[entry["id"]] = _added_token(entry, special=bool(entry.get("special", False)))
     return added
 
 

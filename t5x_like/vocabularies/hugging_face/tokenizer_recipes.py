@@ -93,7 +93,7 @@ class Recipe:
     yields: bool = False
     reorder: Callable[[Scores, TokenizerSettings], Scores] = lambda scores, settings: scores
     additional: Callable[[Sequence[Token] | None, TokenizerSettings], Sequence[Token] | None] = (
-        lambda given, settings: given
+        lambda stored, settings: stored
     )
     end: str = ""
     begins_word: Callable[[str], bool] | None = None
@@ -114,8 +114,8 @@ def around(before: str, after: str) -> Callable[..., tuple[list[str], list[str]]
 
 def text(settings: TokenizerSettings, name: str, otherwise: str) -> str:
     """Return the text of a named token in the settings, or `otherwise`."""
-    found = settings.get(name)
-    return otherwise if found is None else str(found)
+    token = settings.get(name)
+    return otherwise if token is None else str(token)
 
 
 _JSON = ("vocab.json", "merges.txt")
@@ -334,10 +334,10 @@ def _compiled(pieces: Pieces) -> list[normalizers.Normalizer]:
     return [normalizers.Precompiled(pieces.charsmap)] if pieces.charsmap else []
 
 
-def _place(pieces: Pieces, unknown: str, *, otherwise: int) -> int:
+def _unknown_id(pieces: Pieces, unknown: str, *, otherwise: int) -> int:
     """Return the id of the unknown piece if it has the score 0, or `otherwise`."""
-    places = [n for n, one in enumerate(pieces.scores) if one == (unknown, 0.0)]
-    return places[0] if places else otherwise
+    numbers = [n for n, scored in enumerate(pieces.scores) if scored == (unknown, 0.0)]
+    return numbers[0] if numbers else otherwise
 
 
 def _words() -> list[pre_tokenizers.PreTokenizer]:
@@ -366,10 +366,10 @@ def _is_sentinel(piece: str) -> bool:
     return "<extra_id_" in piece
 
 
-def _t5_tokens(given: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
-    if given is not None and any(_is_sentinel(str(one)) for one in given):
-        return given
-    return [*(given or ()), *_sentinels(settings)]
+def _t5_tokens(stored: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
+    if stored is not None and any(_is_sentinel(str(token)) for token in stored):
+        return stored
+    return [*(stored or ()), *_sentinels(settings)]
 
 
 def _albert(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
@@ -406,8 +406,8 @@ def _xlnet_template(
 
 
 def _deberta_v2(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
-    given = settings.get("unk_id", 1) if pieces.unknown is None else pieces.unknown
-    unknown = _place(pieces, text(settings, "unk_token", "[UNK]"), otherwise=given)
+    default = settings.get("unk_id", 1) if pieces.unknown is None else pieces.unknown
+    unknown = _unknown_id(pieces, text(settings, "unk_token", "[UNK]"), otherwise=default)
     punctuation = [pre_tokenizers.Punctuation(behavior="isolated")]
     tokenizer = _unigram(
         pieces,
@@ -423,7 +423,7 @@ def _deberta_v2(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Token
 
 
 def _bigbird(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
-    unknown = _place(pieces, text(settings, "unk_token", "<unk>"), otherwise=100)
+    unknown = _unknown_id(pieces, text(settings, "unk_token", "<unk>"), otherwise=100)
     tokenizer = _unigram(pieces, unknown=unknown, scheme=_scheme(settings))
     tokenizer.normalizer = normalizers.Replace(tokenizers.Regex(" {2,}"), _BLANK)
     return tokenizer
@@ -445,7 +445,7 @@ def _fairseq_order(
     scores: Scores, settings: TokenizerSettings, *, first: str, languages: Sequence[str] = ()
 ) -> Scores:
     names = {first: "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    begin = [(text(settings, name, own), 0.0) for name, own in names.items()]
+    begin = [(text(settings, name, usual), 0.0) for name, usual in names.items()]
     last = [*languages, text(settings, "mask_token", "<mask>")]
     return [*begin, *scores[3:], *((name, 0.0) for name in last)]
 
@@ -459,9 +459,9 @@ def _mbart_order(scores: Scores, settings: TokenizerSettings) -> Scores:
     return _fairseq_order(scores, settings, first="bos_token", languages=_OF_MBART)
 
 
-def _mbart_tokens(given: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
+def _mbart_tokens(stored: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
     del settings
-    return [*_OF_MBART, *(one for one in given or () if one not in _OF_MBART)]
+    return [*_OF_MBART, *(token for token in stored or () if token not in _OF_MBART)]
 
 
 def _source(settings: TokenizerSettings) -> str:
@@ -486,9 +486,11 @@ def _mbart_50_order(scores: Scores, settings: TokenizerSettings) -> Scores:
     return _fairseq_order(scores, settings, first="cls_token", languages=_OF_MBART_50)
 
 
-def _mbart_50_tokens(given: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
+def _mbart_50_tokens(
+    stored: Sequence[Token] | None, settings: TokenizerSettings
+) -> Sequence[Token]:
     del settings
-    return [*(given or ()), *_OF_MBART_50]
+    return [*(stored or ()), *_OF_MBART_50]
 
 
 def _mbart_50_template(
@@ -499,7 +501,7 @@ def _mbart_50_template(
 
 def _pegasus(pieces: Pieces, settings: TokenizerSettings) -> tokenizers.Tokenizer:
     stored = -1 if pieces.stored_unknown is None else pieces.stored_unknown
-    unknown = _place(pieces, text(settings, "unk_token", "<unk>"), otherwise=stored)
+    unknown = _unknown_id(pieces, text(settings, "unk_token", "<unk>"), otherwise=stored)
     if unknown < 0:
         raise ValueError("lacks the piece for what it does not know, with the score 0.")
     tokenizer = _unigram(pieces, unknown=unknown)
@@ -517,15 +519,15 @@ def _pegasus_order(scores: Scores, settings: TokenizerSettings) -> Scores:
     # transformers leaves out the name "None" of a mask that is null.
     mask = str(settings.get("mask_token", "<mask_1>"))
     sentence = str(settings.get("mask_token_sent", "<mask_2>"))
-    masks = [one for one in dict.fromkeys((mask, sentence)) if one != "None"]
+    masks = [token for token in dict.fromkeys((mask, sentence)) if token != "None"]
     first = [text(settings, "pad_token", "<pad>"), text(settings, "eos_token", "</s>"), *masks]
     unused = ((name, -100.0) for name in _unused(settings))
     return [*((name, 0.0) for name in first), *unused, *scores[2:]]
 
 
-def _pegasus_tokens(given: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
+def _pegasus_tokens(stored: Sequence[Token] | None, settings: TokenizerSettings) -> Sequence[Token]:
     sentence = settings.get("mask_token_sent", "<mask_1>")
-    is_new = sentence is not None and sentence not in (given or ())
+    is_new = sentence is not None and sentence not in (stored or ())
     return [*([sentence] if is_new else []), *_unused(settings)]
 
 
@@ -556,7 +558,7 @@ UNIGRAM_RECIPES = {
         named=_XLM_R | {"sep_token": "<sep>", "cls_token": "<cls>", "mask_token": _MASK},
         make=_xlnet,
         template=_xlnet_template,
-        additional=lambda given, settings: ["<eop>", "<eod>"] if given is None else given,
+        additional=lambda stored, settings: ["<eop>", "<eod>"] if stored is None else stored,
     ),
     "DebertaV2": _recipe(
         ("spm.model",),
@@ -592,7 +594,7 @@ UNIGRAM_RECIPES = {
     ),
     "MBart50": _recipe(
         _XLM_FILES,
-        named={key: one for key, one in _XLM_R.items() if key != "bos_token"}
+        named={key: token for key, token in _XLM_R.items() if key != "bos_token"}
         | {"mask_token": _MASK},
         make=_mbart_50,
         template=_mbart_50_template,
