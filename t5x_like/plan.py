@@ -55,47 +55,49 @@ def main(settings: RunSettings) -> None:
     """Print the plan of a run, and write it to the file given by --json."""
     # Devices are described, not used: an attached accelerator stays free.
     jax.config.update("jax_platforms", "cpu")
-    given = flags.FLAGS
+    options = flags.FLAGS
     with one_line_errors(), PROGRESS.clearing():
-        if given.search and not given.topology:
+        if options.search and not options.topology:
             raise ValueError("--search needs --topology, the devices to search layouts for")
-        if given.slices != 1 and not given.topology:
-            raise ValueError(f"--slices={given.slices} needs --topology, the shape of a slice")
-        if given.json:
-            command_line.check_file("--json", given.json)
-        if given.tries < 1:
-            raise ValueError(f"--tries={given.tries} must be 1 or more")
+        if options.slices != 1 and not options.topology:
+            raise ValueError(f"--slices={options.slices} needs --topology, the shape of a slice")
+        if options.json:
+            command_line.check_file("--json", options.json)
+        if options.tries < 1:
+            raise ValueError(f"--tries={options.tries} must be 1 or more")
         run = Run(settings)
-        topology = chips.topology(given.topology, slices=given.slices) if given.topology else None
+        topology = (
+            chips.topology(options.topology, slices=options.slices) if options.topology else None
+        )
         if topology is not None:
             with contextlib.suppress(NoCompilerError):  # the counts need no compiler
                 topology.devices()  # simulated devices, before JAX starts with one
-            if not given.search:
+            if not options.search:
                 report.check_layout(run, topology)
         PROGRESS.show(f"counting the parameters and FLOPs of {settings.system or 'the model'} ...")
-        found = report.arithmetic(run, task=given.task or "")
+        plan = report.arithmetic(run, task=options.task or "")
         if while_training.generates(run):
-            found["generates"] = True
+            plan["generates"] = True
     if topology is not None:
         with one_line_errors(), PROGRESS.clearing():
-            found = _on_topology(found, run, topology)
-    print(report.text(found))
-    if given.json:
+            plan = _on_topology(plan, run, topology)
+    print(report.text(plan))
+    if options.json:
         with one_line_errors(OSError):
-            command_line.write_json(given.json, found)
-    if found.get("fits") is False:
+            command_line.write_json(options.json, plan)
+    if plan.get("fits") is False:
         sys.exit(1)
 
 
-def _on_topology(found: Plan, run: Run, topology: Topology) -> Plan:
+def _on_topology(plan: Plan, run: Run, topology: Topology) -> Plan:
     try:
         number = len(topology.devices())
         if flags.FLAGS.search:
-            return search.best(found, run, topology, tries=flags.FLAGS.tries)
+            return search.best(plan, run, topology, tries=flags.FLAGS.tries)
         print(f"compiling for {topology.name}, {number:,} devices ...", file=sys.stderr, flush=True)
-        return report.with_compiler(found, run, topology)
+        return report.with_compiler(plan, run, topology)
     except NoCompilerError:
-        print(report.text(found) + "\n")
+        print(report.text(plan) + "\n")
         raise
 
 

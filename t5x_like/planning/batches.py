@@ -53,12 +53,12 @@ def largest(run: Run, *, task: str = "") -> PlannedStep:
     Raises:
         ValueError: the run has no such task; see also `batch`.
     """
-    found = steps(run)
+    planned = steps(run)
     if task:
-        names = [step.part.name for step in found]
+        names = [step.part.name for step in planned]
         choose("--task", task, dict.fromkeys(names) if names[0] else {})
-        found = [step for step in found if step.part.name == task]
-    return max(found, key=lambda step: tokens(step.batch))
+        planned = [step for step in planned if step.part.name == task]
+    return max(planned, key=lambda step: tokens(step.batch))
 
 
 def tokens(fields: BatchShapes) -> int:

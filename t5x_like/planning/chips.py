@@ -1,6 +1,6 @@
 """Topologies to plan for by their names: slices of TPUs, hosts of GPUs, simulated devices.
 
-Memory, bandwidths and descriptions of TPUs to compile for; those of GPUs are in gpus.py.
+Memory, bandwidths and descriptions of TPUs to compile for. For GPUs they are in gpus.py.
 """
 
 import contextlib

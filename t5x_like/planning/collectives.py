@@ -69,10 +69,10 @@ class Collective:
 
 def collect(program: Program, mesh: Mesh) -> list[Collective]:
     """Return the collectives of a step, sorted by bytes, largest first."""
-    found: dict[_Key, list[_Amounts]] = collections.defaultdict(list)
+    amounts_by_key: dict[_Key, list[_Amounts]] = collections.defaultdict(list)
     for key, amounts in itertools.chain(_of_devices(program, mesh), _of_hosts(program, mesh)):
-        found[key].append(amounts)
-    made = [
+        amounts_by_key[key].append(amounts)
+    collectives = [
         Collective(
             kind,
             axes,
@@ -82,9 +82,9 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
             largest=max(largest for *_, largest in rows),
             dimensions=dimensions,
         )
-        for (kind, axes, dimensions), rows in found.items()
+        for (kind, axes, dimensions), rows in amounts_by_key.items()
     ]
-    return sorted(made, key=lambda one: -one.bytes)
+    return sorted(collectives, key=lambda collective: -collective.bytes)
 
 
 def _of_devices(program: Program, mesh: Mesh) -> Iterator[tuple[_Key, _Amounts]]:
@@ -98,10 +98,10 @@ def _of_devices(program: Program, mesh: Mesh) -> Iterator[tuple[_Key, _Amounts]]
         # of fusions each instruction is a collective: in a `shard_map` all may have the same
         # channel.
         channel = () if visit.is_frame else instruction.channel
-        place = (visit.frame, kind, channel or instruction.name)
-        if place in seen:
+        key = (visit.frame, kind, channel or instruction.name)
+        if key in seen:
             continue
-        seen.add(place)
+        seen.add(key)
         groups = _groups(instruction, mesh.devices.size)
         if groups.shape[1] > 1:
             if kind == "all-reduce" and "all-reduce-scatter" in visit.name:
@@ -161,10 +161,10 @@ def _groups(instruction: Instruction, devices: int) -> np.ndarray:
     The pairs of a permutation count as groups of two.
     """
     text = instruction.attributes
-    if found := _MESH.search(text):
-        return _mesh_groups(*found.groups(), devices=devices)
-    if found := _GROUPS.search(text):
-        return _iota(*found.groups())
+    if match := _MESH.search(text):
+        return _mesh_groups(*match.groups(), devices=devices)
+    if match := _GROUPS.search(text):
+        return _iota(*match.groups())
     listed = _LISTED.search(text)
     rows = [_numbers(row) for row in re.findall(r"\{([\d,]+)\}", listed[1])] if listed else []
     return np.array(rows) if rows else np.arange(devices)[None]
@@ -202,16 +202,16 @@ def _mesh_groups(
         before, length = parts.get(name, (1, 1))
         along.append(len(split) + 1)
         split += [before, length, size // (before * length)]
-    places = ids.reshape(split)
-    return np.moveaxis(places, along, range(-len(along), 0)).reshape(
-        -1, math.prod(places.shape[axis] for axis in along)
+    split_ids = ids.reshape(split)
+    return np.moveaxis(split_ids, along, range(-len(along), 0)).reshape(
+        -1, math.prod(split_ids.shape[axis] for axis in along)
     )
 
 
 def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the mesh axes, and the dimensions of the torus, that the groups span."""
-    places = np.stack(np.unravel_index(groups, mesh.devices.shape), axis=-1)
-    names = tuple(mesh.axis_names[axis] for axis in _varying(places))
+    coordinates_in_mesh = np.stack(np.unravel_index(groups, mesh.devices.shape), axis=-1)
+    names = tuple(mesh.axis_names[axis] for axis in _varying(coordinates_in_mesh))
     slices, coordinates = _coordinates(mesh)
     if _varying(slices[groups]):
         return SLICES, ()
@@ -232,6 +232,8 @@ def _coordinates(mesh: Mesh) -> tuple[np.ndarray, np.ndarray]:
     return slices, coordinates.reshape(len(flat), -1)
 
 
-def _varying(places: np.ndarray) -> tuple[int, ...]:
+def _varying(coordinates: np.ndarray) -> tuple[int, ...]:
     """Return the coordinates in which members of a group differ; [groups, members, coordinates]."""
-    return tuple(int(n) for n in np.flatnonzero((places != places[:, :1]).any(axis=(0, 1))))
+    return tuple(
+        int(n) for n in np.flatnonzero((coordinates != coordinates[:, :1]).any(axis=(0, 1)))
+    )

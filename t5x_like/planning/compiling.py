@@ -58,7 +58,7 @@ class Compiled:
     @property
     def flops(self) -> int:
         """FLOPs of the matrix products."""
-        return sum(one.flops for one in self.products.values())
+        return sum(products.flops for products in self.products.values())
 
 
 def on_mesh(fields: BatchShapes, mesh: Mesh) -> BatchShapes:
@@ -154,8 +154,8 @@ def _memory(
         "outputs": outputs,
         "program": stats.generated_code_size_in_bytes,
     }
-    own = ("arguments", "temporaries", "outputs", "program")
-    return parts | {"peak": sum(parts[name] for name in own)}
+    summed = ("arguments", "temporaries", "outputs", "program")
+    return parts | {"peak": sum(parts[name] for name in summed)}
 
 
 def _activations(model: Experiment, program: Program) -> int:
@@ -194,17 +194,18 @@ def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> d
     chip = topology.chip
     if peak is None or chip is None:
         return {}
-    found = {
+    bounds = {
         "compute": sum(
-            one.flops / (peak * _ratio(chip, types)) for types, one in compiled.products.items()
+            products.flops / (peak * _ratio(chip, types))
+            for types, products in compiled.products.items()
         ),
         "memory": compiled.memory_bytes * chip.devices / chip.memory_bandwidth,
         "interconnect": interconnect_seconds(compiled.collectives, topology),
     }
     if topology.crosses_network and chip.network_bandwidth is not None:
-        sent = sum(one.network for one in compiled.collectives)
-        found[f"between_{topology.network}"] = sent * chip.devices / chip.network_bandwidth
-    return found
+        sent = sum(collective.network for collective in compiled.collectives)
+        bounds[f"between_{topology.network}"] = sent * chip.devices / chip.network_bandwidth
+    return bounds
 
 
 def _ratio(chip: Chip | Gpu, types: str) -> float:
@@ -213,7 +214,7 @@ def _ratio(chip: Chip | Gpu, types: str) -> float:
     return min(chip.ratios.get(name, 1.0) for name in names)
 
 
-def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
+def interconnect_seconds(collectives: list[Collective], topology: Topology) -> float:
     """Return the minimum time of the collectives within a slice, if different dimensions overlap.
 
     For each set of dimensions, the collectives that stay within it can use only its links. GPUs of
@@ -226,7 +227,9 @@ def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
     for number in range(1, chip.dimensions + 1):
         for within in itertools.combinations(sides, number):
             sent = sum(
-                one.bytes - one.network for one in found if set(one.dimensions) <= set(within)
+                collective.bytes - collective.network
+                for collective in collectives
+                if set(collective.dimensions) <= set(within)
             )
             links = sum(topology.links[side] for side in within)
             if links:

@@ -72,17 +72,17 @@ def parameters(shapes: PyTree, axes: PyTree, *, model: Mapping[str, Any]) -> lis
         axes: tree of PartitionSpecs of the same structure.
         model: the settings of the network, which determine how many experts a token is routed to.
     """
-    found = []
+    arrays = []
     leaves = jax.tree.leaves_with_path(shapes)
     for (path, leaf), names in zip(leaves, jax.tree.leaves(axes), strict=True):
-        own = tuple(names) + (None,) * (leaf.ndim - len(tuple(names)))
+        axis_names = tuple(names) + (None,) * (leaf.ndim - len(tuple(names)))
         words = tuple(jax.tree_util.keystr(path, simple=True, separator="/").split("/"))
-        one = Parameter(words, leaf.shape, own)
-        if "experts" in own:
-            share = choices(model) / one.along("experts")
-            one = dataclasses.replace(one, active=min(1.0, share))
-        found.append(one)
-    return found
+        parameter = Parameter(words, leaf.shape, axis_names)
+        if "experts" in axis_names:
+            share = choices(model) / parameter.along("experts")
+            parameter = dataclasses.replace(parameter, active=min(1.0, share))
+        arrays.append(parameter)
+    return arrays
 
 
 def choices(model: Mapping[str, Any]) -> float:
@@ -107,43 +107,43 @@ def _with_experts(model: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(filter(None, parts), {})
 
 
-def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:
+def by_part(parameters: list[Parameter]) -> dict[str, dict[str, int]]:
     """Return {part: {"total": parameters, "active": parameters per token}}, largest first."""
     parts: dict[str, dict[str, int]] = {}
-    for one in found:
-        sums = parts.setdefault(one.part, {"total": 0, "active": 0})
-        sums["total"] += one.size
-        sums["active"] += round(one.size * one.active)
+    for parameter in parameters:
+        sums = parts.setdefault(parameter.part, {"total": 0, "active": 0})
+        sums["total"] += parameter.size
+        sums["active"] += round(parameter.size * parameter.active)
     return dict(sorted(parts.items(), key=lambda item: -item[1]["total"]))
 
 
-def formula_flops(found: list[Parameter], batch: BatchShapes) -> int:
+def formula_flops(parameters: list[Parameter], batch: BatchShapes) -> int:
     """Return the FLOPs of a training step: 6 per active parameter and token, plus attention.
 
     Kaplan et al. 2020, section 2.1: 6 N per token, where N excludes embeddings that are looked up.
     Chowdhery et al. 2022 (PaLM), appendix B: 12 x layers x heads x width x length per token for
     attention. Encoder and decoder count the tokens of their own sides; a tied output layer counts
-    like an untied one.
+    like an untied output layer.
     """
     rows, lengths = _lengths(batch)
     total = 0.0
-    for one in found:
-        own, keys = _sides(one, lengths)
-        if one.part not in ("embedding", "positions"):
-            total += 6 * one.size * one.active * own
-        if one.path[-2:] == ("query", "kernel"):
-            total += 12 * one.size / one.along("embed") * own * keys
-    return round(rows * (total + 6 * _tied(found) * lengths[_last(lengths)]))
+    for parameter in parameters:
+        tokens, keys = _sides(parameter, lengths)
+        if parameter.part not in ("embedding", "positions"):
+            total += 6 * parameter.size * parameter.active * tokens
+        if parameter.path[-2:] == ("query", "kernel"):
+            total += 12 * parameter.size / parameter.along("embed") * tokens * keys
+    return round(rows * (total + 6 * _tied(parameters) * lengths[_last(lengths)]))
 
 
-def scores(found: list[Parameter], batch: BatchShapes) -> float:
+def scores(parameters: list[Parameter], batch: BatchShapes) -> float:
     """Return the attention scores per token of the batch, over all heads and layers."""
     rows, lengths = _lengths(batch)
     count = 0
-    for one in found:
-        own, keys = _sides(one, lengths)
-        if one.path[-2:] == ("query", "kernel"):
-            count += one.along("layers", "heads") * own * keys
+    for parameter in parameters:
+        tokens, keys = _sides(parameter, lengths)
+        if parameter.path[-2:] == ("query", "kernel"):
+            count += parameter.along("layers", "heads") * tokens * keys
     return rows * count / (rows * sum(lengths.values()))
 
 
@@ -161,23 +161,26 @@ def _lengths(batch: BatchShapes) -> tuple[int, dict[str, int]]:
     return rows, sides
 
 
-def _sides(one: Parameter, lengths: dict[str, int]) -> tuple[int, int]:
+def _sides(parameter: Parameter, lengths: dict[str, int]) -> tuple[int, int]:
     """Return the tokens per row that use a parameter, and the keys that each attends to."""
     last = lengths[_last(lengths)]
     first = lengths.get("encoder", last)
-    if "cross_attention" in one.path:
-        made_of_source = {"key", "value"} & set(one.path)
+    if "cross_attention" in parameter.path:
+        made_of_source = {"key", "value"} & set(parameter.path)
         return (first if made_of_source else last), first
-    own = last if one.path[0] in ("decoder", "lm_head") else first
-    return own, own
+    tokens = last if parameter.path[0] in ("decoder", "lm_head") else first
+    return tokens, tokens
 
 
-def _tied(found: list[Parameter]) -> int:
+def _tied(parameters: list[Parameter]) -> int:
     """Return the number of embedding parameters if the output layer is tied to them, or 0."""
-    has_own = any(
-        one.part == "head" and one.along("vocab") > 1 and len(one.shape) > 1 for one in found
+    has_output_weights = any(
+        parameter.part == "head" and parameter.along("vocab") > 1 and len(parameter.shape) > 1
+        for parameter in parameters
     )
-    return 0 if has_own else sum(one.size for one in found if one.part == "embedding")
+    if has_output_weights:
+        return 0
+    return sum(parameter.size for parameter in parameters if parameter.part == "embedding")
 
 
 def state_bytes(tree: PyTree) -> int:

@@ -26,8 +26,8 @@ def target(instruction: Instruction) -> str:
     """Return the function that a custom call calls; "" for other instructions."""
     if instruction.opcode != "custom-call":
         return ""
-    found = _TARGET.search(instruction.attributes)
-    return found[1] if found else ""
+    match = _TARGET.search(instruction.attributes)
+    return match[1] if match else ""
 
 
 def is_library_call(instruction: Instruction) -> bool:
@@ -53,8 +53,8 @@ def _name(visit: Visit, instruction: Instruction) -> str:
         return target(instruction)
     if not visit.is_frame:
         return ""
-    found = _FUSION.search(instruction.attributes)
-    kind = found[1] if found else "fusion"
+    match = _FUSION.search(instruction.attributes)
+    kind = match[1] if match else "fusion"
     return "" if kind == _WRAPPER else kind
 
 
@@ -66,8 +66,8 @@ def flops(instruction: Instruction, operands: Sequence[Array]) -> int:
     """
     name = target(instruction)
     if name.startswith("__cublas$"):
-        found = _CONTRACTED.search(instruction.attributes)
-        axes = re.findall(r"\d+", found[1]) if found else []
+        match = _CONTRACTED.search(instruction.attributes)
+        axes = re.findall(r"\d+", match[1]) if match else []
         contracted = math.prod(operands[0].shape[int(axis)] for axis in axes)
         return 2 * math.prod(instruction.arrays[0].shape) * contracted
     scores = _SCORES.search(instruction.attributes)
@@ -92,7 +92,7 @@ def written(instruction: Instruction) -> tuple[Array, ...]:
     """Return the arrays of an instruction's value, without the workspace of a library's call."""
     if not is_library_call(instruction):
         return instruction.arrays
-    return tuple(one for one in instruction.arrays if not is_workspace(one))
+    return tuple(array for array in instruction.arrays if not is_workspace(array))
 
 
 def is_workspace(array: Array) -> bool:

@@ -67,7 +67,7 @@ class Gpu:
     clock: float
     l2_cache: int
 
-    # What a chip of TPUs has, too: a GPU is one device, and one switch connects those of a host.
+    # What a chip of TPUs has, too: a GPU is one device, and one switch connects the GPUs of a host.
     devices: ClassVar[int] = 1
     dimensions: ClassVar[int] = 1
     # Peaks relative to bfloat16: 8-bit types, and float32 as XLA computes it by default, in TF32.
@@ -190,7 +190,7 @@ GPUS = {
 
 
 def has_compiler() -> bool:
-    """Return whether JAX's plugin for CUDA is installed, which compiles for GPUs without one."""
+    """Return whether JAX's plugin for CUDA is installed, which compiles for GPUs without a GPU."""
     return importlib.util.find_spec("jax_cuda13_plugin") is not None
 
 

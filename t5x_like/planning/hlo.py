@@ -67,8 +67,8 @@ class Instruction:
     @functools.cached_property
     def called(self) -> dict[str, tuple[str, ...]]:
         """{attribute: computations that it calls}."""
-        found = _CALLED.findall(self.attributes)
-        return {kind: tuple(_NAME.findall(names)) for kind, names in found}
+        lists = _CALLED.findall(self.attributes)
+        return {kind: tuple(_NAME.findall(names)) for kind, names in lists}
 
     @functools.cached_property
     def channel(self) -> tuple[str, ...]:
@@ -124,10 +124,10 @@ def _instruction(line: str) -> Instruction:
 def _closing(text: str, start: int) -> int:
     """Return the index of the parenthesis that closes the parenthesis at `start`."""
     depth = 0
-    for place in range(start, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[place], 0)
+    for index in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[index], 0)
         if depth == 0:
-            return place
+            return index
     raise ValueError(f"no closing parenthesis in the compiled program: {text[start : start + 80]}")
 
 
@@ -167,14 +167,14 @@ class WhileLoop(NamedTuple):
         body = [computations[self.instruction.called["body"][0]][name] for name in root.operands]
         total = 0
         for number, (entry, array) in enumerate(zip(body, self.instruction.arrays, strict=True)):
-            place = _INDEX.search(entry.attributes)
-            kept = entry.opcode == "get-tuple-element" and place and int(place[1]) == number
-            total += 0 if kept else array.bytes
+            match = _INDEX.search(entry.attributes)
+            is_unchanged = entry.opcode == "get-tuple-element" and match and int(match[1]) == number
+            total += 0 if is_unchanged else array.bytes
         return total
 
 
 def loop_of(
-    computations: dict[str, Computation], there: Computation, loop: Instruction
+    computations: dict[str, Computation], caller: Computation, loop: Instruction
 ) -> WhileLoop:
     """Derive the trip count of a `while`.
 
@@ -183,21 +183,21 @@ def loop_of(
     to it. The condition may have further tests.
 
     Args:
-        there: the computation that contains the loop.
+        caller: the computation that contains the loop.
     """
-    if found := _KNOWN.search(loop.attributes):
-        return WhileLoop(loop, int(found[1]))
+    if match := _KNOWN.search(loop.attributes):
+        return WhileLoop(loop, int(match[1]))
     condition = computations[loop.called["condition"][0]]
     root = _root(condition)
     early = root.opcode == "and"
     tests = [condition[name] for name in root.operands] if early else [root]
-    found_trips = [_trips(computations, there, loop, test) for test in tests]
-    known = [number for number in found_trips if number is not None]
+    trips = [_trips(computations, caller, loop, test) for test in tests]
+    known = [number for number in trips if number is not None]
     return WhileLoop(loop, min(known), early) if known else WhileLoop(loop, None)
 
 
 def _trips(
-    computations: dict[str, Computation], there: Computation, loop: Instruction, test: Instruction
+    computations: dict[str, Computation], caller: Computation, loop: Instruction, test: Instruction
 ) -> int | None:
     """Return how often a loop runs until a test of its condition fails."""
     if test.opcode != "compare" or "direction=LT" not in test.attributes:
@@ -207,18 +207,18 @@ def _trips(
     before = 0
     if counter.opcode == "add":
         terms = [condition[name] for name in counter.operands]
-        numbers = [_constant(condition, one) for one in terms]
+        numbers = [_constant(condition, term) for term in terms]
         if (numbers[0] is None) == (numbers[1] is None):
             return None
         counter = terms[0] if numbers[0] is None else terms[1]
         before = next(number for number in numbers if number is not None)
-    place = _INDEX.search(counter.attributes)
-    if counter.opcode != "get-tuple-element" or place is None:
+    match = _INDEX.search(counter.attributes)
+    if counter.opcode != "get-tuple-element" or match is None:
         return None
     body = computations[loop.called["body"][0]]
-    start = _entry(there, there[loop.operands[0]], int(place[1]))
-    after = _entry(body, _root(body), int(place[1]))
-    first = None if start is None else _constant(there, start)
+    start = _entry(caller, caller[loop.operands[0]], int(match[1]))
+    after = _entry(body, _root(body), int(match[1]))
+    first = None if start is None else _constant(caller, start)
     step = None if after is None else _step(computations, body, after)
     last = _constant(condition, limit)
     if first is None or step is None or last is None or step < 1:
@@ -227,34 +227,34 @@ def _trips(
 
 
 def _root(computation: Computation) -> Instruction:
-    return next(one for one in computation.values() if one.is_root)
+    return next(instruction for instruction in computation.values() if instruction.is_root)
 
 
-def _entry(there: Computation, value: Instruction, index: int) -> Instruction | None:
+def _entry(computation: Computation, value: Instruction, index: int) -> Instruction | None:
     """Return the instruction that computes an entry of a tuple."""
-    return there[value.operands[index]] if value.opcode == "tuple" else None
+    return computation[value.operands[index]] if value.opcode == "tuple" else None
 
 
-def _constant(there: Computation, value: Instruction) -> int | None:
+def _constant(computation: Computation, value: Instruction) -> int | None:
     while value.opcode in _SAME:
-        value = there[value.operands[0]]
+        value = computation[value.operands[0]]
     is_number = value.opcode == "constant" and re.fullmatch(r"-?\d+", value.arguments)
     return int(value.arguments) if is_number else None
 
 
 def _step(
-    computations: dict[str, Computation], there: Computation, value: Instruction
+    computations: dict[str, Computation], computation: Computation, value: Instruction
 ) -> int | None:
     """Return the constant that a body adds to the counter."""
     while value.opcode in _SAME:
-        value = there[value.operands[0]]
+        value = computation[value.operands[0]]
     if value.opcode == "fusion":
-        there = computations[value.called["calls"][0]]
-        value = _root(there)
+        computation = computations[value.called["calls"][0]]
+        value = _root(computation)
     if value.opcode != "add":
         return None
-    found = [_constant(there, there[name]) for name in value.operands]
-    return next((number for number in found if number is not None), None)
+    constants = [_constant(computation, computation[name]) for name in value.operands]
+    return next((number for number in constants if number is not None), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,8 +297,8 @@ class Program:
 
     def operands(self, visit: Visit, instruction: Instruction) -> list[Array]:
         """Return the arrays that an instruction reads."""
-        there = self.computations[visit.name]
-        return [array for name in instruction.operands for array in there[name].arrays]
+        computation = self.computations[visit.name]
+        return [array for name in instruction.operands for array in computation[name].arrays]
 
     @functools.cached_property
     def continued(self) -> frozenset[str]:
@@ -339,13 +339,13 @@ class _Walk:
         self._frames = itertools.count()
 
     def visit(self, name: str, *, times: int, frame: int | None) -> None:
-        own = next(self._frames) if frame is None else frame
-        self.visits.append(Visit(name, times, own, is_frame=frame is None))
-        there = self._computations[name]
-        for instruction in there.values():
+        frame_number = next(self._frames) if frame is None else frame
+        self.visits.append(Visit(name, times, frame_number, is_frame=frame is None))
+        computation = self._computations[name]
+        for instruction in computation.values():
             called = instruction.called
             if instruction.opcode == "while":
-                loop = loop_of(self._computations, there, instruction)
+                loop = loop_of(self._computations, computation, instruction)
                 number = 1 if loop.trips is None else loop.trips
                 self.loops.append(loop)
                 for part in (*called["body"], *called["condition"]):
@@ -356,4 +356,4 @@ class _Walk:
                     self.visit(part, times=times, frame=None)
             elif "calls" in called and instruction.opcode not in ("async-update", "async-done"):
                 for part in called["calls"]:
-                    self.visit(part, times=times, frame=own)
+                    self.visit(part, times=times, frame=frame_number)

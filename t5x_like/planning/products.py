@@ -52,16 +52,16 @@ def by_type(program: Program) -> dict[str, Products]:
     """
     sums: dict[str, list[int]] = {}
     for times, count, types in _work(program):
-        own = sums.setdefault(types, [0, 0])
-        own[0] += times
-        own[1] += times * count
+        sums_of_type = sums.setdefault(types, [0, 0])
+        sums_of_type[0] += times
+        sums_of_type[1] += times * count
     ordered = sorted(sums.items(), key=lambda item: -item[1][1])
     return {types: Products(times, count) for types, (times, count) in ordered}
 
 
 def flops(program: Program) -> int:
     """Return the FLOPs of the products of a step on one device."""
-    return sum(found.flops for found in by_type(program).values())
+    return sum(products.flops for products in by_type(program).values())
 
 
 def _work(program: Program) -> Iterator[tuple[int, int, str]]:
@@ -99,8 +99,8 @@ def _declared(instruction: Instruction, name: str) -> int:
     """Return a number from the cost estimate declared by a Pallas kernel; 0 without one."""
     if instruction.opcode != "custom-call":
         return 0
-    found = _KERNEL.search(instruction.attributes)
-    return int(json.loads("{" + found[1] + "}")[name]) if found else 0
+    match = _KERNEL.search(instruction.attributes)
+    return int(json.loads("{" + match[1] + "}")[name]) if match else 0
 
 
 def _splash_product(operands: list[Array]) -> int:
@@ -120,17 +120,17 @@ def _splash_product(operands: list[Array]) -> int:
 
 
 def _dot(instruction: Instruction, left: Array, right: Array) -> int:
-    found = _CONTRACTED.search(instruction.attributes)
-    axes = [int(axis) for axis in found[1].split(",") if axis] if found else []
+    match = _CONTRACTED.search(instruction.attributes)
+    axes = [int(axis) for axis in match[1].split(",") if axis] if match else []
     contracted = math.prod(left.shape[axis] for axis in axes)
     return 2 * math.prod(instruction.arrays[0].shape) * contracted
 
 
 def _convolution(instruction: Instruction, left: Array, right: Array) -> int:
     """Count a convolution; on TPUs, batch axes of matrix products become its spatial axes."""
-    found = _LABELS.search(instruction.attributes)
-    assert found is not None, instruction
-    of_left, of_right, of_out = found.groups()
+    match = _LABELS.search(instruction.attributes)
+    assert match is not None, instruction
+    of_left, of_right, of_out = match.groups()
     out = dict(zip(of_out, instruction.arrays[0].shape, strict=True))
     inputs = dict(zip(of_left, left.shape, strict=True))
     kernel = dict(zip(of_right, right.shape, strict=True))
@@ -144,8 +144,8 @@ def _convolution(instruction: Instruction, left: Array, right: Array) -> int:
 
 def _window(attributes: str) -> dict[str, list[int]]:
     """Parse stride, low padding and dilations per spatial axis: `window={size=4x6 stride=3x5}`."""
-    found = _WINDOW.search(attributes)
-    fields = dict(field.split("=") for field in found[1].split()) if found else {}
+    match = _WINDOW.search(attributes)
+    fields = dict(field.split("=") for field in match[1].split()) if match else {}
     number = len(fields["size"].split("x")) if fields else 0
 
     def of(name: str, default: str) -> list[int]:
@@ -165,8 +165,8 @@ def _meetings(
     size: int, kernel: int, out: int, *, stride: int, low: int, dilation: int, kernel_dilation: int
 ) -> int:
     """Count the pairs of output and kernel positions that meet an input, not padding or a gap."""
-    places = np.arange(out)[:, None] * stride + np.arange(kernel) * kernel_dilation - low
-    inside = (places >= 0) & (places <= (size - 1) * dilation) & (places % dilation == 0)
+    positions = np.arange(out)[:, None] * stride + np.arange(kernel) * kernel_dilation - low
+    inside = (positions >= 0) & (positions <= (size - 1) * dilation) & (positions % dilation == 0)
     return int(inside.sum())
 
 
@@ -205,8 +205,8 @@ def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
         return _main(operands)
     if instruction.opcode in _SLICES:
         return _sliced(operands, instruction.arrays[0]) + _main(instruction.arrays)
-    own = _main(cuda_kernels.written(instruction)) + _main(operands)
-    return max(own, _declared(instruction, "bytes_accessed"))
+    accessed = _main(cuda_kernels.written(instruction)) + _main(operands)
+    return max(accessed, _declared(instruction, "bytes_accessed"))
 
 
 def _sliced(operands: list[Array], part: Array) -> int:
@@ -232,28 +232,32 @@ def _of_fusion(program: Program, instruction: Instruction) -> int:
 def _body(program: Program, fusion: Instruction) -> Computation:
     """Return what a fusion does itself, without a collective that it only advances or ends."""
     body = program.computations[fusion.called["calls"][0]]
-    return {name: one for name, one in body.items() if name not in program.continued}
+    return {
+        name: instruction for name, instruction in body.items() if name not in program.continued
+    }
 
 
 def _read(program: Program, body: Computation, number: int) -> int:
     """Return the bytes that a fusion reads of an operand: only slices, or the whole operand."""
     [parameter] = [
-        one for one in body.values() if one.opcode == "parameter" and one.arguments == str(number)
+        instruction
+        for instruction in body.values()
+        if instruction.opcode == "parameter" and instruction.arguments == str(number)
     ]
-    whole, total = _main(parameter.arrays), 0
+    size, total = _main(parameter.arrays), 0
     for name, user in _uses(program, body, parameter.name):
         first = user.operands[0] == name
         if user.opcode in _SLICES and first:
             total += _inside(body, name, user).bytes  # wherever the slice is put
         elif user.opcode == "fusion":
             inner = _body(program, user)
-            places = [n for n, operand in enumerate(user.operands) if operand == name]
-            total += sum(_read(program, inner, place) for place in places)
+            indices = [n for n, operand in enumerate(user.operands) if operand == name]
+            total += sum(_read(program, inner, index) for index in indices)
         elif user.opcode == _UPDATE and first:
             continue
         elif user.opcode != "tuple" and ENDS not in user.attributes:
-            return whole
-    return min(total, whole)
+            return size
+    return min(total, size)
 
 
 def _uses(program: Program, body: Computation, name: str) -> Iterator[tuple[str, Instruction]]:
@@ -281,12 +285,12 @@ def _inside(body: Computation, name: str, user: Instruction) -> Array:
 def _renames(program: Program, user: Instruction) -> bool:
     """Return whether the value is the operand's, under another shape or with padding."""
     inner = _body(program, user).values() if user.opcode == "fusion" else (user,)
-    return {one.opcode for one in inner} <= {"parameter", "bitcast", "pad"}
+    return {instruction.opcode for instruction in inner} <= {"parameter", "bitcast", "pad"}
 
 
 def _written(program: Program, body: Computation) -> int:
     """Return the bytes that a fusion writes; of arrays updated in place only the slices."""
-    root = next(one for one in body.values() if one.is_root)
+    root = next(instruction for instruction in body.values() if instruction.is_root)
     if STARTS in root.attributes:
         return 0
     names = root.operands if root.opcode == "tuple" else (root.name,)

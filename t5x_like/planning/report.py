@@ -37,13 +37,13 @@ def arithmetic(run: Run, *, task: str = "") -> Plan:
     step = batches.largest(run, task=task)
     # The step is only traced, on a CPU, which lacks the compiler options of TPUs.
     train = dataclasses.replace(run.settings.train, compiler="default")
-    alone = run.replace(mesh=ONE_DEVICE, train=train)
-    model = model_side.build_tasks(alone, devices=jax.devices("cpu")[:1])[step.part.name]
+    on_one_device = run.replace(mesh=ONE_DEVICE, train=train)
+    model = model_side.build_tasks(on_one_device, devices=jax.devices("cpu")[:1])[step.part.name]
     fields = step.batch
-    found = _parameters(model)
-    parts = counting.by_part(found)
+    parameters = _parameters(model)
+    parts = counting.by_part(parameters)
     tokens = batches.tokens(fields)
-    formula = counting.formula_flops(found, fields)
+    formula = counting.formula_flops(parameters, fields)
     counted = _counted(model, fields)
     return {
         "system": run.settings.system,
@@ -65,13 +65,15 @@ def arithmetic(run: Run, *, task: str = "") -> Plan:
 
 def _parameters(model: Experiment) -> list[Parameter]:
     """List the parameters of a model; heads of the run's other tasks count as inactive."""
-    found = counting.parameters(
+    parameters = counting.parameters(
         model.shapes.params, model.axes.params, model=model.run.settings.model
     )
     owners = several_tasks.owners(model.axes.params, tasks=model.run.heads)
     return [
-        one if owner in (several_tasks.SHARED, model.name) else dataclasses.replace(one, active=0.0)
-        for one, owner in zip(found, jax.tree.leaves(owners), strict=True)
+        parameter
+        if owner in (several_tasks.SHARED, model.name)
+        else dataclasses.replace(parameter, active=0.0)
+        for parameter, owner in zip(parameters, jax.tree.leaves(owners), strict=True)
     ]
 
 
@@ -110,32 +112,32 @@ def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
     except TooLargeError as error:
         return plan | layout | _refused(model, memory, why=_reason(error))
     update = compiled.pop("update")
-    found = measured(plan, update, topology, devices) | decide(update, memory)
+    compiled_plan = measured(plan, update, topology, devices) | decide(update, memory)
     for name, other in compiled.items():  # the work before the update
         of_other = measured(plan, other, topology, devices)
         del of_other["flops_ratio"]
         for share in _UTILIZATIONS:
             of_other.pop(share, None)
-        found[name] = of_other | decide(other, memory)
-        found["fits"] = found["fits"] and found[name]["fits"]
+        compiled_plan[name] = of_other | decide(other, memory)
+        compiled_plan["fits"] = compiled_plan["fits"] and compiled_plan[name]["fits"]
     if plan.get("generates"):
-        found |= _while_generating(model, memory, fits=found["fits"])
-    if "step_seconds" in found:
-        found["run"] = _whole_run(plan | found, run, devices)
-    return plan | layout | {"memory_per_device": memory} | _networks(model) | found
+        compiled_plan |= _while_generating(model, memory, fits=compiled_plan["fits"])
+    if "step_seconds" in compiled_plan:
+        compiled_plan["run"] = _whole_run(plan | compiled_plan, run, devices)
+    return plan | layout | {"memory_per_device": memory} | _networks(model) | compiled_plan
 
 
 def _whole_run(plan: Plan, run: Run, devices: list[jax.Device]) -> Plan:
     """Return hours and cost of all steps, each without overlap and in proportion to its tokens."""
-    parts = [found for found in (plan, plan.get("prepare")) if found]
-    seconds = sum(found.get("step_seconds_without_overlap", 0.0) for found in parts)
+    parts = [part for part in (plan, plan.get("prepare")) if part]
+    seconds = sum(part.get("step_seconds_without_overlap", 0.0) for part in parts)
     read = batches.tokens_of_run(run)
     hours = seconds * read / plan["batch"]["tokens"] / 3600
-    found = energy.cost(
+    footprint = energy.cost(
         run.settings.cost, kind=devices[0].device_kind, device_hours=hours * len(devices)
     )
     assumed = dataclasses.asdict(run.settings.cost)
-    return {"tokens": read, "hours": hours, **dataclasses.asdict(found), "assumed": assumed}
+    return {"tokens": read, "hours": hours, **dataclasses.asdict(footprint), "assumed": assumed}
 
 
 def _while_generating(model: Experiment, memory: int | None, *, fits: bool | None) -> Plan:
@@ -144,12 +146,12 @@ def _while_generating(model: Experiment, memory: int | None, *, fits: bool | Non
     The key-value cache and the forward pass are left out: their sizes depend on the rows.
     """
     shapes, shardings = (model.policy(tree.params) for tree in (model.shapes, model.shardings))
-    found = {
+    parts = {
         "state": counting.device_bytes(model.abstract_state, model.shardings),
         "copied_layers": counting.device_bytes(stacks(shapes), stacks(shardings)),
     }
-    enough = None if memory is None else bool(fits) and sum(found.values()) <= memory
-    return {"generating_per_device": found, "fits": enough}
+    enough = None if memory is None else bool(fits) and sum(parts.values()) <= memory
+    return {"generating_per_device": parts, "fits": enough}
 
 
 def _networks(model: Experiment) -> Plan:
@@ -157,8 +159,8 @@ def _networks(model: Experiment) -> Plan:
     if not model.run.system.policy:
         return {}
     parts, shardings = model.shapes.params, model.shardings.params
-    found = {name: counting.device_bytes(parts[name], shardings[name]) for name in parts}
-    return {"networks_per_device": found}
+    sizes = {name: counting.device_bytes(parts[name], shardings[name]) for name in parts}
+    return {"networks_per_device": sizes}
 
 
 def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
@@ -220,43 +222,45 @@ def measured(plan: Plan, compiled: Compiled, topology: Topology, devices: list[j
         topology: what it is compiled for.
         devices: the topology's devices.
     """
-    found: Plan = {
+    part: Plan = {
         "flops_per_step_compiled": compiled.flops * len(devices),
         "flops_ratio": compiled.flops * len(devices) / plan["flops_per_step"],
         "bytes_per_device": compiled.memory,
         "memory_traffic": compiled.memory_bytes,
-        "products": {types: dataclasses.asdict(one) for types, one in compiled.products.items()},
+        "products": {
+            types: dataclasses.asdict(products) for types, products in compiled.products.items()
+        },
         "collectives": [
             {
-                "kind": one.kind,
-                "axis": "*".join(one.axes),
-                "count": one.count,
-                "bytes": one.bytes,
-                "network_bytes": one.network,
-                "largest": one.largest,
+                "kind": collective.kind,
+                "axis": "*".join(collective.axes),
+                "count": collective.count,
+                "bytes": collective.bytes,
+                "network_bytes": collective.network,
+                "largest": collective.largest,
             }
-            for one in compiled.collectives
+            for collective in compiled.collectives
         ],
         "unknown_loops": compiled.unknown_loops,
         "early_loops": compiled.early_loops,
         "compile_seconds": round(compiled.seconds, 1),
     }
     if compiled.kernels:
-        found["kernels"] = compiled.kernels
+        part["kernels"] = compiled.kernels
     bounds = compiling.step_bounds(compiled, topology, devices[0])
     if bounds:
         least, total = max(bounds.values()), sum(bounds.values())
         peak = flops.peak_flops(devices[0])
         assert peak is not None
         at_peak = plan["flops_per_step"] / (len(devices) * peak)  # seconds
-        found |= {
+        part |= {
             "step_seconds": bounds,
             "step_seconds_lower_bound": least,
             "step_seconds_without_overlap": total,
             "utilization_ceiling": at_peak / least,
             "utilization_without_overlap": at_peak / total,
         }
-    return found
+    return part
 
 
 # Shares of the whole step's FLOPs; a program before the update has none of its own.
@@ -266,8 +270,8 @@ _UTILIZATIONS = ("utilization_ceiling", "utilization_without_overlap")
 def decide(compiled: Compiled, memory: int | None) -> Plan:
     """Return whether the step fits (None if the limit is unknown), and its largest part."""
     parts = {name: size for name, size in compiled.memory.items() if name not in _SUMS}
-    kept = parts["activations"] + parts["cache"]
-    parts["other temporaries"] = compiled.memory["temporaries"] - kept
+    stored = parts["activations"] + parts["cache"]
+    parts["other temporaries"] = compiled.memory["temporaries"] - stored
     return {
         "fits": None if memory is None else compiled.memory["peak"] <= memory,
         "largest_part": max(parts, key=lambda name: parts[name]),
@@ -364,18 +368,18 @@ def _memory_lines(plan: Plan) -> list[str]:
 
 
 def _generating_lines(plan: Plan) -> list[str]:
-    if not (found := plan.get("generating_per_device")):
+    if not (parts := plan.get("generating_per_device")):
         return []
     return [
-        f"{'while it generates':<24}{_size(sum(found.values()))} of a device: "
-        f"{_size(found['state'])} of state, {_size(found['copied_layers'])} of copied layers"
+        f"{'while it generates':<24}{_size(sum(parts.values()))} of a device: "
+        f"{_size(parts['state'])} of state, {_size(parts['copied_layers'])} of copied layers"
     ]
 
 
 def _product_lines(plan: Plan) -> list[str]:
     lines = [f"{'products on a device':<24}{'times':>18}{'FLOPs':>12}"]
-    for types, one in plan["products"].items():
-        lines.append(f"  {types:<22}{one['count']:>18,}{one['flops']:>12.4g}")
+    for types, products in plan["products"].items():
+        lines.append(f"  {types:<22}{products['count']:>18,}{products['flops']:>12.4g}")
     if "kernels" in plan:
         lines.append(f"{'kernels on a device':<40}{'times':>8}")
         lines += [f"  {name:<38}{count:>8,}" for name, count in plan["kernels"].items()]
@@ -385,14 +389,14 @@ def _product_lines(plan: Plan) -> list[str]:
 def _collective_lines(plan: Plan) -> list[str]:
     rows = plan["collectives"]
     # Between slices there are separate collectives; between hosts of GPUs a share of each.
-    hosts = any(one["network_bytes"] and one["axis"] != "slices" for one in rows)
+    hosts = any(row["network_bytes"] and row["axis"] != "slices" for row in rows)
     last = f"{'between hosts':>15}" if hosts else ""
     lines = [f"{'a device sends':<24}{'over':<14}{'times':>8}{'bytes':>12}{'largest':>12}{last}"]
-    for one in rows:
-        last = f"{_size(one['network_bytes']):>15}" if hosts else ""
+    for row in rows:
+        last = f"{_size(row['network_bytes']):>15}" if hosts else ""
         lines.append(
-            f"  {one['kind']:<22}{one['axis']:<14}{one['count']:>8,}{_size(one['bytes']):>12}"
-            f"{_size(one['largest']):>12}{last}"
+            f"  {row['kind']:<22}{row['axis']:<14}{row['count']:>8,}{_size(row['bytes']):>12}"
+            f"{_size(row['largest']):>12}{last}"
         )
     return lines
 
@@ -412,7 +416,7 @@ def _time_lines(plan: Plan) -> list[str]:
         f"{'a step takes at least':<24}{plan['step_seconds_lower_bound']:.3g} s: {bounds}; "
         f"without overlap {plan['step_seconds_without_overlap']:.3g} s"
     )
-    across = any(one["network_bytes"] for one in plan["collectives"])
+    across = any(row["network_bytes"] for row in plan["collectives"])
     if across and not any(name.startswith("between_") for name in plan["step_seconds"]):
         lines.append("without the network's transfers: its bandwidth is not published")
     if "utilization_ceiling" in plan:
@@ -423,12 +427,12 @@ def _time_lines(plan: Plan) -> list[str]:
 
 
 def _run_lines(plan: Plan) -> list[str]:
-    if not (found := plan.get("run")):
+    if not (totals := plan.get("run")):
         return []
-    names = [one.name for one in dataclasses.fields(energy.Footprint)]
-    cost = energy.Footprint(**{name: found[name] for name in names})
-    time = f"{found['tokens']:.4g} tokens in {found['hours']:,.4g} hours without overlap"
-    first, *others = energy.lines(cost, CostSettings(**found["assumed"]))
+    names = [field.name for field in dataclasses.fields(energy.Footprint)]
+    cost = energy.Footprint(**{name: totals[name] for name in names})
+    time = f"{totals['tokens']:.4g} tokens in {totals['hours']:,.4g} hours without overlap"
+    first, *others = energy.lines(cost, CostSettings(**totals["assumed"]))
     return [
         f"{'the whole run':<24}{time}: {first}",
         *(f"{'':<24}{line}" for line in others),

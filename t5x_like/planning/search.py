@@ -67,37 +67,43 @@ def best(plan: Plan, run: Run, topology: Topology, *, tries: int) -> Plan:
     _print(f"{len(left)} layouts may fit {topology.name}; compiling the {tries} likeliest")
     plans: list[Plan] = []
     while left and len(plans) < tries:
-        next_one = min(left)
-        _print(f"  {next_one.layout} (estimated {next_one.seconds:.3g} s)", end=" ... ")
-        found = report.with_compiler(plan, next_one.layout.apply(run), topology)
-        plans.append(found)
-        _print(report.verdict(found).split(";")[0] + _bound_text(found))
-        left = [one for one in left if _differs(one, next_one, fits=found["fits"] is not False)]
-    fitting = [found for found in plans if found["fits"] is not False]
-    return min(fitting or plans, key=_order) | {"tried": [_row(found) for found in plans]}
+        next_estimate = min(left)
+        _print(f"  {next_estimate.layout} (estimated {next_estimate.seconds:.3g} s)", end=" ... ")
+        tried = report.with_compiler(plan, next_estimate.layout.apply(run), topology)
+        plans.append(tried)
+        _print(report.verdict(tried).split(";")[0] + _bound_text(tried))
+        left = [
+            estimate
+            for estimate in left
+            if _differs(estimate, next_estimate, fits=tried["fits"] is not False)
+        ]
+    fitting = [tried for tried in plans if tried["fits"] is not False]
+    return min(fitting or plans, key=_order) | {"tried": [_row(tried) for tried in plans]}
 
 
-def _differs(one: _Estimate, tried: _Estimate, *, fits: bool) -> bool:
+def _differs(estimate: _Estimate, tried: _Estimate, *, fits: bool) -> bool:
     """Return whether an estimate is worth compiling after another has been tried."""
-    return one.layout.mesh != tried.layout.mesh or (not fits and one.memory < tried.memory)
+    return estimate.layout.mesh != tried.layout.mesh or (
+        not fits and estimate.memory < tried.memory
+    )
 
 
-def _order(found: Plan) -> float:
+def _order(plan: Plan) -> float:
     """Return the time bound of a step; for simulated devices, without known peaks, its bytes."""
-    if "step_seconds_lower_bound" in found:
-        return found["step_seconds_lower_bound"]
-    return found["bytes_per_device"].get("peak", math.inf)
+    if "step_seconds_lower_bound" in plan:
+        return plan["step_seconds_lower_bound"]
+    return plan["bytes_per_device"].get("peak", math.inf)
 
 
-def _row(found: Plan) -> Plan:
+def _row(plan: Plan) -> Plan:
     names = ("mesh", "microbatches", "remat", "fits", "step_seconds_lower_bound")
-    return {name: found.get(name) for name in names}
+    return {name: plan.get(name) for name in names}
 
 
-def _bound_text(found: Plan) -> str:
-    if "step_seconds_lower_bound" not in found:
+def _bound_text(plan: Plan) -> str:
+    if "step_seconds_lower_bound" not in plan:
         return ""
-    return f"; at least {found['step_seconds_lower_bound']:.3g} s a step"
+    return f"; at least {plan['step_seconds_lower_bound']:.3g} s a step"
 
 
 def _print(line: str, *, end: str = "\n") -> None:
@@ -111,7 +117,7 @@ def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
     step, steps = batches.largest(run, task=plan["task"]), batches.steps(run)
     rows = step.part.data.batch_size
     policies = _POLICIES if "remat" in run.settings.model else ("none",)
-    found, memories, reason = [], [], ""
+    estimates, memories, reason = [], [], ""
     meshes = list(_meshes(len(devices), sparse="experts" in plan["parameters_by_part"]))
     for number, mesh in enumerate(meshes, start=1):
         PROGRESS.show(f"estimating the layouts of mesh {number} of {len(meshes)} ...")
@@ -121,30 +127,31 @@ def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
         try:
             laid_out = MeshLayout(mesh, 1, policies[0]).apply(run)
             model = model_side.build_tasks(laid_out, devices=devices)[step.part.name]
-            for one in steps:
-                report.check_shards(one, model.mesh)
+            for planned in steps:
+                report.check_shards(planned, model.mesh)
         except ValueError as error:
             reason = str(error)
             continue
         numbers = [
             n
             for n in _powers(rows // cut)
-            if rows % (cut * n) == 0 and not any(one.part.data.batch_size % n for one in steps)
+            if rows % (cut * n) == 0
+            and not any(planned.part.data.batch_size % n for planned in steps)
         ]
         for number, remat in itertools.product(numbers, policies):
             layout = MeshLayout(mesh, number, remat)
             memory, seconds = _estimate(plan, model, step.batch, topology, layout)
             memories.append(memory)
             if topology.chip is None or memory < topology.chip.memory:
-                found.append(_Estimate(seconds, memory, layout))
-    if not found:
+                estimates.append(_Estimate(seconds, memory, layout))
+    if not estimates:
         least = (
             f"the smallest needs about {min(memories) / 1e9:.3g} GB a device"
             if memories
             else reason
         )
         raise ValueError(f"no layout of {rows} rows fits {topology.name}: {least}")
-    return found
+    return estimates
 
 
 def _meshes(devices: int, *, sparse: bool) -> Iterator[tuple[tuple[str, int], ...]]:
@@ -181,31 +188,33 @@ def _estimate(
     """
     sizes, chip = dict(layout.mesh), topology.chip or _SIMULATED
     settings = model.part.model
-    found = counting.parameters(model.shapes.params, model.axes.params, model=settings)
+    parameters = counting.parameters(model.shapes.params, model.axes.params, model=settings)
     cut = partitioning.batch_parts(sizes)
     tokens = plan["batch"]["tokens"] / cut / layout.microbatches
     width = 2 if settings.get("dtype") == "bfloat16" else 4
     out = [
-        one for one in found if len(one.axes) > 1 and one.axes[-1] == "embed" and _is_reduced(one)
+        parameter
+        for parameter in parameters
+        if len(parameter.axes) > 1 and parameter.axes[-1] == "embed" and _is_reduced(parameter)
     ]
-    kept = sum(one.along("layers") * one.shape[-1] for one in out) / 2
-    made = sum(one.along("layers", "heads", "kv", "mlp") for one in found if "embed" in one.axes)
-    scores = counting.scores(found, batch)
-    heads = sum(one.along("layers", "heads", "kv_heads", "kv") for one in found if "kv" in one.axes)
+    inputs = sum(parameter.along("layers") * parameter.shape[-1] for parameter in out) / 2
+    outputs = _sizes(parameters, "layers", "heads", "kv", "mlp", having="embed")
+    scores = counting.scores(parameters, batch)
+    heads = _sizes(parameters, "layers", "heads", "kv_heads", "kv", having="kv")
     inner = {
         "full": 0.0,
         "attention": heads,
-        "dots_with_no_batch_dims": made,
-        "dots": made + 2 * scores,
-        "none": 1.5 * made + 3 * scores,
+        "dots_with_no_batch_dims": outputs,
+        "dots": outputs + 2 * scores,
+        "none": 1.5 * outputs + 3 * scores,
     }[layout.remat] / sizes["model"]
-    parameters = counting.device_bytes(model.shapes.params, model.shardings.params)
+    parameter_bytes = counting.device_bytes(model.shapes.params, model.shardings.params)
     state = counting.device_bytes(model.abstract_state, model.shardings)
-    memory = state + 2 * parameters + tokens * width * (kept + inner)
+    memory = state + 2 * parameter_bytes + tokens * width * (inputs + inner)
     passes = 3 if layout.remat in ("full", "attention") else 2
-    moved = parameters / 4 * width * (sizes["fsdp"] - 1) * (passes + 1) * layout.microbatches
-    moved += 2 * parameters * (sizes["data"] > 1)
-    summed = 2 * passes * tokens * layout.microbatches * kept * width
+    moved = parameter_bytes / 4 * width * (sizes["fsdp"] - 1) * (passes + 1) * layout.microbatches
+    moved += 2 * parameter_bytes * (sizes["data"] > 1)
+    summed = 2 * passes * tokens * layout.microbatches * inputs * width
     summed *= 2 * (sizes["model"] - 1) / sizes["model"]
     link = 2 * chip.link_bandwidth / chip.devices
     work = plan["flops_per_step"] * (passes + 1) / 3 / math.prod(sizes.values())
@@ -214,6 +223,11 @@ def _estimate(
     return memory, max(parts) + sum(parts) / 10
 
 
-def _is_reduced(one: counting.Parameter) -> bool:
+def _sizes(parameters: list[counting.Parameter], *names: str, having: str) -> int:
+    """Return the summed sizes along axes, over the parameters that have the axis `having`."""
+    return sum(parameter.along(*names) for parameter in parameters if having in parameter.axes)
+
+
+def _is_reduced(parameter: counting.Parameter) -> bool:
     """Return whether `model` shards the contracted axis, so that partial products are reduced."""
-    return bool({"heads", "mlp"} & set(one.axes)) and "layers" in one.axes
+    return bool({"heads", "mlp"} & set(parameter.axes)) and "layers" in parameter.axes
