@@ -52,30 +52,30 @@ def fit(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--bootstrap", type=int, default=200, help="resamples (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the resamples (%(default)s)")
-    given = parser.parse_args(arguments)
-    if given.bootstrap < 0:
-        raise ValueError(f"--bootstrap={given.bootstrap} must be 0 or more")
-    if given.json:
-        command_line.check_file("--json", given.json)
-    if given.figures:
-        command_line.check_folder("--figures", given.figures)
+    options = parser.parse_args(arguments)
+    if options.bootstrap < 0:
+        raise ValueError(f"--bootstrap={options.bootstrap} must be 0 or more")
+    if options.json:
+        command_line.check_file("--json", options.json)
+    if options.figures:
+        command_line.check_folder("--figures", options.figures)
     # They take a second to import: after the arguments are checked, and not for --help.
     from t5x_like.scaling_laws import analysis, figures, runs
 
-    path = runs.find_runs(given.source)
-    every, left_out = _read(path, count=given.count)
-    apart = [run for run in every if run.c >= given.hold_out]
-    found = [run for run in every if run.c < given.hold_out]
-    runs.check(found, source=given.source)
-    result = analysis.analyse(found, times=given.bootstrap, seed=given.seed)
+    path = runs.find_runs(options.source)
+    every, left_out = _read(path, count=options.count)
+    apart = [run for run in every if run.c >= options.hold_out]
+    fitted_runs = [run for run in every if run.c < options.hold_out]
+    runs.check(fitted_runs, source=options.source)
+    result = analysis.analyse(fitted_runs, times=options.bootstrap, seed=options.seed)
     result["held_out"] = analysis.held_out(apart, result)
     result["warnings"] += left_out
     print(analysis.text(result))
-    if given.json:
-        command_line.write_json(given.json, result)
-    if given.figures:
-        with command_line.writing(given.figures):
-            for file in figures.draw(found, result, pathlib.Path(given.figures)):
+    if options.json:
+        command_line.write_json(options.json, result)
+    if options.figures:
+        with command_line.writing(options.figures):
+            for file in figures.draw(fitted_runs, result, pathlib.Path(options.figures)):
                 print(f"figure: {file}")
 
 
@@ -111,29 +111,31 @@ def write_ladder(arguments: Sequence[str]) -> None:
     parser.add_argument("--count", default="counted", help="equal FLOPs: counted, or 6nd")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="folder of the runs")
     parser.add_argument("--run", action="store_true", help="train the runs that are not finished")
-    own, of_config = _divide(arguments)
-    given = parser.parse_args(own)
-    command_line.check_folder("--output", given.output)
-    base = _base_settings(of_config, system=given.system)
+    command_flags, of_config = _divide(arguments)
+    options = parser.parse_args(command_flags)
+    command_line.check_folder("--output", options.output)
+    base = _base_settings(of_config, system=options.system)
     _count_on_cpu()
     from t5x_like.scaling_laws import ladder
 
-    low_high = _numbers("--ratio", given.ratio)
+    low_high = _numbers("--ratio", options.ratio)
     if len(low_high) != 2:
-        raise ValueError(f"--ratio={given.ratio!r} must be two numbers: the least and the most")
+        raise ValueError(f"--ratio={options.ratio!r} must be two numbers: the least and the most")
     wanted = ladder.Design(
-        budgets=_numbers("--flops", given.flops),
-        sizes=tuple(given.sizes.split(",")),
-        rates=_numbers("--learning_rates", given.learning_rates),
+        budgets=_numbers("--flops", options.flops),
+        sizes=tuple(options.sizes.split(",")),
+        rates=_numbers("--learning_rates", options.learning_rates),
         tokens_per_parameter=(low_high[0], low_high[1]),
-        corpus_tokens=given.corpus_tokens,
-        count=given.count,
+        corpus_tokens=options.corpus_tokens,
+        count=options.count,
     )
-    rungs = ladder.design(base, wanted, folder=pathlib.Path(given.output))
+    rungs = ladder.design(base, wanted, folder=pathlib.Path(options.output))
     ladder.write(rungs)
     print("\n".join(ladder.table(rungs)))
-    print("".join(f"warning: {one}\n" for one in ladder.warnings(rungs)), end="", flush=True)
-    if given.run and not ladder.train_ladder(rungs):
+    print(
+        "".join(f"warning: {warning}\n" for warning in ladder.warnings(rungs)), end="", flush=True
+    )
+    if options.run and not ladder.train_ladder(rungs):
         print("stopped and saved: the same command goes on from there")
         sys.exit(1)
 
@@ -147,39 +149,39 @@ def plan(arguments: Sequence[str]) -> None:
     parser.add_argument("--utilization", type=float, default=0.4, help="of the peak (%(default)s)")
     parser.add_argument("--topology", metavar="v4:4x4x4", help="a slice to compile the step for")
     parser.add_argument("--json", metavar="FILE", help="JSON file for the plan")
-    own, changes = _divide(arguments)
-    given = parser.parse_args(own)
-    if given.json:
-        command_line.check_file("--json", given.json)
+    command_flags, changes = _divide(arguments)
+    options = parser.parse_args(command_flags)
+    if options.json:
+        command_line.check_file("--json", options.json)
     _count_on_cpu()
     from t5x_like.planning import chips
     from t5x_like.scaling_laws import allocation
 
-    topology = chips.topology(given.topology) if given.topology else None
-    found, settings = allocation.allocate(
-        given.flops,
-        law=allocation.find_law(given.law),
-        system=given.system,
+    topology = chips.topology(options.topology) if options.topology else None
+    allocated, settings = allocation.allocate(
+        options.flops,
+        law=allocation.find_law(options.law),
+        system=options.system,
         changes=changes,
-        utilization=given.utilization,
+        utilization=options.utilization,
     )
     if topology is not None:
         topology.devices()
-        found = allocation.on_topology(found, settings, topology)
-    print(allocation.text(found))
-    if given.json:
-        command_line.write_json(given.json, found)
+        allocated = allocation.on_topology(allocated, settings, topology)
+    print(allocation.text(allocated))
+    if options.json:
+        command_line.write_json(options.json, allocated)
 
 
 def _divide(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the arguments into the flags of a command and the --config flags."""
-    of_config = [one for one in arguments if one.startswith("--config")]
-    return [one for one in arguments if one not in of_config], of_config
+    of_config = [argument for argument in arguments if argument.startswith("--config")]
+    return [argument for argument in arguments if argument not in of_config], of_config
 
 
 def _base_settings(arguments: Sequence[str], *, system: str | None) -> RunSettings:
     """Return the settings that the runs of a ladder vary."""
-    if not any(one.startswith("--config=") for one in arguments):
+    if not any(argument.startswith("--config=") for argument in arguments):
         if not system:
             raise ValueError("--system is not set: name a system, or give --config=FILE:SIZE")
         arguments = [f"--config=configs/{system}.py:demo", *arguments]
@@ -188,7 +190,7 @@ def _base_settings(arguments: Sequence[str], *, system: str | None) -> RunSettin
 
 def _numbers(flag: str, text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(one) for one in text.split(",") if one)
+        return tuple(float(number) for number in text.split(",") if number)
     except ValueError as error:
         raise ValueError(f"{flag}={text!r} must be numbers with commas between them") from error
 

@@ -77,10 +77,10 @@ def allocate(
     size = _nearest(n, system, budget=budget)
     words = [f"--config=configs/{system}.py:{size}", *changes]
     settings = config.parse(command_line.parse(words)[0])
-    found = cost.of_settings(settings)
-    [whole] = cost.tokens_at(settings, [settings.train.steps])
-    each = whole / settings.train.steps
-    steps = round(budget / found.flops_per_token / each)
+    run_cost = cost.of_settings(settings)
+    [tokens] = cost.tokens_at(settings, [settings.train.steps])
+    each = tokens / settings.train.steps
+    steps = round(budget / run_cost.flops_per_token / each)
     if steps < LEAST_STEPS:
         raise ValueError(
             f"--flops={budget:g} is too small for size {size} of {system}: {steps} steps of "
@@ -102,18 +102,20 @@ def allocate(
             "flops_that_reach_it": law.flops_for(half),
         },
         "size": size,
-        "parameters": found.parameters,
+        "parameters": run_cost.parameters,
         "tokens": steps * each,
         "steps": steps,
-        "size_loss": float(law.loss(found.parameters, steps * each)),
+        "size_loss": float(law.loss(run_cost.parameters, steps * each)),
         "chip_hours": _chip_hours(budget, utilization),
         "command": _command(system, size, steps, budget, changes),
     }, settings
 
 
 def _nearest(n: float, system: str, *, budget: float) -> str:
-    counts = {size: _parameters(system, one) for size, one in systems.find(system).sizes.items()}
-    size = min(counts, key=lambda one: abs(math.log(counts[one] / n)))
+    counts = {
+        size: _parameters(system, model) for size, model in systems.find(system).sizes.items()
+    }
+    size = min(counts, key=lambda name: abs(math.log(counts[name] / n)))
     if not 1 / _FAR < counts[size] / n < _FAR:
         raise ValueError(
             f"--flops={budget:g}: the best size has {n:,.0f} parameters, and the nearest one of "
@@ -150,7 +152,7 @@ def _command(system: str, size: str, steps: int, budget: float, changes: Sequenc
     )
 
 
-def on_topology(found: Allocation, settings: RunSettings, topology: Topology) -> Allocation:
+def on_topology(allocation: Allocation, settings: RunSettings, topology: Topology) -> Allocation:
     """Add the hours on a slice: the steps times the lower bound on a compiled step's time.
 
     Raises:
@@ -160,31 +162,35 @@ def on_topology(found: Allocation, settings: RunSettings, topology: Topology) ->
     run = Run(settings)
     plan = report.with_compiler(report.arithmetic(run), run, topology)
     least = plan.get("step_seconds_lower_bound")
-    return found | {
+    return allocation | {
         "topology": topology.name,
         "chips": math.prod(topology.shape),
         "fits": plan["fits"],
         "verdict": report.verdict(plan),
-        "hours_at_least": None if least is None else least * found["steps"] / 3600,
+        "hours_at_least": None if least is None else least * allocation["steps"] / 3600,
     }
 
 
-def text(found: Allocation) -> str:
+def text(allocation: Allocation) -> str:
     """Format an allocation as text."""
-    half = found["half_size"]
-    wasted = 1 - half["flops_that_reach_it"] / found["flops"]
+    half = allocation["half_size"]
+    wasted = 1 - half["flops_that_reach_it"] / allocation["flops"]
     lines = [
-        f"{'FLOPs':<18}{found['flops']:.4g}",
-        f"{'best size':<18}{found['N']:.4g} parameters, {found['D']:.4g} tokens "
-        f"({found['D'] / found['N']:.1f} a parameter), loss {found['loss']:.4f}",
+        f"{'FLOPs':<18}{allocation['flops']:.4g}",
+        f"{'best size':<18}{allocation['N']:.4g} parameters, {allocation['D']:.4g} tokens "
+        f"({allocation['D'] / allocation['N']:.1f} a parameter), loss {allocation['loss']:.4f}",
         f"{'half that size':<18}loses {half['lost']:.4f} nats, as {wasted:.1%} of the FLOPs",
-        f"{'nearest size':<18}{found['size']}: {found['parameters']:,} parameters, "
-        f"{found['tokens']:,.0f} tokens, {found['steps']:,} steps, loss {found['size_loss']:.4f}",
+        f"{'nearest size':<18}{allocation['size']}: {allocation['parameters']:,} parameters, "
+        f"{allocation['tokens']:,.0f} tokens, {allocation['steps']:,} steps, "
+        f"loss {allocation['size_loss']:.4f}",
         f"{'chip hours':<18}"
-        + ", ".join(f"{name} {hours:,.3g}" for name, hours in found["chip_hours"].items()),
+        + ", ".join(f"{name} {hours:,.3g}" for name, hours in allocation["chip_hours"].items()),
     ]
-    if "topology" in found:
-        hours = found["hours_at_least"]
+    if "topology" in allocation:
+        hours = allocation["hours_at_least"]
         how = "no time is known" if hours is None else f"at least {hours:,.3g} hours"
-        lines.append(f"{found['topology']:<18}{found['chips']:,} chips, {how}; {found['verdict']}")
-    return "\n".join([*lines, "", found["command"]])
+        lines.append(
+            f"{allocation['topology']:<18}{allocation['chips']:,} chips, {how}; "
+            f"{allocation['verdict']}"
+        )
+    return "\n".join([*lines, "", allocation["command"]])

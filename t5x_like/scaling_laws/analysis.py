@@ -28,27 +28,27 @@ def analyse(runs: Sequence[TrainedRun], *, times: int = 200, seed: int = 0) -> A
         The analysis, with the keys of docs/scaling.md.
     """
     _, _, c, _ = columns(runs)
-    found = {
+    analysis = {
         "runs": len(runs),
         "budgets": len(approaches.profiles(runs)),
         "flops": [float(c.min()), float(c.max())],
         **_fits(runs, times=times, seed=seed),
         "without_embeddings": None,
     }
-    found["warnings"] = cautions.of_runs(runs) + cautions.of_fits(runs, found)
+    analysis["warnings"] = cautions.of_runs(runs) + cautions.of_fits(runs, analysis)
     sizes = [run.n_without_embeddings for run in runs]
     if None not in sizes:
         pairs = zip(runs, sizes, strict=True)
         bare = [dataclasses.replace(run, n=n) for run, n in pairs if n is not None]
-        found["without_embeddings"] = _fits(bare, times=times, seed=seed)
-        others = cautions.of_compute(found["without_embeddings"])
-        found["warnings"] += [f"without embeddings, {one}" for one in others]
-    return found
+        analysis["without_embeddings"] = _fits(bare, times=times, seed=seed)
+        others = cautions.of_compute(analysis["without_embeddings"])
+        analysis["warnings"] += [f"without embeddings, {caution}" for caution in others]
+    return analysis
 
 
-def held_out(runs: Sequence[TrainedRun], found: Analysis) -> list[dict[str, Any]]:
+def held_out(runs: Sequence[TrainedRun], analysis: Analysis) -> list[dict[str, Any]]:
     """Predict the loss of held-out runs with approach 3 and variable projection."""
-    laws = {name: law_of(found[name]) for name in ("approach_3", "variable_projection")}
+    laws = {name: law_of(analysis[name]) for name in ("approach_3", "variable_projection")}
     return [
         {"run": run.name, "N": run.n, "D": run.d, "C": run.c, "loss": run.loss}
         | {name: float(law.loss(run.n, run.d)) for name, law in laws.items()}
@@ -56,13 +56,13 @@ def held_out(runs: Sequence[TrainedRun], found: Analysis) -> list[dict[str, Any]
     ]
 
 
-def law_of(found: Mapping[str, Any]) -> Law:
+def law_of(constants: Mapping[str, Any]) -> Law:
     """Return the law of `approach_3` or `variable_projection` in an analysis.
 
     Raises:
         KeyError, TypeError, ValueError: a constant is missing, or not a number.
     """
-    return Law(**{one.name: float(found[one.name]) for one in dataclasses.fields(Law)})
+    return Law(**{field.name: float(constants[field.name]) for field in dataclasses.fields(Law)})
 
 
 def _fits(runs: Sequence[TrainedRun], *, times: int, seed: int) -> Analysis:
@@ -85,14 +85,14 @@ def _fits(runs: Sequence[TrainedRun], *, times: int, seed: int) -> Analysis:
     def intervals(statistics: Callable[..., FittedNumbers | None]) -> dict[str, list[float]] | None:
         return bootstrap.intervals(statistics, times=times, seed=seed)
 
-    found: Analysis = {
+    fits: Analysis = {
         "compute": dataclasses.asdict(compute),
         "approach_1": _approach_1(runs, intervals),
         "approach_2": _approach_2(runs, law, compute, intervals),
         "approach_3": _of_law(law, compute) | {"intervals": intervals(refit)},
         "variable_projection": _of_law(projected, compute) | {"intervals": intervals(reproject)},
     }
-    return found | {"kaplan": _kaplan(runs, found, compute)}
+    return fits | {"kaplan": _kaplan(runs, fits, compute)}
 
 
 def _draw(rng: np.random.Generator, number: int) -> np.ndarray:
@@ -101,8 +101,8 @@ def _draw(rng: np.random.Generator, number: int) -> np.ndarray:
 
 def _of_law(law: Law, compute: TrainingCompute) -> dict[str, float]:
     a, b = law.exponents(compute)
-    own = {"a": law.a, "b": law.b, "a_of_runs": a, "b_of_runs": b}
-    return dataclasses.asdict(law) | own
+    exponents = {"a": law.a, "b": law.b, "a_of_runs": a, "b_of_runs": b}
+    return dataclasses.asdict(law) | exponents
 
 
 def _of_frontier(frontier: Frontier) -> dict[str, float]:
@@ -124,8 +124,8 @@ def _approach_1(
 
     curves = approaches.has_curves(runs)
     points = len(frontier.flops)
-    found = {"curves": curves, "points": points, "intervals": intervals(refit)}
-    return _of_frontier(frontier) | found
+    envelope = {"curves": curves, "points": points, "intervals": intervals(refit)}
+    return _of_frontier(frontier) | envelope
 
 
 def _approach_2(
@@ -146,32 +146,32 @@ def _approach_2(
 
     n, d, _, _ = columns(runs)
     minima = []
-    for one in profiles:
-        group = list(one.numbers)
+    for profile in profiles:
+        group = list(profile.numbers)
         minima.append(
             {
-                "C": one.flops,
-                "N": one.n,
-                "D": one.d,
-                "loss": one.loss,
-                "used": one.inside,
+                "C": profile.flops,
+                "N": profile.n,
+                "D": profile.d,
+                "loss": profile.loss,
+                "used": profile.inside,
                 "bias_of_N": approaches.profile_bias(law, n[group], d[group], compute),
             }
         )
     return _of_frontier(frontier) | {"minima": minima, "intervals": intervals(refit)}
 
 
-def _kaplan(runs: Sequence[TrainedRun], found: Analysis, compute: TrainingCompute) -> Analysis:
+def _kaplan(runs: Sequence[TrainedRun], fits: Analysis, compute: TrainingCompute) -> Analysis:
     """Fit Kaplan's form of the loss, and test whether the intervals exclude its published exponent.
 
     Approach 3 has two exponents, for C = 6 N D and for the runs' C, and an answer for each.
     """
     n, d, _, loss = columns(runs)
     law = fit_kaplan(n, d, loss)
-    asked = {name: (name, "a") for name in APPROACHES if found[name] is not None}
+    asked = {name: (name, "a") for name in APPROACHES if fits[name] is not None}
     asked["approach_3_of_runs"] = ("approach_3", "a_of_runs")
     excludes = {
-        key: bootstrap.excluded(KAPLAN_A, (found[name]["intervals"] or {}).get(exponent))
+        key: bootstrap.excluded(KAPLAN_A, (fits[name]["intervals"] or {}).get(exponent))
         for key, (name, exponent) in asked.items()
     }
     return dataclasses.asdict(law) | {
@@ -182,22 +182,24 @@ def _kaplan(runs: Sequence[TrainedRun], found: Analysis, compute: TrainingComput
     }
 
 
-def text(found: Analysis) -> str:
+def text(analysis: Analysis) -> str:
     """Format an analysis as text."""
-    low, high = found["flops"]
+    low, high = analysis["flops"]
     lines = [
-        f"{found['runs']} runs of {low:.3g} to {high:.3g} FLOPs, {found['budgets']} budgets",
-        *_table(found),
+        f"{analysis['runs']} runs of {low:.3g} to {high:.3g} FLOPs, {analysis['budgets']} budgets",
+        *_table(analysis),
     ]
-    if found["without_embeddings"] is not None:
-        lines += ["", "N without embeddings", *_table(found["without_embeddings"])]
-    for one in found.get("held_out", ()):
+    if analysis["without_embeddings"] is not None:
+        lines += ["", "N without embeddings", *_table(analysis["without_embeddings"])]
+    for prediction in analysis.get("held_out", ()):
         off = ", ".join(
-            f"{title} {one[name]:.4f} ({one[name] - one['loss']:+.4f})"
+            f"{title} {prediction[name]:.4f} ({prediction[name] - prediction['loss']:+.4f})"
             for name, title in list(_TITLES.items())[2:]
         )
-        lines.append(f"kept apart, {one['run']}: loss {one['loss']:.4f}; predicted by {off}")
-    lines += [f"warning: {one}" for one in found["warnings"]]
+        lines.append(
+            f"kept apart, {prediction['run']}: loss {prediction['loss']:.4f}; predicted by {off}"
+        )
+    lines += [f"warning: {warning}" for warning in analysis["warnings"]]
     return "\n".join(lines)
 
 
@@ -215,24 +217,24 @@ _TITLES = {
 }
 
 
-def _table(found: Analysis) -> list[str]:
+def _table(analysis: Analysis) -> list[str]:
     lines = [f"{'approach':<20}{'N_opt ~ C^a':<26}D_opt ~ C^b"]
     for name, title in _TITLES.items():
-        one = found[name]
-        cells = ("none", "") if one is None else (_cell(one, "a"), _cell(one, "b"))
+        fit = analysis[name]
+        cells = ("none", "") if fit is None else (_cell(fit, "a"), _cell(fit, "b"))
         lines.append(f"  {title:<18}{cells[0]:<26}{cells[1]}".rstrip())
-    compute, form = found["compute"], found["kaplan"]
+    compute, form = analysis["compute"], analysis["kaplan"]
     lines.append(
         f"  3 is for C = 6 N D; for the runs' C = {compute['k']:.3g} N^{compute['s']:.3f} D:"
     )
     for name, title in list(_TITLES.items())[2:]:
-        cells = _cell(found[name], "a_of_runs"), _cell(found[name], "b_of_runs")
+        cells = _cell(analysis[name], "a_of_runs"), _cell(analysis[name], "b_of_runs")
         lines.append(f"  {title:<18}{cells[0]:<26}{cells[1]}")
-    of_two = (found["approach_3"], found["variable_projection"])
-    for name, one in zip(("3, parametric", "3, least squares"), of_two, strict=True):
+    of_two = (analysis["approach_3"], analysis["variable_projection"])
+    for name, fit in zip(("3, parametric", "3, least squares"), of_two, strict=True):
         lines.append(
-            f"  {name}: L = {one['E']:.4g} + {one['A']:.4g} / N^{one['alpha']:.4f} "
-            f"+ {one['B']:.4g} / D^{one['beta']:.4f}"
+            f"  {name}: L = {fit['E']:.4g} + {fit['A']:.4g} / N^{fit['alpha']:.4f} "
+            f"+ {fit['B']:.4g} / D^{fit['beta']:.4f}"
         )
     lines.append(
         f"  Kaplan's form: alpha_N {form['alpha_n']:.4f}, alpha_D {form['alpha_d']:.4f}, "
@@ -249,7 +251,7 @@ def _table(found: Analysis) -> list[str]:
     return lines
 
 
-def _cell(one: Analysis, name: str) -> str:
-    interval = (one["intervals"] or {}).get(name)
+def _cell(fit: Analysis, name: str) -> str:
+    interval = (fit["intervals"] or {}).get(name)
     bounds = "" if interval is None else f" ({interval[0]:.3f}, {interval[1]:.3f})"
-    return f"{one[name]:.3f}{bounds}"
+    return f"{fit[name]:.3f}{bounds}"

@@ -102,8 +102,8 @@ def profiles(runs: Sequence[TrainedRun], loss: Vector | None = None) -> list[Iso
         runs: the runs.
         loss: losses to use instead of the runs' losses.
     """
-    n, d, c, own = columns(runs)
-    loss = own if loss is None else loss
+    n, d, c, run_losses = columns(runs)
+    loss = run_losses if loss is None else loss
     groups = [group for group in budgets(runs) if len(set(n[group])) >= LEAST_SIZES]
     return [_profile(tuple(group), n[group], d[group], c[group], loss[group]) for group in groups]
 
@@ -134,15 +134,17 @@ def _minimum(x: Vector, loss: Vector) -> tuple[float | None, float | None]:
     return float(np.exp(middle - slope / (2 * square))), float(level - slope**2 / (4 * square))
 
 
-def fit_profiles(found: Sequence[IsoFlopProfile]) -> Frontier | None:
+def fit_profiles(profiles: Sequence[IsoFlopProfile]) -> Frontier | None:
     """Fit the frontier to the minima within the sizes of their budget; None for one budget."""
-    kept = [one for one in found if one.inside]
-    values = np.array([(one.flops, one.n, one.d) for one in kept], float).reshape(-1, 3)
+    inside = [profile for profile in profiles if profile.inside]
+    values = np.array([(profile.flops, profile.n, profile.d) for profile in inside], float).reshape(
+        -1, 3
+    )
     return regress(*values.T)
 
 
 def resample_profiles(
-    runs: Sequence[TrainedRun], found: Sequence[IsoFlopProfile], rng: np.random.Generator
+    runs: Sequence[TrainedRun], profiles: Sequence[IsoFlopProfile], rng: np.random.Generator
 ) -> Vector | None:
     """Resample the losses of the runs: the parabolas plus drawn residuals.
 
@@ -154,8 +156,8 @@ def resample_profiles(
     """
     n, _, _, loss = columns(runs)
     fitted, pool = loss.copy(), []
-    for one in found:
-        group = list(one.numbers)
+    for profile in profiles:
+        group = list(profile.numbers)
         x = np.log(n[group])
         fitted[group] = np.polyval(np.polyfit(x - x.mean(), loss[group], 2), x - x.mean())
         if len(group) > LEAST_SIZES:
@@ -212,8 +214,8 @@ def fit_envelope(runs: Sequence[TrainedRun]) -> Frontier | None:
         tokens = np.array([run.d / run.c for run in chosen]) * flops
         return regress(flops, np.array([run.n for run in chosen]), tokens)
     n, d, c, _ = columns(runs)
-    kept = _unbeaten(runs)
-    return regress(c[kept], n[kept], d[kept])
+    numbers = _unbeaten(runs)
+    return regress(c[numbers], n[numbers], d[numbers])
 
 
 def has_curves(runs: Sequence[TrainedRun]) -> bool:
@@ -232,8 +234,8 @@ def _lowest_curves(runs: Sequence[TrainedRun]) -> tuple[np.ndarray, np.ndarray]:
         row[:] = np.interp(np.log(flops), along, loss, left=np.inf, right=np.inf)
         # By rounding, the last point of a curve may lie just before the run's end.
         row[np.isclose(flops, run.c, rtol=1e-9)] = loss[-1]
-    found = np.isfinite(losses).any(0)
-    return flops[found], losses[:, found].argmin(0)
+    covered = np.isfinite(losses).any(0)
+    return flops[covered], losses[:, covered].argmin(0)
 
 
 def smoothed(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
@@ -251,8 +253,8 @@ def smoothed(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
 
 def _smooth(tokens: Vector, loss: Vector) -> tuple[Vector, Vector]:
     x = np.log(tokens)
-    kept = np.arange(len(x))[:: -math.ceil(len(x) / _KEPT)][::-1]  # keeps the run's end
-    return tokens[kept], np.array([_line_at(x[number], x, loss) for number in kept])
+    numbers = np.arange(len(x))[:: -math.ceil(len(x) / _KEPT)][::-1]  # keeps the run's end
+    return tokens[numbers], np.array([_line_at(x[number], x, loss) for number in numbers])
 
 
 def _line_at(at: float, x: Vector, loss: Vector) -> float:
@@ -268,12 +270,12 @@ def _line_at(at: float, x: Vector, loss: Vector) -> float:
 def _unbeaten(runs: Sequence[TrainedRun]) -> list[int]:
     """Return the best run of each budget, unless a run with a smaller budget beats it."""
     _, _, _, loss = columns(runs)
-    kept: list[int] = []
+    best_numbers: list[int] = []
     for group in budgets(runs):
         best = min(group, key=lambda number: loss[number])
-        if not kept or loss[best] < loss[kept[-1]]:
-            kept.append(best)
-    return kept
+        if not best_numbers or loss[best] < loss[best_numbers[-1]]:
+            best_numbers.append(best)
+    return best_numbers
 
 
 _PROJECTED_EXPONENTS = np.geomspace(0.03, 2.0, 16)
@@ -300,13 +302,13 @@ def fit_by_projection(n: Vector, d: Vector, loss: Vector, *, start: Law | None =
         first = min(grid, key=lambda point: _project(point, n, d, loss)[1])
     else:
         first = start.alpha, start.beta
-    found = optimize.minimize(
+    minimum = optimize.minimize(
         lambda point: _project(np.exp(point), n, d, loss)[1],
         np.log(first),
         method="Nelder-Mead",
         options={"xatol": 1e-11, "fatol": 0.0, "maxiter": 2000, "maxfev": 4000},
     )
-    alpha, beta = np.exp(found.x)
+    alpha, beta = np.exp(minimum.x)
     (level, of_n, of_d), _ = _project((alpha, beta), n, d, loss)
     return Law(
         E=float(level),
@@ -380,7 +382,7 @@ def fit_law(n: Vector, d: Vector, loss: Vector, *, starts: Vector | None = None)
     points[:, 4] -= points[:, 1] * mean_d
     # The matrices of L-BFGS are tiny: BLAS threads would wait for each other for seconds.
     with _libraries().limit(limits=1):
-        best = min((_minimize(value, point) for point in points), key=lambda found: found.fun)
+        best = min((_minimize(value, point) for point in points), key=lambda minimum: minimum.fun)
     alpha, beta, e, a, b = best.x
     return Law(
         E=float(np.exp(e)),
@@ -401,8 +403,8 @@ def _best_starts(n: Vector, d: Vector, loss: Vector) -> Float[np.ndarray, "25 5"
     value = law_objective(n, d, loss)
     best: dict[tuple[float, float], tuple[float, tuple[float, ...]]] = {}
     for start in STARTS:
-        found = value(np.array(start))[0], start
-        best[start[:2]] = min(best.get(start[:2], found), found)
+        candidate = value(np.array(start))[0], start
+        best[start[:2]] = min(best.get(start[:2], candidate), candidate)
     return np.array([start for _, start in best.values()])
 
 

@@ -23,19 +23,21 @@ def intervals(
     Returns:
         {name: [low, high]}; None if more than half of the resamples had no fit.
     """
-    found: list[FittedNumbers] = []
+    resampled: list[FittedNumbers] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a resample may be degenerate
         for rng in np.random.default_rng(seed).spawn(times):
-            one = statistics(rng)
-            if one is not None and all(np.isfinite(list(one.values()))):
-                found.append(one)
-    if not found or len(found) < _LEAST_SHARE * times:
+            fitted = statistics(rng)
+            if fitted is not None and all(np.isfinite(list(fitted.values()))):
+                resampled.append(fitted)
+    if not resampled or len(resampled) < _LEAST_SHARE * times:
         return None
     tail = (1 - LEVEL) / 2
     return {
-        name: [float(x) for x in np.quantile([one[name] for one in found], (tail, 1 - tail))]
-        for name in found[0]
+        name: [
+            float(x) for x in np.quantile([fitted[name] for fitted in resampled], (tail, 1 - tail))
+        ]
+        for name in resampled[0]
     }
 
 

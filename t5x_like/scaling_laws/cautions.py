@@ -45,25 +45,25 @@ def of_few_sizes(budgets: Sequence[float]) -> list[str]:
 def of_runs(runs: Sequence[TrainedRun]) -> list[str]:
     """Return warnings about the runs, for any fit."""
     n, d, c, _ = columns(runs)
-    found = []
+    cautions = []
     if len(runs) < _FEW:
-        found.append(
+        cautions.append(
             f"few points: 5 constants are fitted to {len(runs)} runs; {_FEW} or more are better"
         )
     decades = np.log10(c.max() / c.min())
     if decades < _DECADES - 1e-6:
-        found.append(
+        cautions.append(
             f"the runs span {decades:.1f} decades of FLOPs: below {_DECADES:g}, E and the exponents"
             " cannot be distinguished; add a larger or a smaller budget"
         )
     ratio = c / (6 * n * d)
     if ratio.max() > _UNITS or ratio.min() < 1 / _UNITS:
-        found.append(
+        cautions.append(
             f"C is {ratio.min():.2g} to {ratio.max():.2g} times 6 N D: check that N is parameters, "
             "D tokens and C FLOPs, without prefixes"
         )
     steps = {run.name: run.steps for run in runs if run.steps is not None}
-    return found + _schedules(runs) + of_few_steps(steps)
+    return cautions + _schedules(runs) + of_few_steps(steps)
 
 
 def _schedules(runs: Sequence[TrainedRun]) -> list[str]:
@@ -84,39 +84,39 @@ def _schedules(runs: Sequence[TrainedRun]) -> list[str]:
 
 def of_fits(runs: Sequence[TrainedRun], fits: Mapping[str, Any]) -> list[str]:
     """Return warnings about the fits `approach_1` to `variable_projection` of an analysis."""
-    found = []
+    cautions = []
     if not approaches.has_curves(runs):
-        found.append(
+        cautions.append(
             "approach 1 has no training curves: it takes the best run of each budget, and a is as "
             "coarse as the grid of sizes"
         )
     profiles = approaches.profiles(runs)
     if fits["approach_2"] is None:
-        found.append(
+        cautions.append(
             f"approach 2 needs two budgets of 3 sizes or more with a minimum inside; there are "
-            f"{sum(one.inside for one in profiles)} of {len(profiles)}"
+            f"{sum(profile.inside for profile in profiles)} of {len(profiles)}"
         )
     else:
-        found += _biases(fits["approach_2"]["minima"], profiles)
-        found += of_few_sizes(_without_parabola(runs, profiles))
-    found += _edges(profiles)
+        cautions += _biases(fits["approach_2"]["minima"], profiles)
+        cautions += of_few_sizes(_without_parabola(runs, profiles))
+    cautions += _edges(profiles)
     for name in ("approach_3", "variable_projection"):
         if fits[name]["E"] < 1e-3:
-            found.append(
+            cautions.append(
                 f"{name} finds E = 0, no irreducible loss: the runs are too small to show it, and "
                 "the exponents are too low"
             )
-    return found + of_compute(fits)
+    return cautions + of_compute(fits)
 
 
 def of_compute(fits: Mapping[str, Any]) -> list[str]:
     """Warn if the FLOPs of the runs do not grow as C = 6 N D, which approach 3 assumes."""
-    s, one = fits["compute"]["s"], fits["approach_3"]
+    s, law = fits["compute"]["s"], fits["approach_3"]
     if abs(s - 1) < _POWER:
         return []
     return [
-        f"the FLOPs of the runs grow as N^{s:.2f} D: a of approach 3 is {one['a']:.3f} for "
-        f"C = 6 N D and {one['a_of_runs']:.3f} for these, as approaches 1 and 2 have them"
+        f"the FLOPs of the runs grow as N^{s:.2f} D: a of approach 3 is {law['a']:.3f} for "
+        f"C = 6 N D and {law['a_of_runs']:.3f} for these, as approaches 1 and 2 have them"
     ]
 
 
@@ -124,16 +124,16 @@ def _without_parabola(
     runs: Sequence[TrainedRun], profiles: Sequence[approaches.IsoFlopProfile]
 ) -> list[float]:
     """Return the FLOPs of the budgets that have no profile."""
-    kept = {number for one in profiles for number in one.numbers}
+    fitted = {number for profile in profiles for number in profile.numbers}
     groups = approaches.budgets(runs)
-    return [runs[group[0]].c for group in groups if not kept.intersection(group)]
+    return [runs[group[0]].c for group in groups if not fitted.intersection(group)]
 
 
 def _edges(profiles: Sequence[approaches.IsoFlopProfile]) -> list[str]:
-    off = [one for one in profiles if one.best_at_edge or not one.inside]
+    off = [profile for profile in profiles if profile.best_at_edge or not profile.inside]
     if not off:
         return []
-    where = ", ".join(f"{one.flops:.3g}" for one in off)
+    where = ", ".join(f"{profile.flops:.3g}" for profile in off)
     return [
         f"the optimum is at the edge of the sizes at C = {where}: add sizes beyond, a minimum "
         "outside of them is not used"
@@ -144,11 +144,11 @@ def _biases(
     minima: Sequence[Mapping[str, Any]], profiles: Sequence[approaches.IsoFlopProfile]
 ) -> list[str]:
     """Warn of the budget with the largest bias, if it is 1% or more."""
-    sizes = {one.flops: one.sizes for one in profiles}
-    used = [one for one in minima if one["used"] and np.isfinite(one["bias_of_N"])]
+    sizes = {profile.flops: profile.sizes for profile in profiles}
+    used = [minimum for minimum in minima if minimum["used"] and np.isfinite(minimum["bias_of_N"])]
     if not used:
         return []
-    worst = max(used, key=lambda one: abs(one["bias_of_N"]))
+    worst = max(used, key=lambda minimum: abs(minimum["bias_of_N"]))
     if abs(worst["bias_of_N"]) < _BIAS:
         return []
     width = approaches.profile_width(sizes[worst["C"]])

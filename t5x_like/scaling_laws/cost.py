@@ -46,15 +46,15 @@ def of_settings(settings: RunSettings, *, count: str = "counted") -> Cost:
         ValueError: a setting does not exist or does not fit the others.
     """
     choose("--count", count, dict.fromkeys(COUNTS))
-    found = _counted(_network(settings))
+    run_cost = _counted(_network(settings))
     if count == "6nd":
-        return dataclasses.replace(found, flops_per_token=6.0 * found.parameters)
-    return found
+        return dataclasses.replace(run_cost, flops_per_token=6.0 * run_cost.parameters)
+    return run_cost
 
 
 @dataclasses.dataclass(frozen=True)
 class _Network:
-    """A run's network and batches; runs of equal ones are counted once.
+    """A run's network and batches; runs that have both equal are counted once.
 
     Attributes:
         key: the settings of the network and the shapes of the batches, as text.
@@ -89,14 +89,18 @@ def _counted(network: _Network) -> Cost:
     run = network.run
     models = model_side.build_tasks(run, devices=jax.devices("cpu")[:1])
     model = next(iter(models.values()))
-    found = counting.parameters(model.shapes.params, model.axes.params, model=run.settings.model)
+    parameters = counting.parameters(
+        model.shapes.params, model.axes.params, model=run.settings.model
+    )
     with model.layout():
         flops = sum(
             share * models[name].flops(fields) for name, share, fields in _batches(run.parts)
         )
     return Cost(
-        parameters=sum(one.size for one in found),
-        without_embeddings=sum(one.size for one in found if one.part not in _LOOKED_UP),
+        parameters=sum(parameter.size for parameter in parameters),
+        without_embeddings=sum(
+            parameter.size for parameter in parameters if parameter.part not in _LOOKED_UP
+        ),
         flops_per_token=flops / _tokens_of_step(run.parts),
     )
 

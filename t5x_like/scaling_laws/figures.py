@@ -66,22 +66,22 @@ def _profiles(
     """Plot loss against size for each budget with its parabola, and the minima."""
     n, _, _, loss = columns(runs)
     profiles = approaches.profiles(runs)
-    for one in profiles:
-        group = list(one.numbers)
-        [points] = left.plot(n[group], loss[group], "o", markersize=4, label=f"{one.flops:.2g}")
+    for profile in profiles:
+        group = list(profile.numbers)
+        [points] = left.plot(n[group], loss[group], "o", markersize=4, label=f"{profile.flops:.2g}")
         middle = np.log(n[group]).mean()
-        sizes = np.geomspace(*one.sizes, 100)
+        sizes = np.geomspace(*profile.sizes, 100)
         parabola = np.polyfit(np.log(n[group]) - middle, loss[group], 2)
         heights = np.polyval(parabola, np.log(sizes) - middle)
         left.plot(sizes, heights, color=points.get_color(), linewidth=1)
-        if one.n is not None and one.inside:
-            right.plot(one.flops, one.n, "o", color=points.get_color())
+        if profile.n is not None and profile.inside:
+            right.plot(profile.flops, profile.n, "o", color=points.get_color())
     left.set(xscale="log", xlabel="N", ylabel="loss (nats)", title="equal FLOPs")
     right.set(xscale="log", yscale="log", xlabel="FLOPs", ylabel="N", title="approach 2")
     if profiles:
         left.legend(title="FLOPs", fontsize=7)
     if analysis["approach_2"] is not None:
-        _line(right, analysis["approach_2"], np.array([one.flops for one in profiles]))
+        _line(right, analysis["approach_2"], np.array([profile.flops for profile in profiles]))
 
 
 def _contours(

@@ -86,19 +86,19 @@ def design(base: RunSettings, ladder: Design, *, folder: pathlib.Path) -> list[R
     _check(base, ladder)
     rungs = []
     for budget in sorted(ladder.budgets):
-        kept = []
+        rungs_of_budget = []
         for number, size in enumerate(ladder.sizes):
             rate = ladder.rates[number] if ladder.rates else base.optimizer["learning_rate"]
             rung = _rung(base, size, budget, rate=rate, ladder=ladder, folder=folder)
-            kept += [rung] if _is_wanted(rung, ladder) else []
-        if not kept:
+            rungs_of_budget += [rung] if _is_wanted(rung, ladder) else []
+        if not rungs_of_budget:
             raise ValueError(
                 f"--flops={budget:g} has none of the --sizes within --ratio and --corpus_tokens: "
                 "add sizes, or widen the limits"
             )
-        for rung in kept:
+        for rung in rungs_of_budget:
             _check_steps(rung)
-        rungs += kept
+        rungs += rungs_of_budget
     return rungs
 
 
@@ -137,9 +137,9 @@ def _rung(
 ) -> Rung:
     model = {**base.model, **model_settings(base, size)}
     settings = dataclasses.replace(base, model=model)
-    found = cost.of_settings(settings, count=ladder.count)
+    run_cost = cost.of_settings(settings, count=ladder.count)
     [each] = cost.tokens_at(settings, [1])
-    steps = max(1, round(budget / (found.flops_per_token * each)))
+    steps = max(1, round(budget / (run_cost.flops_per_token * each)))
     share = base.optimizer.get("warmup_steps", 0) / base.train.steps
     end = base.optimizer.get("end_learning_rate", 0.0) / base.optimizer["learning_rate"]
     log_every, save_every = max(1, steps // _LOGS), max(100, steps // 4)
@@ -157,7 +157,7 @@ def _rung(
             "decay_steps": steps,
         },
     )
-    return Rung(size, budget, found, steps * each, settings)
+    return Rung(size, budget, run_cost, steps * each, settings)
 
 
 def _check_steps(rung: Rung) -> None:
@@ -191,10 +191,10 @@ def model_settings(base: RunSettings, size: str) -> dict[str, Any]:
         )
     layers, width = int(shape[1]), int(shape[2])
     model = base.model
-    found = {
+    depths = {
         name: layers for name in ("layers", "encoder_layers", "decoder_layers") if name in model
     }
-    return found | _widths(model, size, width)
+    return depths | _widths(model, size, width)
 
 
 def _widths(model: Mapping[str, Any], size: str, width: int) -> dict[str, int]:
@@ -204,12 +204,12 @@ def _widths(model: Mapping[str, Any], size: str, width: int) -> dict[str, int]:
             f"--sizes: the width of {size} must be a multiple of {head}, the width of a head in "
             "the config (d_model / heads)"
         )
-    found = {"d_model": width, "d_ff": round(model["d_ff"] * width / model["d_model"])}
+    widths = {"d_model": width, "d_ff": round(model["d_ff"] * width / model["d_model"])}
     if "heads" in model:
-        found["heads"] = width // head
+        widths["heads"] = width // head
     if model.get("kv_heads") == model.get("heads", 0):
-        found["kv_heads"] = width // head
-    return found
+        widths["kv_heads"] = width // head
+    return widths
 
 
 def write(rungs: Sequence[Rung]) -> None:
@@ -262,14 +262,14 @@ def train_ladder(rungs: Sequence[Rung]) -> bool:
     Raises:
         ValueError: a run failed, or the working folder has no configs/run.py.
     """
-    found = {rung.folder: rung for rung in rungs}
-    numbers = {folder: number for number, folder in enumerate(found, start=1)}
+    rungs_by_folder = {rung.folder: rung for rung in rungs}
+    numbers = {folder: number for number, folder in enumerate(rungs_by_folder, start=1)}
 
     def report(job: Job, seconds: float | None) -> None:
-        loss = _loss(found[job.folder])
+        loss = _loss(rungs_by_folder[job.folder])
         when = "finished before" if seconds is None else f"{seconds:.0f} s"
-        place = f"{numbers[job.folder]}/{len(found)}"
-        sys.stdout.write(f"{place} {job.folder.name}: held-out loss {loss:.4f} ({when})\n")
+        position = f"{numbers[job.folder]}/{len(rungs_by_folder)}"
+        sys.stdout.write(f"{position} {job.folder.name}: held-out loss {loss:.4f} ({when})\n")
         sys.stdout.flush()
 
     jobs = [Job(rung.folder, functools.partial(_is_finished, rung)) for rung in rungs]

@@ -185,7 +185,7 @@ def fit_kaplan(n: Vector, d: Vector, loss: Vector) -> KaplanLaw:
             for alpha in (0.05, 0.1, 0.3)
             for ratio in (0.5, 1.0, 2.0)
         ),
-        key=lambda found: found.cost,
+        key=lambda fit: fit.cost,
     )
     log_alpha_d, log_ratio, of_n, of_d = best.x
     alpha_d, ratio = np.exp(log_alpha_d), np.exp(log_ratio)

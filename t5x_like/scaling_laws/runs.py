@@ -142,8 +142,8 @@ def _joined(points: Sequence[TrainedRun]) -> list[TrainedRun]:
             raise ValueError(f"run={name!r} has several N: the points of a run have one")
         tokens = np.array([point.d for point in curve])
         loss = np.array([point.loss for point in curve])
-        alone = len(curve) == 1
-        runs.append(dataclasses.replace(curve[-1], curve=None if alone else (tokens, loss)))
+        is_point = len(curve) == 1
+        runs.append(dataclasses.replace(curve[-1], curve=None if is_point else (tokens, loss)))
     return runs
 
 
@@ -155,7 +155,7 @@ def find_runs(source: str) -> pathlib.Path:
     """
     path = pathlib.Path(source).expanduser()
     if not path.exists():
-        near = [str(one) for one in path.parent.glob("*")] if path.parent.is_dir() else []
+        near = [str(sibling) for sibling in path.parent.glob("*")] if path.parent.is_dir() else []
         raise ValueError(
             f"{source!r} does not exist: give a CSV file or a folder of runs.{hint(source, near)}"
         )

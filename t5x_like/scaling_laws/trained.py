@@ -33,13 +33,13 @@ def read_folder(
             f"{folder} has no folders of runs: each needs the config.json that training writes"
         )
     runs, left_out = [], []
-    for one in folders:
-        settings = config.parse(config.load(one / "config.json"))
-        loss = final_loss(settings, one)
+    for run_folder in folders:
+        settings = config.parse(config.load(run_folder / "config.json"))
+        loss = final_loss(settings, run_folder)
         if loss is None:
-            left_out.append(f"{one.name} is not finished, and left out")
+            left_out.append(f"{run_folder.name} is not finished, and left out")
         else:
-            runs.append(_run(settings, one, loss, count=count))
+            runs.append(_run(settings, run_folder, loss, count=count))
     return runs, left_out
 
 
@@ -54,7 +54,7 @@ def final_loss(settings: RunSettings, folder: pathlib.Path) -> float | None:
 
 
 def _run(settings: RunSettings, folder: pathlib.Path, loss: float, *, count: str) -> TrainedRun:
-    found = cost.of_settings(settings, count=count)
+    run_cost = cost.of_settings(settings, count=count)
     log = reporting.read_log(folder)
     curve = log.get("train/cross_entropy", log.get("train/loss", {}))
     steps = sorted(curve)
@@ -65,11 +65,11 @@ def _run(settings: RunSettings, folder: pathlib.Path, loss: float, *, count: str
     decays = optimizer.get("schedule") in _DECAYING
     return TrainedRun(
         name=folder.name,
-        n=found.parameters,
+        n=run_cost.parameters,
         d=tokens,
-        c=found.flops_per_token * tokens,
+        c=run_cost.flops_per_token * tokens,
         loss=loss,
-        n_without_embeddings=found.without_embeddings,
+        n_without_embeddings=run_cost.without_embeddings,
         decay_tokens=tokens * decay_steps / settings.train.steps if decays else math.inf,
         steps=settings.train.steps,
         curve=points if len(steps) > 1 else None,
