@@ -55,7 +55,7 @@ def _parser() -> command_line.ArgumentParser:
     parser.add_argument("--output", metavar="FOLDER", help="of the runs (runs/studies/NAME)")
     parser.add_argument("--write", metavar="FOLDER", help="for table and figure (--output)")
     parser.add_argument("--arms", metavar="A,B", help="only these (all)")
-    parser.add_argument("--seeds", metavar="0,1", help="in place of the study's")
+    parser.add_argument("--seeds", metavar="0,1", help="instead of the study's")
     parser.add_argument("--rerun", default="", metavar="A,B", help="arms to train anew if changed")
     parser.add_argument("--processes", type=command_line.count, default=1, help="runs at a time")
     parser.add_argument("--plan", action="store_true", help="print the cost, and train nothing")
@@ -71,61 +71,65 @@ def _parser() -> command_line.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command; a bad argument prints one line and exits with status 2."""
-    of_config = [one for one in arguments if one.startswith("--config.")]
-    given = _parser().parse_args([one for one in arguments if one not in of_config])
+    of_config = [argument for argument in arguments if argument.startswith("--config.")]
+    options = _parser().parse_args(
+        [argument for argument in arguments if argument not in of_config]
+    )
     with one_line_errors(), PROGRESS.clearing():
-        if given.rate is not None and not given.rate > 0:
-            raise ValueError(f"--rate={given.rate:g} must be above 0")
-        if given.hours is not None and not (given.hours > 0 and given.until_decided):
-            raise ValueError(f"--hours={given.hours:g} needs --until_decided, and must be above 0")
-        if bool(given.study) == given.all:
+        if options.rate is not None and not options.rate > 0:
+            raise ValueError(f"--rate={options.rate:g} must be above 0")
+        if options.hours is not None and not (options.hours > 0 and options.until_decided):
+            raise ValueError(
+                f"--hours={options.hours:g} needs --until_decided, and must be above 0"
+            )
+        if bool(options.study) == options.all:
             raise ValueError("NAME|FILE is not set: name one study, or all by --all")
-        if given.all:
-            _all(given, dict(map(_change, of_config)))
+        if options.all:
+            _all(options, dict(map(_change, of_config)))
         else:
-            _run(given, dict(map(_change, of_config)))
+            _run(options, dict(map(_change, of_config)))
 
 
-def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
-    PROGRESS.show(f"reading the study {given.study} ...")
+def _run(options: argparse.Namespace, changes: dict[str, Any]) -> None:
+    PROGRESS.show(f"reading the study {options.study} ...")
     # They take seconds to import: not for --help.
     import jax
 
     from t5x_like.studies import cells, definition, estimate, results, verdicts
 
-    if not given.plan:
+    if not options.plan:
         jax.config.update("jax_platforms", "cpu")  # the runs use the accelerator
-    name, study = definition.load(given.study)
-    study = _restricted(study, given)
-    again = _names("--rerun", given.rerun, study.arms)
-    folder = pathlib.Path(given.output or f"runs/studies/{name}")
+    name, study = definition.load(options.study)
+    study = _restricted(study, options)
+    again = _names("--rerun", options.rerun, study.arms)
+    folder = pathlib.Path(options.output or f"runs/studies/{name}")
     command_line.check_folder("--output", folder)
-    command_line.check_folder("--write", given.write or folder)
-    if not given.report:
-        _make(study.missing(), runs=not given.plan)
-    found = cells.cells(study, folder, changes=changes)
-    runs = cells.runs_of(found)
+    command_line.check_folder("--write", options.write or folder)
+    if not options.report:
+        _make(study.missing(), runs=not options.plan)
+    study_cells = cells.cells(study, folder, changes=changes)
+    runs = cells.runs_of(study_cells)
     estimate.check(runs)  # find a wrong network or vocabulary before training
     if not study.missing():
         _check_vocabularies(runs)
-    if given.plan:
-        rate, source = (given.rate, "--rate") if given.rate else estimate.measured_rate(runs)
-        lines = estimate.table(found, rate=rate, source=source, processes=given.processes)
+    if options.plan:
+        rate, source = (options.rate, "--rate") if options.rate else estimate.measured_rate(runs)
+        lines = estimate.table(study_cells, rate=rate, source=source, processes=options.processes)
         print("\n".join(lines))
         return
     design = verdicts.stored(folder)
-    if given.until_decided:
-        design = verdicts.begin(folder, verdicts.Looks(len(study.seeds), given.most_seeds))
-    trained = _Training(study, folder, changes, again, given.processes, train=not given.report)
+    if options.until_decided:
+        design = verdicts.begin(folder, verdicts.Looks(len(study.seeds), options.most_seeds))
+    trained = _Training(study, folder, changes, again, options.processes, train=not options.report)
     if design is None:
         trained.train()
     else:
-        trained.train_until_decided(design, hours=given.hours if given.until_decided else 0.0)
-    written = pathlib.Path(given.write or folder)
+        trained.train_until_decided(design, hours=options.hours if options.until_decided else 0.0)
+    written = pathlib.Path(options.write or folder)
     with command_line.writing(written):
         path = results.write(study, name, trained.cells(), written, looks=design)
     print(f"{path.read_text()}\nwritten to {path}")
-    if not all(one.passed for one in verdicts.checks(study, trained.values())):
+    if not all(check.passed for check in verdicts.checks(study, trained.values())):
         sys.exit(1)
 
 
@@ -150,14 +154,14 @@ def _make(commands: Sequence[Sequence[str]], *, runs: bool) -> None:
             raise ValueError(f"the study needs what `python -m {shlex.join(command)}` makes")
 
 
-def _all(given: argparse.Namespace, changes: dict[str, Any]) -> None:
-    if given.plan == given.report:
+def _all(options: argparse.Namespace, changes: dict[str, Any]) -> None:
+    if options.plan == options.report:
         raise ValueError("--all plans the studies or reports them: add --plan or --report")
     PROGRESS.show("reading the studies ...")
     from t5x_like.studies import cells, estimate, overview
 
-    if given.report:
-        folder = pathlib.Path(given.write or "docs/studies")
+    if options.report:
+        folder = pathlib.Path(options.write or "docs/studies")
         command_line.check_folder("--write", folder)
         with command_line.writing(folder):
             page = overview.write(folder)
@@ -167,15 +171,15 @@ def _all(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     for name, study in overview.all_studies().items():
         PROGRESS.show(f"reading the runs of {name} ...")
         try:
-            found = cells.cells(study, pathlib.Path(f"runs/studies/{name}"), changes=changes)
-            flops[name] = estimate.unfinished_flops(found)
-            first = first or found
+            study_cells = cells.cells(study, pathlib.Path(f"runs/studies/{name}"), changes=changes)
+            flops[name] = estimate.unfinished_flops(study_cells)
+            first = first or study_cells
         except ValueError as error:  # such as a vocabulary that is not trained yet
             flops[name] = math.nan
             print(f"{name}: {error}")
-    if first is None and not given.rate:
+    if first is None and not options.rate:
         raise ValueError("no study can be planned")
-    rate = given.rate or estimate.measured_rate(cells.runs_of(first or ()))[0]
+    rate = options.rate or estimate.measured_rate(cells.runs_of(first or ()))[0]
     print("\n".join(overview.hours_of(flops, rate=rate)))
 
 
@@ -238,14 +242,15 @@ class _Training:
         while True:
             values = self.values()
             judged = verdicts.judge(self._study, values, looks=design)
-            undecided = [one.claim for one in judged if one.verdict == verdicts.OPEN]
-            arms = [arm for one in undecided for arm in (one.arm, one.than)]
+            undecided = [verdict.claim for verdict in judged if verdict.verdict == verdicts.OPEN]
+            arms = [arm for claim in undecided for arm in (claim.arm, claim.than)]
             arms = [arm for arm in dict.fromkeys(arms) if len(self.seeds[arm]) < design.most]
-            learned = all(one.passed for one in verdicts.checks(self._study, values))
+            learned = all(check.passed for check in verdicts.checks(self._study, values))
             if not arms or not learned:
                 return
             more = {
-                arm: [*own, max(own) + 1] if arm in arms else own for arm, own in self.seeds.items()
+                arm: [*seeds, max(seeds) + 1] if arm in arms else seeds
+                for arm, seeds in self.seeds.items()
             }
             runs = cells.runs_of(self.cells(more))
             is_new = not all(run.is_finished() for run in runs)
@@ -260,21 +265,21 @@ class _Training:
             self.train()
 
 
-def _restricted(study: "Study", given: argparse.Namespace) -> "Study":
+def _restricted(study: "Study", options: argparse.Namespace) -> "Study":
     """Restrict the study to the arms and seeds of the command line, and the claims about them."""
-    arms = _names("--arms", given.arms, study.arms) if given.arms else list(study.arms)
+    arms = _names("--arms", options.arms, study.arms) if options.arms else list(study.arms)
     seeds = study.seeds
-    if given.seeds:
-        if not all(one.isdecimal() for one in given.seeds.split(",")):
-            raise ValueError(f"--seeds={given.seeds!r} must be whole numbers with commas between")
-        seeds = tuple(map(int, given.seeds.split(",")))
+    if options.seeds:
+        if not all(number.isdecimal() for number in options.seeds.split(",")):
+            raise ValueError(f"--seeds={options.seeds!r} must be whole numbers with commas between")
+        seeds = tuple(map(int, options.seeds.split(",")))
         if len(set(seeds)) < len(seeds) or max(seeds) > LARGEST:
-            raise ValueError(f"--seeds={given.seeds!r} must be each once, and at most {LARGEST}")
+            raise ValueError(f"--seeds={options.seeds!r} must be each once, and at most {LARGEST}")
     return dataclasses.replace(
         study,
         arms={name: study.arms[name] for name in study.arms if name in arms},
-        claims=[one for one in study.claims if {one.arm, one.than} <= set(arms)],
-        learned=[one for one in study.learned if one.arm in arms],
+        claims=[claim for claim in study.claims if {claim.arm, claim.than} <= set(arms)],
+        learned=[learned for learned in study.learned if learned.arm in arms],
         seeds=seeds,
     )
 

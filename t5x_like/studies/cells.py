@@ -103,20 +103,22 @@ def cells(
         ValueError: a config, a setting or a value is wrong; the message names arm and run.
     """
     known: dict[str, CellRun] = {}
-    found = []
+    study_cells = []
     of = seeds or dict.fromkeys(study.arms, study.seeds)
-    for seed in dict.fromkeys(seed for own in of.values() for seed in own):
+    for seed in dict.fromkeys(seed for arm_seeds in of.values() for seed in arm_seeds):
         for arm in (name for name in study.arms if seed in of[name]):
             runs: dict[str, CellRun] = {}
             for name in study.runs:
                 if name not in study.arms[arm].leaves_out:
                     try:
-                        made = _run(study, arm, seed, name, runs, folder=folder, changes=changes)
+                        cell_run = _run(
+                            study, arm, seed, name, runs, folder=folder, changes=changes
+                        )
                     except ValueError as error:
                         raise ValueError(f"arms.{arm}, runs.{name}: {error}") from error
-                    runs[name] = known.setdefault(made.text, made)
-            found.append(Cell(arm, seed, runs))
-    return found
+                    runs[name] = known.setdefault(cell_run.text, cell_run)
+            study_cells.append(Cell(arm, seed, runs))
+    return study_cells
 
 
 def _run(
@@ -130,25 +132,25 @@ def _run(
     changes: Changes,
 ) -> CellRun:
     run = study.runs[name]
-    made = command_line.load_file(run.config)
+    config_dict = command_line.load_file(run.config)
     after = before.get(study.start_of(arm, name))
     source = after or _source(study, arm, name, folder=folder, changes=changes)
     if source is not None:
-        _start_from(made, source.settings)
-    made.initialize = str(after.folder) if after else ""
-    own = dict(run.changes)
+        _start_from(config_dict, source.settings)
+    config_dict.initialize = str(after.folder) if after else ""
+    run_changes = dict(run.changes)
     if name in study.arms[arm].starts_from:  # overrides the run's `initialize`
-        own["initialize"] = made.initialize
-    own.update({**study.arms[arm].changes.get(name, {}), **changes})
-    for key, value in {**own, "train.seed": seed, "data.seed": seed}.items():
-        _set(made, key, value)
-    made.workdir = str(folder / arm / str(seed) / name)
-    settings = config.parse(made)
+        run_changes["initialize"] = config_dict.initialize
+    run_changes.update({**study.arms[arm].changes.get(name, {}), **changes})
+    for key, value in {**run_changes, "train.seed": seed, "data.seed": seed}.items():
+        _set(config_dict, key, value)
+    config_dict.workdir = str(folder / arm / str(seed) / name)
+    settings = config.parse(config_dict)
     Run(settings)  # checks phases and tasks
     trust_code(config.to_dict(settings))  # for the training process, which reads the folder
     if settings.train.patience:
         raise ValueError("train.patience must be 0: the runs of a study have the same length")
-    measured = [one.number for one in study.measures.values() if one.run == name]
+    measured = [measure.number for measure in study.measures.values() if measure.run == name]
     return CellRun(name, settings, after, tuple(measured))
 
 
@@ -160,20 +162,20 @@ def _source(
     if not start:
         return None
     without = dataclasses.replace(study.arms[arm], leaves_out=())
-    whole = dataclasses.replace(study, arms={**study.arms, arm: without})
-    return _run(whole, arm, 0, start, {}, folder=folder, changes=changes)
+    complete = dataclasses.replace(study, arms={**study.arms, arm: without})
+    return _run(complete, arm, 0, start, {}, folder=folder, changes=changes)
 
 
-def _start_from(made: ml_collections.ConfigDict, source: RunSettings) -> None:
+def _start_from(config_dict: ml_collections.ConfigDict, source: RunSettings) -> None:
     """Copy system, network and vocabulary from an earlier run.
 
     If the config leaves its system open, its own network settings override the run's.
     """
-    own = () if made.system else made.model.items()
-    changes = {name: value for name, value in own if value is not None}
-    made.system = source.system
-    made.model = {**source.model, **changes}
-    made.data.vocabulary = source.data.vocabulary
+    model_settings = () if config_dict.system else config_dict.model.items()
+    changes = {name: value for name, value in model_settings if value is not None}
+    config_dict.system = source.system
+    config_dict.model = {**source.model, **changes}
+    config_dict.data.vocabulary = source.data.vocabulary
 
 
 def _set(settings: ml_collections.ConfigDict, key: str, value: Any) -> None:
@@ -196,9 +198,9 @@ def _set(settings: ml_collections.ConfigDict, key: str, value: Any) -> None:
         raise ValueError(f"{key}={value!r}: {error}") from error
 
 
-def runs_of(found: Sequence[Cell]) -> list[CellRun]:
+def runs_of(cells: Sequence[Cell]) -> list[CellRun]:
     """Return the distinct runs of some cells, each behind the run that it starts from."""
-    return list(dict.fromkeys(run for cell in found for run in cell.runs.values()))
+    return list(dict.fromkeys(run for cell in cells for run in cell.runs.values()))
 
 
 def write(runs: Sequence[CellRun], *, again: Callable[[CellRun], bool]) -> None:

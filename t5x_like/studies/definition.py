@@ -59,13 +59,13 @@ class GeneratedText:
     @property
     def needs(self) -> dict[str, str]:
         """The command that makes the vocabulary, for `Study.needs`."""
-        made = (
+        command = (
             f"t5x_like.vocabulary --data=data/languages/{self.language}.py --kind={self.kind} "
             f"--size={self.size} --output={self.vocabulary}"
         )
         if self.kind in ("unigram", "albert"):
-            made += " --every_word"
-        return {self.vocabulary: made}
+            command += " --every_word"
+        return {self.vocabulary: command}
 
     def changes(self, task: str = "", **settings: Any) -> Changes:
         """Return the settings of a run that reads a task, by default the language's documents."""
@@ -145,7 +145,7 @@ class Claim:
         within: if not 0, the claim is instead that the arms differ by at most this, in the
             measure's scale.
         margin: the largest difference that does not matter. Arms whose interval is within it are
-            called equal, also if one is surely better; 0: never.
+            called equal, also if an arm is surely better; 0: never.
     """
 
     text: str
@@ -251,14 +251,18 @@ class Study:
         order = list(self.runs)
         for run, start in arm.starts_from.items():
             setting = f"arms.{name}.starts_from[{run!r}]={start!r}"
-            before = [one for one in order[: order.index(run)] if one not in arm.leaves_out]
+            before = [
+                earlier for earlier in order[: order.index(run)] if earlier not in arm.leaves_out
+            ]
             if start not in before:
                 raise ValueError(
                     f"{setting} must be an earlier run that the arm has.{hint(start, before)}"
                 )
             if "initialize" in arm.changes.get(run, {}):
-                own = arm.changes[run]["initialize"]
-                raise ValueError(f"{setting} and initialize={own!r} are two starts: leave out one")
+                initialize = arm.changes[run]["initialize"]
+                raise ValueError(
+                    f"{setting} and initialize={initialize!r} are two starts: leave out one"
+                )
 
     def missing(self) -> list[list[str]]:
         """Return the arguments of `python -m` of the commands whose result does not exist."""
@@ -301,7 +305,7 @@ def load(name: str) -> tuple[str, Study]:
     name, _, argument = name.partition(":")
     path = pathlib.Path(name if name.endswith(".py") else f"{FOLDER}/{name}.py")
     if not path.is_file():
-        files = [one.stem for one in pathlib.Path(FOLDER).glob("*.py")]
+        files = [file.stem for file in pathlib.Path(FOLDER).glob("*.py")]
         raise ValueError(f"{name!r} is not a study: {path} does not exist.{hint(name, files)}")
     module = import_file("the study", path, name=f"study_{path.stem}")
     get_study = getattr(module, "get_study", None)
@@ -309,7 +313,7 @@ def load(name: str) -> tuple[str, Study]:
         raise ValueError(f"{path} has no function get_study")
     if argument and not inspect.signature(get_study).parameters:
         raise ValueError(f"{path} is one study: leave out {':' + argument!r}")
-    found = get_study(*([argument] if argument else []))
-    if not isinstance(found, Study):
-        raise ValueError(f"get_study of {path} returns a {type(found).__name__}, and no Study")
-    return f"{path.stem}_{argument}" if argument else path.stem, found
+    study = get_study(*([argument] if argument else []))
+    if not isinstance(study, Study):
+        raise ValueError(f"get_study of {path} returns a {type(study).__name__}, and no Study")
+    return f"{path.stem}_{argument}" if argument else path.stem, study

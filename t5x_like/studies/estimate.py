@@ -51,11 +51,11 @@ def of_run(run: CellRun) -> RunCost:
     """
     try:
         settings = _completed(run).settings
-        found = cost.of_settings(settings)
+        run_cost = cost.of_settings(settings)
         [tokens] = cost.tokens_at(settings, [settings.train.steps])
     except ValueError as error:
         raise ValueError(f"{run.folder}: {error}") from error
-    return RunCost(found.parameters, tokens, found.flops_per_token)
+    return RunCost(run_cost.parameters, tokens, run_cost.flops_per_token)
 
 
 @functools.cache
@@ -127,15 +127,15 @@ def _memory(model: Experiment, batch: Mapping[str, jax.Array]) -> Any:
     return {model.name: carry} if model.name and carry is not None else carry
 
 
-def unfinished_flops(found: Sequence[Cell]) -> float:
+def unfinished_flops(cells: Sequence[Cell]) -> float:
     """Return the FLOPs of the runs that are not finished."""
-    check(missing := [run for run in runs_of(found) if not run.is_finished()])
+    check(missing := [run for run in runs_of(cells) if not run.is_finished()])
     return sum(of_run(run).flops for run in missing)
 
 
-def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) -> Iterator[str]:
+def table(cells: Sequence[Cell], *, rate: float, source: str, processes: int) -> Iterator[str]:
     """Yield the lines of the plan of a study: the runs of each arm, and the total."""
-    first_seed = [cell for cell in found if cell.seed == found[0].seed]
+    first_seed = [cell for cell in cells if cell.seed == cells[0].seed]
     arms, runs = (
         max(map(len, names)) + 2
         for names in (
@@ -153,12 +153,12 @@ def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) ->
                 f"{cell.arm:<{arms}}{name:<{runs}}{of.parameters:>14,}{run.settings.train.steps:>9,}"
                 f"{of.tokens:>14,}{of.flops:>11.3g}"
             )
-    every = runs_of(found)
+    every = runs_of(cells)
     missing = [run for run in every if not run.is_finished()]
     flops = sum(of_run(run).flops for run in missing)
     total = sum(of_run(run).flops for run in every)
     yield (
-        f"{len(found)} cells of {len(every)} different runs, {total:.3g} FLOPs; "
+        f"{len(cells)} cells of {len(every)} different runs, {total:.3g} FLOPs; "
         f"{len(missing)} runs of {flops:.3g} FLOPs are not finished"
     )
     yield (

@@ -48,39 +48,41 @@ def results(folder: pathlib.Path) -> list[StudyResult]:
     Raises:
         ValueError: a file of results is damaged.
     """
-    found = []
+    results = []
     for name, study in all_studies().items():
         file = folder / f"{name}.json"
         try:
             written = json.loads(file.read_bytes()) if file.is_file() else None
         except ValueError as error:
             raise ValueError(f"{file}: {error}; write it again by t5x-like study {name}") from error
-        found.append(StudyResult(name, study, written))
-    return found
+        results.append(StudyResult(name, study, written))
+    return results
 
 
-def lines(found: Sequence[StudyResult]) -> Iterator[str]:
+def lines(results: Sequence[StudyResult]) -> Iterator[str]:
     """Yield the lines of the page."""
-    counts = collections.Counter(claim["verdict"] for one in found for claim in one.claims)
+    counts = collections.Counter(claim["verdict"] for result in results for claim in result.claims)
     total = counts.total()
     undecided = counts[verdicts.OPEN] + counts[""]
-    run = sum(one.written is not None for one in found)
+    run = sum(result.written is not None for result in results)
     yield (
-        f"{run} of {len(found)} studies have results: {total} claims, of which {counts['held']} "
+        f"{run} of {len(results)} studies have results: {total} claims, of which {counts['held']} "
         f"held, {counts['did not hold']} did not, {counts['equal']} are equal, and {undecided} "
         f"cannot be told apart: {total - undecided} of {total} are decided."
     )
-    for one in found:
+    for result in results:
         yield ""
-        yield f"## {one.study.title}"
+        yield f"## {result.study.title}"
         yield ""
-        where = f"[{one.name}]({one.name}.md)" if one.written else f"`{one.name}`, not run"
-        yield f"{one.study.source}: {where}."
-        if one.claims:
+        where = (
+            f"[{result.name}]({result.name}.md)" if result.written else f"`{result.name}`, not run"
+        )
+        yield f"{result.study.source}: {where}."
+        if result.claims:
             yield ""
             yield "| claim | verdict | difference | 95% interval | seeds |"
             yield "|---|---|---|---|---|"
-            yield from map(claim_row, one.claims)
+            yield from map(claim_row, result.claims)
 
 
 def write(folder: pathlib.Path) -> pathlib.Path:
@@ -109,8 +111,12 @@ def hours_of(flops: Mapping[str, float], *, rate: float) -> Iterator[str]:
         rate: FLOP/s.
     """
     width = max(map(len, flops)) + 2
-    for name, one in flops.items():
-        hours = "cannot be planned" if math.isnan(one) else f"{one / rate / 3600:8.2f} hours"
+    for name, study_flops in flops.items():
+        hours = (
+            "cannot be planned"
+            if math.isnan(study_flops)
+            else f"{study_flops / rate / 3600:8.2f} hours"
+        )
         yield f"{name:<{width}}{hours}"
-    known = math.fsum(one for one in flops.values() if not math.isnan(one))
+    known = math.fsum(study_flops for study_flops in flops.values() if not math.isnan(study_flops))
     yield f"{'all':<{width}}{known / rate / 3600:8.2f} hours at {rate:.3g} FLOP/s"

@@ -15,12 +15,12 @@ from t5x_like.studies.definition import Study
 from t5x_like.studies.verdicts import Check, Looks, Values, Verdict
 
 
-def values_of(study: Study, found: Sequence[Cell]) -> Values:
+def values_of(study: Study, cells: Sequence[Cell]) -> Values:
     """Return the numbers of the finished cells."""
     values: dict[str, dict[str, dict[int, float]]] = {
         arm: {measure: {} for measure in study.measures} for arm in study.arms
     }
-    for cell in found:
+    for cell in cells:
         for name, measure in study.measures.items():
             value = cell.runs[measure.run].value(measure.number)
             if value is not None:
@@ -31,7 +31,7 @@ def values_of(study: Study, found: Sequence[Cell]) -> Values:
 def write(
     study: Study,
     name: str,
-    found: Sequence[Cell],
+    cells: Sequence[Cell],
     folder: pathlib.Path,
     *,
     looks: Looks | None = None,
@@ -41,7 +41,7 @@ def write(
     Args:
         looks: the looks at the study, if seeds are added until claims are decided.
     """
-    values = values_of(study, found)
+    values = values_of(study, cells)
     judged = verdicts.judge(study, values, looks=looks)
     folder.mkdir(parents=True, exist_ok=True)
     draw(study, values, folder / f"{name}.png")
@@ -59,7 +59,7 @@ def lines(
     looks: Looks | None = None,
 ) -> Iterator[str]:
     """Yield the lines of the page."""
-    done = sum(any(own.values()) for own in values.values())
+    done = sum(any(measured.values()) for measured in values.values())
     yield f"# {study.title}"
     yield ""
     seeds = f"seeds {_listed(study.seeds)}"
@@ -75,10 +75,10 @@ def lines(
     if arm := best(study, values):
         yield ""
         yield _of_best(study, arm, values)
-    found = verdicts.checks(study, values)
-    if found:
-        yield from table_of_checks(found)
-    if judged and all(one.passed for one in found):
+    checks = verdicts.checks(study, values)
+    if checks:
+        yield from table_of_checks(checks)
+    if judged and all(check.passed for check in checks):
         yield from table_of_claims(judged, looks)
     elif judged:
         yield ""
@@ -89,15 +89,17 @@ def best(study: Study, values: Values) -> str:
     """Return the best finished arm by the center of `study.best_by`; "" if none is finished."""
     if not study.best_by:
         return ""
-    found = {arm: own[study.best_by].values() for arm, own in values.items()}
-    centers = {arm: _center(study, own) for arm, own in found.items() if own}
+    best_values = {arm: measured[study.best_by].values() for arm, measured in values.items()}
+    centers = {arm: _center(study, numbers) for arm, numbers in best_values.items() if numbers}
     choose = min if study.measures[study.best_by].smaller_is_better else max
     return choose(centers, key=centers.__getitem__, default="")
 
 
 def _of_best(study: Study, arm: str, values: Values) -> str:
     numbers = ", ".join(
-        f"{name} {_center(study, own.values()):.2f}" for name, own in values[arm].items() if own
+        f"{name} {_center(study, seed_values.values()):.2f}"
+        for name, seed_values in values[arm].items()
+        if seed_values
     )
     seeds = len(values[arm][study.best_by])
     return (
@@ -106,8 +108,8 @@ def _of_best(study: Study, arm: str, values: Values) -> str:
     )
 
 
-def _center(study: Study, found: Collection[float]) -> float:
-    return float(np.median(list(found)) if study.center == "median" else np.mean(list(found)))
+def _center(study: Study, values: Collection[float]) -> float:
+    return float(np.median(list(values)) if study.center == "median" else np.mean(list(values)))
 
 
 def _listed(seeds: Sequence[int]) -> str:
@@ -135,32 +137,32 @@ def table(study: Study, values: Values) -> Iterator[str]:
         yield f"| {arm} | {' | '.join(row)} |"
 
 
-def _shown(study: Study, found: Collection[float]) -> str:
-    if not found:
+def _shown(study: Study, values: Collection[float]) -> str:
+    if not values:
         return ""
-    center = f"{_center(study, found):.2f}"
-    if len(found) == 1:
+    center = f"{_center(study, values):.2f}"
+    if len(values) == 1:
         return center
     if study.center == "median":
-        return f"{center} ({min(found):.2f} to {max(found):.2f})"
-    return f"{center} ± {np.std(list(found), ddof=1):.2f}"
+        return f"{center} ({min(values):.2f} to {max(values):.2f})"
+    return f"{center} ± {np.std(list(values), ddof=1):.2f}"
 
 
-def table_of_checks(found: Sequence[Check]) -> Iterator[str]:
+def table_of_checks(checks: Sequence[Check]) -> Iterator[str]:
     """Yield the lines of the table of what must have learned."""
     yield ""
     yield "| has it learned? | value | 95% interval | must be better than |"
     yield "|---|---|---|---|"
-    for one in found:
-        answer = "yes" if one.passed else "**no**"
-        known = all(map(math.isfinite, one.interval))
+    for check in checks:
+        answer = "yes" if check.passed else "**no**"
+        known = all(map(math.isfinite, check.interval))
         interval = (
-            f"[{one.interval[0]:.2f}, {one.interval[1]:.2f}]" if known else "none of one seed"
+            f"[{check.interval[0]:.2f}, {check.interval[1]:.2f}]" if known else "none of one seed"
         )
-        value = f"{one.value:.2f}" if math.isfinite(one.value) else "no finished cell"
+        value = f"{check.value:.2f}" if math.isfinite(check.value) else "no finished cell"
         yield (
-            f"| `{one.learned.arm}`, {one.learned.measure}: {answer} | {value} | {interval} | "
-            f"{one.learned.than:.2f}, {one.learned.what} |"
+            f"| `{check.learned.arm}`, {check.learned.measure}: {answer} | {value} | {interval} | "
+            f"{check.learned.than:.2f}, {check.learned.what} |"
         )
 
 
@@ -169,7 +171,7 @@ def table_of_claims(judged: Sequence[Verdict], looks: Looks | None = None) -> It
     yield ""
     yield "| claim | verdict | difference | 95% interval | seeds |"
     yield "|---|---|---|---|---|"
-    yield from (claim_row(_claim(one)) for one in judged)
+    yield from (claim_row(_claim(verdict)) for verdict in judged)
     yield ""
     kind = "Student's t interval"
     if looks is not None:
@@ -192,13 +194,13 @@ def claim_row(claim: Mapping[str, Any]) -> str:
     return f"| {claim['text']} | {verdict} | {difference} | {interval} | {claim['seeds']} |"
 
 
-def _claim(one: Verdict) -> dict[str, Any]:
+def _claim(verdict: Verdict) -> dict[str, Any]:
     """Return a claim and its verdict as JSON has them."""
-    return dataclasses.asdict(one.claim) | {
-        "verdict": one.verdict,
-        "seeds": one.seeds,
-        "difference": _finite(one.difference),
-        "interval": [_finite(bound) for bound in one.interval],
+    return dataclasses.asdict(verdict.claim) | {
+        "verdict": verdict.verdict,
+        "seeds": verdict.seeds,
+        "difference": _finite(verdict.difference),
+        "interval": [_finite(bound) for bound in verdict.interval],
     }
 
 
@@ -209,15 +211,15 @@ def _finite(value: float) -> float | None:
 def _to_json(
     study: Study, values: Values, judged: Sequence[Verdict], looks: Looks | None
 ) -> dict[str, Any]:
-    claims = [_claim(one) for one in judged]
+    claims = [_claim(verdict) for verdict in judged]
     chosen = {"best": best(study, values)} if study.best_by else {}
     learned = [
-        dataclasses.asdict(one.learned) | {"value": _finite(one.value), "passed": one.passed}
-        for one in verdicts.checks(study, values)
+        dataclasses.asdict(check.learned) | {"value": _finite(check.value), "passed": check.passed}
+        for check in verdicts.checks(study, values)
     ]
     design = {"looks": dataclasses.asdict(looks)} if looks else {}
-    own = {"learned": learned} if learned else {}
-    return {"values": values, "claims": claims} | own | design | chosen
+    checked = {"learned": learned} if learned else {}
+    return {"values": values, "claims": claims} | checked | design | chosen
 
 
 def draw(study: Study, values: Values, path: pathlib.Path) -> None:
@@ -239,11 +241,13 @@ def draw(study: Study, values: Values, path: pathlib.Path) -> None:
 
 
 def _draw_seeds(panel: Any, study: Study, values: Values, name: str) -> None:
-    for place, arm in enumerate(study.arms):
-        own = list(values[arm][name].values())
-        panel.plot(own, [place] * len(own), "o", color="tab:blue", markersize=4, alpha=0.6)
-        if own:
-            panel.plot(_center(study, own), place, "k|", markersize=12)
+    for row, arm in enumerate(study.arms):
+        seed_values = list(values[arm][name].values())
+        panel.plot(
+            seed_values, [row] * len(seed_values), "o", color="tab:blue", markersize=4, alpha=0.6
+        )
+        if seed_values:
+            panel.plot(_center(study, seed_values), row, "k|", markersize=12)
     panel.set_yticks(range(len(study.arms)), study.arms, fontsize=7)
     panel.invert_yaxis()
     panel.set(xlabel=f"{name} (each seed, and the {study.center})")
@@ -252,9 +256,9 @@ def _draw_seeds(panel: Any, study: Study, values: Values, name: str) -> None:
 
 def _draw_paper(panel: Any, study: Study, values: Values, name: str) -> None:
     for arm, settings in study.arms.items():
-        own = list(values[arm][name].values())
-        if own and name in settings.paper:
-            point = (settings.paper[name], _center(study, own))
+        seed_values = list(values[arm][name].values())
+        if seed_values and name in settings.paper:
+            point = (settings.paper[name], _center(study, seed_values))
             panel.plot(*point, "o", color="tab:blue")
             panel.annotate(arm, point, fontsize=6)
     panel.set_visible(bool(panel.lines))

@@ -170,16 +170,18 @@ def t_interval(values: Sequence[float], *, looks: Looks | None = None) -> tuple[
 
 def checks(study: Study, values: Values) -> list[Check]:
     """Return whether the arms of `study.learned` have learned."""
-    found = []
+    checked = []
     for learned in study.learned:
-        own = list(values.get(learned.arm, {}).get(learned.measure, {}).values())
-        value = float(np.mean(own)) if own else math.nan
-        low, high = t_interval(own)
+        seed_values = list(values.get(learned.arm, {}).get(learned.measure, {}).values())
+        value = float(np.mean(seed_values)) if seed_values else math.nan
+        low, high = t_interval(seed_values)
         smaller = study.measures[learned.measure].smaller_is_better
-        ends = [high if smaller else low] if len(own) > 1 else []
-        better = [one < learned.than if smaller else one > learned.than for one in (value, *ends)]
-        found.append(Check(learned, value, (low, high), all(better)))
-    return found
+        ends = [high if smaller else low] if len(seed_values) > 1 else []
+        better = [
+            bound < learned.than if smaller else bound > learned.than for bound in (value, *ends)
+        ]
+        checked.append(Check(learned, value, (low, high), all(better)))
+    return checked
 
 
 def judge(study: Study, values: Values, *, looks: Looks | None = None) -> list[Verdict]:
@@ -200,9 +202,9 @@ def _judge(claim: Claim, study: Study, values: Values, looks: Looks | None) -> V
     # A claim keeps the verdict of the look that decided it, whatever seeds are added for others.
     sizes = range(min(looks.first, len(differences)), len(differences)) if looks else ()
     for size in sizes:
-        found = _look(claim, differences[:size], looks, sign=sign)
-        if found.verdict != OPEN:
-            return found
+        verdict = _look(claim, differences[:size], looks, sign=sign)
+        if verdict.verdict != OPEN:
+            return verdict
     return _look(claim, differences, looks, sign=sign)
 
 
