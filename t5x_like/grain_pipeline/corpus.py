@@ -64,10 +64,10 @@ class Split:
 
     def row(self, number: int) -> CorpusRow | None:
         """Return the fields of a row; None if it has no text, or belongs to another split."""
-        found = self.rows[number]
-        if found is None:
+        row = self.rows[number]
+        if row is None:
             return None
-        row = {"text": found} if isinstance(found, str) else found
+        row = {"text": row} if isinstance(row, str) else row
         if self.held_out is None:
             return row
         chosen = is_held_out(next(iter(row.values())), fraction=self.held_out)
@@ -89,7 +89,7 @@ def all_texts(row: CorpusRow) -> Iterator[str]:
         if isinstance(value, str):
             yield value
         elif isinstance(value, list | tuple):
-            yield from (one for one in value if isinstance(one, str))
+            yield from (text for text in value if isinstance(text, str))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,10 +123,10 @@ def in_memory(
         settings: other attributes of a `Corpus`.
     """
     splits = {
-        name: Split(list(found), files=[files[name]] if files[name] else [])
-        for name, found in rows.items()
+        name: Split(list(split_rows), files=[files[name]] if files[name] else [])
+        for name, split_rows in rows.items()
     }
-    fields = next((tuple(row) for found in rows.values() for row in found), ())
+    fields = next((tuple(row) for split_rows in rows.values() for row in split_rows), ())
     return Corpus(splits, len(rows["train"]), fields, cleaned=False, **settings)
 
 

@@ -127,11 +127,11 @@ class CorpusTasks:
             name: Feature(of.get(name, self._vocabulary)) for name in self._objective.features
         }
         corpus = self._corpora[task]
-        given = ExampleSpec(reading.lengths, features)
+        spec = ExampleSpec(reading.lengths, features)
 
         def row(number: int) -> CorpusRow | None:
-            found = documents.row(number)
-            return _cleaned_pair(found, corpus) if found else found
+            fields = documents.row(number)
+            return _cleaned_pair(fields, corpus) if fields else fields
 
         def texts(number: int) -> Sequence[str]:
             text = documents.document(number)
@@ -147,8 +147,8 @@ class CorpusTasks:
             key = f"{task}/{reading.split}"
             read = pieces(self._tokenized, key, documents, self._vocabulary)
         reads = Reads(self._vocabulary, corpus.fields, row, texts, read)
-        units = units_of(self._objective, given, reads)
-        return DocumentReader(task, documents, units, reading, self._objective.identity(given))
+        units = units_of(self._objective, spec, reads)
+        return DocumentReader(task, documents, units, reading, self._objective.identity(spec))
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the rows of a task in order, raw or cleaned as in training.
@@ -167,10 +167,10 @@ class CorpusTasks:
 
     def number_of_rows(self, task: str, *, split: str) -> int:
         """Return the number of documents of a split; raise ValueError if it is unknown."""
-        own = self._split(task, split)
+        documents = self._split(task, split)
         count = choose("data.task", task, self._corpora).number if split == "train" else None
-        if count is None and own.held_out is None:
-            count = len(own.rows)
+        if count is None and documents.held_out is None:
+            count = len(documents.rows)
         if count is None:
             raise ValueError(
                 f"the size of split {split!r} of task {task!r} is not known: set "
@@ -180,7 +180,7 @@ class CorpusTasks:
 
     def files(self, *tasks: str) -> dict[str, list[str]]:
         """Return the files that tasks read, {"TASK/SPLIT": files in order}."""
-        return {key: own.paths for key, own in splits_of(self._corpora, *tasks).items()}
+        return {key: split.paths for key, split in splits_of(self._corpora, *tasks).items()}
 
     def _split(self, task: str, split: str) -> Split:
         return choose("split", split, choose("data.task", task, self._corpora).splits)

@@ -210,6 +210,6 @@ class DocumentStream:
         block, index = divmod(unit, _SEEDS_AT_ONCE)
         if block != self._seeds[0]:
             first = block * _SEEDS_AT_ONCE
-            made = self._reader.seeds(shard=self._shard, epoch=self._epoch, first=first)
-            self._seeds = block, made
+            seeds = self._reader.seeds(shard=self._shard, epoch=self._epoch, first=first)
+            self._seeds = block, seeds
         return self._seeds[1][index]

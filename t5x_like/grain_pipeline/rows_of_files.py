@@ -217,8 +217,8 @@ def _json_lines(path: str, columns: Columns) -> FileRows:
 
 
 def _fields(line: str, columns: Columns) -> FileRow:
-    found = reading.json_object(line)
-    return {field: reading.field_text(found, column) for field, column in columns.items()}
+    row = reading.json_object(line)
+    return {field: reading.field_text(row, column) for field, column in columns.items()}
 
 
 @contextlib.contextmanager
@@ -336,11 +336,11 @@ _FORMATS: dict[str, Callable[[str, Columns], FileRows]] = {
 
 def _line_starts(content: _Content, first: int) -> np.ndarray:
     """Return the offset of each line, from byte `first`, and of the end: int64 [lines + 1]."""
-    size, found = len(content), [np.full(1, first, np.int64)]
+    size, offsets = len(content), [np.full(1, first, np.int64)]
     for begin in range(0, size, _BLOCK):
         block = np.frombuffer(content.read(begin, min(begin + _BLOCK, size)), np.uint8)
-        found.append(np.flatnonzero(block == ord("\n")) + begin + 1)
-    starts = np.concatenate(found)
+        offsets.append(np.flatnonzero(block == ord("\n")) + begin + 1)
+    starts = np.concatenate(offsets)
     return starts if starts[-1] == size else np.append(starts, size)
 
 
@@ -355,10 +355,10 @@ def expand(setting: str, patterns: str | Sequence[str], *, any_name: bool = Fals
     Raises:
         ValueError: a pattern matches no file, or a folder.
     """
-    found: list[str] = []
+    files: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         if "://" in pattern:
-            found += sorted(_in_bucket(setting, pattern, any_name=any_name))
+            files += sorted(_in_bucket(setting, pattern, any_name=any_name))
             continue
         path = os.path.expanduser(pattern)
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
@@ -366,15 +366,17 @@ def expand(setting: str, patterns: str | Sequence[str], *, any_name: bool = Fals
             raise ValueError(f"{setting}={pattern!r} is a folder: name files, as {pattern}/*.jsonl")
         if not matches:
             folder = os.path.dirname(path) or "."
-            there = os.listdir(folder) if os.path.isdir(folder) else []
+            names = os.listdir(folder) if os.path.isdir(folder) else []
             raise ValueError(
                 f"{setting}={pattern!r} matches no file."
-                + hint(os.path.basename(path), [one for one in there if any_name or _suffix(one)])
+                + hint(
+                    os.path.basename(path), [name for name in names if any_name or _suffix(name)]
+                )
             )
-        found += matches
-    if not found:
+        files += matches
+    if not files:
         raise ValueError(f"{setting}={patterns!r} is not set: give a file, a pattern or a list.")
-    return found
+    return files
 
 
 def _in_bucket(setting: str, pattern: str, *, any_name: bool) -> list[str]:

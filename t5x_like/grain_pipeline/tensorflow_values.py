@@ -25,8 +25,8 @@ def fingerprint(text: bytes) -> int:
     return _up_to_32(text, size) if size > 16 else _up_to_16(text, size)
 
 
-def _word(text: bytes, place: int) -> int:
-    return int.from_bytes(text[place : place + 8], "little")
+def _word(text: bytes, offset: int) -> int:
+    return int.from_bytes(text[offset : offset + 8], "little")
 
 
 def _rotate(value: int, bits: int) -> int:
@@ -39,8 +39,8 @@ def _shift_mix(value: int) -> int:
     return value ^ value >> 47
 
 
-def _mix(one: int, other: int, multiplier: int) -> int:
-    low = _shift_mix((one ^ other) * multiplier)
+def _mix(first: int, other: int, multiplier: int) -> int:
+    low = _shift_mix((first ^ other) * multiplier)
     high = _shift_mix((other ^ low) * multiplier)
     return high * multiplier & _ALL
 
@@ -89,8 +89,8 @@ def _long(text: bytes) -> int:
     v, w = (0, 0), (0, 0)
     x = x * _K2 + _word(text, 0) & _ALL
     last = len(text) - 1
-    for place in range(0, last // _BLOCK * _BLOCK, _BLOCK):
-        x, y, z, v, w = _step(text, place, (x, y, z, v, w), _K1, 1)
+    for offset in range(0, last // _BLOCK * _BLOCK, _BLOCK):
+        x, y, z, v, w = _step(text, offset, (x, y, z, v, w), _K1, 1)
     # The last 64 bytes, which may overlap with the block before them.
     multiplier = _K1 + ((z & 0xFF) << 1) & _ALL
     w = (w[0] + (last & _BLOCK - 1) & _ALL, w[1])
@@ -104,10 +104,10 @@ def _long(text: bytes) -> int:
     )
 
 
-def _step(text: bytes, place: int, state: tuple, multiplier: int, weight: int) -> tuple:
+def _step(text: bytes, offset: int, state: tuple, multiplier: int, weight: int) -> tuple:
     """Return the state after a block of 64 bytes."""
     x, y, z, v, w = state
-    words = struct.unpack_from("<8Q", text, place)
+    words = struct.unpack_from("<8Q", text, offset)
     x = _rotate(x + y + v[0] + words[1], 37) * multiplier & _ALL
     y = _rotate(y + v[1] + words[6], 42) * multiplier & _ALL
     x ^= w[1] * weight & _ALL
@@ -155,10 +155,10 @@ def dataset_words(seeds: Sequence[int], *, first: int, count: int) -> Int64[np.n
     """Return elements [first, first + count) of `tf.data.Dataset.random(seed)` for each seed."""
     begin = first // 4
     groups = np.arange(begin, -(-(first + count) // 4), dtype=np.uint64)
-    own = np.array([seed % _MOST for seed in seeds], np.uint64)
-    counters = np.zeros([len(own), len(groups), 4], np.uint64)
+    reduced_seeds = np.array([seed % _MOST for seed in seeds], np.uint64)
+    counters = np.zeros([len(reduced_seeds), len(groups), 4], np.uint64)
     counters[..., 0], counters[..., 1] = groups & _LOW, groups >> _WORD
-    counters[..., 2] = own[:, None]
+    counters[..., 2] = reduced_seeds[:, None]
     keys = np.broadcast_to(np.array([_GRAPH_SEED, 0], np.uint64), (counters[..., 0].size, 2))
-    words = philox(counters.reshape(-1, 4), keys).reshape(len(own), -1)
+    words = philox(counters.reshape(-1, 4), keys).reshape(len(reduced_seeds), -1)
     return words[:, first - 4 * begin :][:, :count].astype(np.int64)

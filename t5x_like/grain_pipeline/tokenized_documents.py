@@ -90,13 +90,15 @@ def _documents(split: Split) -> dict[str, Any]:
             "data.tokenized: these rows are not documents in files, and are tokenized while "
             "training: set data.tokenized=''"
         )
-    found = map(paths.fingerprint, split.rows.paths)
+    fingerprints = map(paths.fingerprint, split.rows.paths)
     return {
         "rows": len(split.rows),
         "text": split.rows.columns["text"],
         "held_out": split.held_out,
         "validation": split.validation,
-        "files": [one and [one[0], one[2]] for one in found],  # without the time
+        "files": [
+            fingerprint and [fingerprint[0], fingerprint[2]] for fingerprint in fingerprints
+        ],  # without the time
     }
 
 
@@ -167,7 +169,7 @@ class OpenedDocuments:
 
     def parts(self) -> Sequence[FilePart]:
         """Return the files; a split without rows has no files."""
-        return [part for key, own in self.splits.items() for part in self._parts(key, own)]
+        return [part for key, split in self.splits.items() for part in self._parts(key, split)]
 
     def write(self, part: _Rows, file: pathlib.Path) -> None:
         """Tokenize rows into an ArrayRecord file."""

@@ -68,29 +68,29 @@ def reads_texts(objective: AnyObjective) -> bool:
     )
 
 
-def units_of(objective: AnyObjective, given: ExampleSpec, reads: Reads) -> UnitReader:
+def units_of(objective: AnyObjective, spec: ExampleSpec, reads: Reads) -> UnitReader:
     """Return the units of an objective.
 
     Raises:
         ValueError: the lengths or the vocabulary do not fit, or rows lack a field.
     """
     if isinstance(objective, Pairs):
-        return _pairs(objective, given, reads)
+        return _pairs(objective, spec, reads)
     if isinstance(objective, Rows):
-        return _rows(objective, given, reads)
+        return _rows(objective, spec, reads)
     if "text" not in reads.fields:
         raise ValueError(
             f"data.objective={objective.name!r} reads documents, and the task's rows have "
             f"{', '.join(reads.fields)}"
         )
     if isinstance(objective, RunningText):
-        return _chunks(objective, given, reads)
-    return _groups(objective, given, reads)
+        return _chunks(objective, spec, reads)
+    return _groups(objective, spec, reads)
 
 
-def _chunks(objective: RunningText, given: ExampleSpec, reads: Reads) -> UnitReader:
-    length, make = objective.units(given)
-    encode, end = objective.encode, given.features["targets"].end
+def _chunks(objective: RunningText, spec: ExampleSpec, reads: Reads) -> UnitReader:
+    length, make = objective.units(spec)
+    encode, end = objective.encode, spec.features["targets"].end
 
     def items(row: int) -> np.ndarray:
         if encode is not None:
@@ -108,8 +108,8 @@ def _chunks(objective: RunningText, given: ExampleSpec, reads: Reads) -> UnitRea
     )
 
 
-def _groups(objective: Groups, given: ExampleSpec, reads: Reads) -> UnitReader:
-    rows = objective.plan(given)
+def _groups(objective: Groups, spec: ExampleSpec, reads: Reads) -> UnitReader:
+    rows = objective.plan(spec)
 
     def items(row: int) -> list[tuple[np.ndarray, np.ndarray]]:
         return [
@@ -119,39 +119,39 @@ def _groups(objective: Groups, given: ExampleSpec, reads: Reads) -> UnitReader:
 
     def examples(parts: Sequence[Items], generator: np.random.Generator) -> list[Example]:
         tokens, lengths = zip(*itertools.chain.from_iterable(parts), strict=True)
-        counts = np.array([len(one) for one in lengths])
+        counts = np.array([len(group_lengths) for group_lengths in lengths])
         return rows(np.concatenate(tokens), np.concatenate(lengths), counts, generator)
 
     return UnitReader(size=objective.documents, items=items, examples=examples)
 
 
-def _pairs(objective: Pairs, given: ExampleSpec, reads: Reads) -> UnitReader:
+def _pairs(objective: Pairs, spec: ExampleSpec, reads: Reads) -> UnitReader:
     objective.check_fields(reads.fields)
-    example = objective.plan(given)
+    make = objective.plan(spec)
 
     def examples(parts: Sequence[Items], generator: np.random.Generator) -> list[Example]:
         [[row]] = parts
         inputs, targets = (
-            np.array(given.features[side].vocabulary.encode(text_of(row[side])), np.int32)
+            np.array(spec.features[side].vocabulary.encode(text_of(row[side])), np.int32)
             for side in PAIR
         )
-        found = example(inputs, targets, generator)
-        return [] if found is None else [found]
+        example = make(inputs, targets, generator)
+        return [] if example is None else [example]
 
     return UnitReader(size=1, items=lambda number: _listed(reads.row(number)), examples=examples)
 
 
-def _rows(objective: Rows, given: ExampleSpec, reads: Reads) -> UnitReader:
+def _rows(objective: Rows, spec: ExampleSpec, reads: Reads) -> UnitReader:
     fields = objective.present(reads.fields)
-    make = objective.plan(given)
+    make = objective.plan(spec)
     types = {name: np.float32 if name == "value" else np.int32 for name in objective.features}
 
     def examples(parts: Sequence[Items], generator: np.random.Generator) -> list[Example]:
         [[row]] = parts
-        made = make({name: row[name] for name in fields}, generator)
+        row_examples = make({name: row[name] for name in fields}, generator)
         return [
-            {name: np.asarray(one[name]).astype(kind) for name, kind in types.items()}
-            for one in made
+            {name: np.asarray(example[name]).astype(kind) for name, kind in types.items()}
+            for example in row_examples
         ]
 
     return UnitReader(size=1, items=lambda number: _listed(reads.row(number)), examples=examples)

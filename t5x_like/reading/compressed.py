@@ -149,8 +149,8 @@ def existing_file(setting: str, name: str, endings: Sequence[str]) -> str:
     file = paths.path(name)
     if file.is_file():
         return os.fspath(file)
-    names = [one.name for one in file.parent.iterdir()] if file.parent.is_dir() else []
-    near = hint(file.name, [one for one in names if one.endswith(tuple(endings))])
+    names = [sibling.name for sibling in file.parent.iterdir()] if file.parent.is_dir() else []
+    near = hint(file.name, [sibling for sibling in names if sibling.endswith(tuple(endings))])
     raise ValueError(f"{setting}={name!r} is not a file.{near}")
 
 

@@ -37,8 +37,8 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[LabelledRow
             message begins with the file and the line.
     """
     parse, fields = choose("kind of labelled text", kind, KINDS)
-    own = tuple((field, names.get(field, "")) for field in (*fields, _GROUP))
-    return _rows_as_of(path, tuple(paths.fingerprint(path) or ()), parse, own)
+    columns = tuple((field, names.get(field, "")) for field in (*fields, _GROUP))
+    return _rows_as_of(path, tuple(paths.fingerprint(path) or ()), parse, columns)
 
 
 @functools.lru_cache(maxsize=8)
@@ -176,13 +176,13 @@ def _tagging(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
 
 def _question_answering(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     question, context = _string(raw, fields["question"]), _string(raw, fields["context"])
-    found = [_placed(text, start, context) for text, start in _answers(raw[fields["answers"]])]
-    text, start = found[0] if found else ("", -1)
+    answers = [_placed(text, start, context) for text, start in _answers(raw[fields["answers"]])]
+    text, start = answers[0] if answers else ("", -1)
     return {
         "id": str(raw.get("id", "")),
         "question": question,
         "context": context,
-        "answers": [text for text, _ in found],
+        "answers": [text for text, _ in answers],
         "answer_text": text,
         "answer_start": start,
     }
@@ -196,8 +196,10 @@ def _answers(raw: Any) -> list[tuple[Any, Any]]:
     if raw is not None and not isinstance(raw, list):
         raise ValueError(f"answers={raw!r} must be a list of answers.")
     return [
-        (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None)
-        for one in raw or []
+        (answer.get("text"), answer.get("answer_start"))
+        if isinstance(answer, Mapping)
+        else (answer, None)
+        for answer in raw or []
     ]
 
 
@@ -210,14 +212,14 @@ def _placed(text: Any, start: Any, context: str) -> tuple[str, int]:
     if start is None:
         start = context.find(text)
     if not isinstance(start, int) or start < 0 or context[start : start + len(text)] != text:
-        place = f" at its answer_start={start}" if start != -1 else ""
-        raise ValueError(f"the answer {text!r} does not occur in its context{place}.")
+        where = f" at its answer_start={start}" if start != -1 else ""
+        raise ValueError(f"the answer {text!r} does not occur in its context{where}.")
     return text.strip(), start + len(text) - len(text.lstrip())
 
 
 def _multiple_choice(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     choices, answer = raw[fields["choices"]], raw[fields["answer"]]
-    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+    if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise ValueError(f"{fields['choices']}={choices!r} must be a list of strings.")
     if isinstance(answer, list):
         answer = _relevant(answer, fields["answer"], choices=len(choices))

@@ -112,14 +112,14 @@ def decode(content: bytes, name: str, *, line: int = 1) -> str:
         FileError: a line is not UTF-8 or has a NUL.
     """
     try:
-        found = content.decode("utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         number = line + content.count(b"\n", 0, error.start)
         fail_encoding(f"{name}:{number}", content, error)
-    if "\0" in found:
+    if "\0" in text:
         number = line + content.count(b"\n", 0, content.index(0))
         fail_nul(f"{name}:{number}")
-    return found
+    return text
 
 
 def fail_encoding(where: str, content: bytes, error: UnicodeDecodeError) -> NoReturn:

@@ -78,9 +78,9 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", errors="replace").decode()
     if isinstance(value, list):
-        return [_encodable(one) for one in value]
+        return [_encodable(item) for item in value]
     if isinstance(value, dict):
-        return {_encodable(name): _encodable(one) for name, one in value.items()}
+        return {_encodable(name): _encodable(item) for name, item in value.items()}
     return value
 
 
@@ -142,7 +142,7 @@ def csv_rows(name: FileName) -> Iterator[tuple[str, Cells]]:
 
 
 def _distinct(names: list[str], where: str) -> list[str]:
-    if twice := next((one for one in names if one and names.count(one) > 1), None):
+    if twice := next((name for name in names if name and names.count(name) > 1), None):
         raise FileError(f"{where}: two columns have the name {twice!r}")
     return names
 
@@ -201,8 +201,8 @@ class TextColumns:
         """
         with self._opened() as file, self._named(f"row group {group}: "):
             table = file.read_row_group(group, columns=list(columns))
-            found = {name: table.column(name).to_pylist() for name in columns}
-        return [[one or "" for one in found[name]] for name in columns]
+            values = {name: table.column(name).to_pylist() for name in columns}
+        return [[text or "" for text in values[name]] for name in columns]
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
