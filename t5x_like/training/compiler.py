@@ -45,10 +45,10 @@ def options(preset: str, platform: str) -> Options:
     Raises:
         ValueError: the preset is unknown, or it has no options for this platform.
     """
-    found = find(preset)
-    if found and platform not in found:
+    by_platform = find(preset)
+    if by_platform and platform not in by_platform:
         raise ValueError(
-            f"train.compiler={preset!r} is for {' and '.join(found)}, and the devices are "
+            f"train.compiler={preset!r} is for {' and '.join(by_platform)}, and the devices are "
             f"{platform}: set train.compiler='default'"
         )
-    return found.get(platform, {})
+    return by_platform.get(platform, {})

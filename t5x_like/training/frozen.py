@@ -103,10 +103,10 @@ def leave_out(
         return optimizer.init(select(params, trained=trained))
 
     def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
-        own = [
+        trained_gradients, trained_params = (
             None if tree is None else select(tree, trained=trained) for tree in (gradients, params)
-        ]
-        updates, state = inner.update(own[0], state, own[1], **extra)
+        )
+        updates, state = inner.update(trained_gradients, state, trained_params, **extra)
         updates = jax.tree.map(
             lambda keep, new, old: new if keep else jnp.zeros_like(old), trained, updates, gradients
         )

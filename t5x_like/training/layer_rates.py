@@ -42,11 +42,11 @@ def below_top(
         specs: {path: logical axes} of the parameters.
         tower: the path of the tower, see `towers`.
     """
-    found = {path: match for path in shapes if (match := _LAYER.match(path))}
-    found = {path: match for path, match in found.items() if match["tower"] == tower}
-    looped, grouped = (1 + max(int(match[key] or 0) for match in found.values()) for key in "nk")
+    matches = {path: match for path in shapes if (match := _LAYER.match(path))}
+    matches = {path: match for path, match in matches.items() if match["tower"] == tower}
+    looped, grouped = (1 + max(int(match[key] or 0) for match in matches.values()) for key in "nk")
     below = {}
-    for path, match in found.items():
+    for path, match in matches.items():
         names, shape = tuple(specs[path]), shapes[path]
         outer, layers = np.array(int(match["n"] or 0)), looped
         inner, blocks = np.array(int(match["k"] or 0)), grouped
@@ -94,8 +94,8 @@ def first_layers(params: Any, others: Any, *, axes: Any, layers: int) -> Any:
 
 def _index(names: tuple[str, ...], shape: tuple[int, ...], axis: str) -> np.ndarray:
     """Return 0, 1, ... along the named axis, in a shape that broadcasts over `shape`."""
-    place = names.index(axis)
-    return np.arange(shape[place]).reshape(-1, *[1] * (len(shape) - place - 1))
+    position = names.index(axis)
+    return np.arange(shape[position]).reshape(-1, *[1] * (len(shape) - position - 1))
 
 
 def by_path(tree: Any) -> dict[str, Any]:
@@ -148,14 +148,14 @@ def scale_by_layer(decay: float, *, axes: Any, trained: Any = None) -> optax.Gra
 
 def _tower(specs: Mapping[str, PartitionSpec], trained: Mapping[str, bool], *, decay: float) -> str:
     """Return the path of the only trained tower, for example "encoder/"."""
-    found = towers([path for path in specs if trained[path]]) or towers(specs)
-    if len(found) != 1:
-        names = ", ".join(f"{tower}layers" for tower in sorted(found)) or "none"
+    tower_paths = towers([path for path in specs if trained[path]]) or towers(specs)
+    if len(tower_paths) != 1:
+        names = ", ".join(f"{tower}layers" for tower in sorted(tower_paths)) or "none"
         raise ValueError(
             f"optimizer.layer_decay={decay} needs a network with one tower of layers, and this one "
             f"has {names}: set it to 1"
         )
-    return found.pop()
+    return tower_paths.pop()
 
 
 def _factors(
@@ -199,8 +199,8 @@ def unfreeze_from_top(steps: int, *, axes: Any) -> optax.GradientTransformation:
         ValueError: the network has no layers.
     """
     specs = by_path(axes)
-    found = towers(specs)
-    if not found:
+    tower_paths = towers(specs)
+    if not tower_paths:
         raise ValueError(
             f"optimizer.unfreeze_steps={steps} needs a network with towers of layers, and this one "
             "has none: set it to 0"
@@ -210,16 +210,16 @@ def unfreeze_from_top(steps: int, *, axes: Any) -> optax.GradientTransformation:
         del params
         shapes = {path: leaf.shape for path, leaf in by_path(updates).items()}
         begins: dict[str, np.ndarray] = {}
-        for tower in found:
+        for tower in tower_paths:
             below = below_top(shapes, specs, tower=tower)
-            layers = max(int(np.max(places)) for places in below.values())
-            begins |= {path: (places - 1) * steps // layers for path, places in below.items()}
+            layers = max(int(np.max(from_top)) for from_top in below.values())
+            begins |= {path: (from_top - 1) * steps // layers for path, from_top in below.items()}
 
-        def moved(keys: Any, own: Array) -> Array:
+        def moved(keys: Any, leaf: Array) -> Array:
             if (begin := begins.get(path_of(keys))) is None:
-                return own
+                return leaf
             # Adding -0.0 keeps every number bit for bit; adding 0.0 would turn -0.0 into 0.0.
-            return jnp.where(begin <= state.number, own, -0.0).astype(own.dtype)
+            return jnp.where(begin <= state.number, leaf, -0.0).astype(leaf.dtype)
 
         updates = jax.tree.map_with_path(moved, updates)
         return updates, Unfreezing(optax.safe_increment(state.number))

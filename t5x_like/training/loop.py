@@ -354,14 +354,14 @@ class _Interval:
 
 def _rates(interval: _Interval, *, seconds: float) -> dict[str, float]:
     work = interval.work
-    known = all(one.flops is not None for one in work)
+    known = all(step.flops is not None for step in work)
     return metrics_lib.throughput(
         steps=len(work),
         seconds=seconds,
         steps_left=interval.steps_left,
-        tokens_per_step=statistics.fmean(one.tokens for one in work),
-        examples_per_step=statistics.fmean(one.examples for one in work),
-        flops_per_step=statistics.fmean(one.flops or 0.0 for one in work) if known else None,
+        tokens_per_step=statistics.fmean(step.tokens for step in work),
+        examples_per_step=statistics.fmean(step.examples for step in work),
+        flops_per_step=statistics.fmean(step.flops or 0.0 for step in work) if known else None,
         peak_flops=work[0].peak_flops,
     )
 

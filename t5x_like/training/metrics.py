@@ -116,9 +116,9 @@ def compute(metrics: Metrics) -> dict[str, Any]:
                 continue
             value = np.asarray(metric.compute())
             values[name] = value if value.ndim == 2 else float(np.mean(value))
-            for layer, own in enumerate(value if value.ndim else ()):
+            for layer, row in enumerate(value if value.ndim else ()):
                 here = f"{name}/layer_{layer}"
-                values |= _of_shares(here, own) if own.ndim else {here: float(own)}
+                values |= _of_shares(here, row) if row.ndim else {here: float(row)}
     return values
 
 

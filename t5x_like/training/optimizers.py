@@ -80,7 +80,7 @@ def scale_by_factored_rms(
         number = jnp.maximum(state.step + 1 - offset, 1) if offset else state.step + 1
         decay = 1.0 - number.astype(jnp.float32) ** -decay_exponent
 
-        def one(gradient: Array, spec: PartitionSpec, moment: Array | Factored):
+        def scaled(gradient: Array, spec: PartitionSpec, moment: Array | Factored):
             gradient = gradient.astype(jnp.float32)
             squared = jnp.square(gradient) + epsilon
             if not isinstance(moment, Factored):
@@ -90,7 +90,7 @@ def scale_by_factored_rms(
             moment, inverse_roots = _factored_moment(squared, moment, sides=sides, decay=decay)
             return gradient * inverse_roots[0] * inverse_roots[1], moment
 
-        pairs = jax.tree.map(one, gradients, axes, state.second_moment)
+        pairs = jax.tree.map(scaled, gradients, axes, state.second_moment)
         updates, moments = (jax.tree.map(lambda _, p, i=i: p[i], axes, pairs) for i in range(2))
         return updates, FactoredRmsState(optax.safe_increment(state.step), moments)
 
@@ -143,10 +143,10 @@ def follow(averages: Mapping[str, str], *, decay: float, axes: Any) -> optax.Gra
     def update(updates: Any, params: Any) -> Any:
         old, new = by_path(params), by_path(updates)
 
-        def move(keys: Any, own: Any) -> Any:
+        def move(keys: Any, leaf: Any) -> Any:
             source = followed.get(path := path_of(keys))
             if source is None:
-                return own
+                return leaf
             return (1 - decay) * (old[source] + new[source] - old[path])
 
         return jax.tree.map_with_path(move, updates)
@@ -156,7 +156,7 @@ def follow(averages: Mapping[str, str], *, decay: float, axes: Any) -> optax.Gra
 
 def _followed(averages: Mapping[str, str], axes: Any) -> dict[str, str]:
     """Return {path of an average: path of the averaged parameter} for single parameters."""
-    specs, found = by_path(axes), dict[str, str]()
+    specs, sources = by_path(axes), dict[str, str]()
     for average, source in averages.items():
         parts = [
             {path.removeprefix(prefix): spec for path, spec in specs.items() if under(path, prefix)}
@@ -173,8 +173,8 @@ def _followed(averages: Mapping[str, str], axes: Any) -> dict[str, str]:
                 f"optimizer.moving_average: {average!r} cannot be the average of {source!r}, which "
                 "has other parameters"
             )
-        found |= {average + path: source + path for path in parts[0]}
-    return found
+        sources |= {average + path: source + path for path in parts[0]}
+    return sources
 
 
 _SCHEDULE_SETTINGS = (
@@ -247,7 +247,7 @@ def build(
             `init` raises it if the parameters and `axes` differ.
     """
     settings = {key: value for key, value in dict(config).items() if value is not None}
-    make, own = _own_settings(settings)
+    make, optimizer_settings = _optimizer_settings(settings)
     schedule = schedules.build(
         settings["schedule"],
         **{key: settings[key] for key in _SCHEDULE_SETTINGS if key in settings},
@@ -258,10 +258,10 @@ def build(
     if trained is not None:
         axes = frozen.select(axes, trained=trained)
         owners = None if owners is None else frozen.select(owners, trained=trained)
-    make = functools.partial(make, **own)
+    make = functools.partial(make, **optimizer_settings)
     core = make(axes) if owners is None else by_task(make, axes, owners=owners)
     transformations = [core, optax.scale_by_learning_rate(schedule)]
-    if _not_negative(settings, "weight_decay") and "weight_decay" not in own:
+    if _not_negative(settings, "weight_decay") and "weight_decay" not in optimizer_settings:
         transformations.insert(1, _weight_decay(settings, schedule=schedule, axes=axes))
     transformations = _clipping(settings) + transformations
     if owners is not None:
@@ -366,8 +366,8 @@ def adamw(
     """
     del axes
     b1, b2 = _below_one("b1", b1), _below_one("b2", b2)
-    kept = names.choose("optimizer.first_moment", first_moment, _FIRST_MOMENTS)
-    return optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon, mu_dtype=kept)
+    dtype = names.choose("optimizer.first_moment", first_moment, _FIRST_MOMENTS)
+    return optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon, mu_dtype=dtype)
 
 
 def adamax(
@@ -496,7 +496,7 @@ def state_axes(state: Any, *, params: Any, axes: Any) -> Any:
     return jax.tree.map(of_node, state, is_leaf=like_params)
 
 
-def _own_settings(
+def _optimizer_settings(
     settings: Mapping[str, Any],
 ) -> tuple[Callable[..., optax.GradientTransformation], dict[str, Any]]:
     """Return the optimizer's function, and the settings that are its keywords."""
@@ -504,14 +504,14 @@ def _own_settings(
         if key not in settings:
             raise ValueError(f"optimizer.{key} is not set")
     make = names.choose("optimizer.name", settings["name"], OPTIMIZERS)
-    own = [key for key in inspect.signature(make).parameters if key != "axes"]
-    allowed = {*_COMMON_SETTINGS, *own}
+    keywords = [key for key in inspect.signature(make).parameters if key != "axes"]
+    allowed = {*_COMMON_SETTINGS, *keywords}
     if unknown := [key for key in settings if key not in allowed]:
         hint = names.hint(unknown[0], allowed)
         raise ValueError(f"optimizer.{unknown[0]} is not a setting of {settings['name']}.{hint}")
     of_make, of_schedule = (
         {key: settings[key] for key in keys if key in settings}
-        for keys in (own, _SCHEDULE_SETTINGS)
+        for keys in (keywords, _SCHEDULE_SETTINGS)
     )
     names.check_settings("optimizer", make, of_make, given=("axes",))
     names.check_settings("optimizer", schedules.build, of_schedule, given=("name",))

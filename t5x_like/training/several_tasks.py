@@ -52,8 +52,8 @@ def task_of_epoch(step: int, *, batches: Mapping[str, int], seed: int) -> str:
     Args:
         batches: {task: number of batches in an epoch}.
     """
-    epoch, place = divmod(step, sum(batches.values()))
-    return list(batches)[_order(epoch, tuple(batches.values()), seed)[place]]
+    epoch, position = divmod(step, sum(batches.values()))
+    return list(batches)[_order(epoch, tuple(batches.values()), seed)[position]]
 
 
 @functools.lru_cache(maxsize=2)
@@ -119,7 +119,9 @@ class TaskBatches(Iterator[tuple[str, Any]]):
                 return None
             for shard, position in state.items():
                 shards.setdefault(shard, {})[task] = position
-        return {shard: serialization.msgpack_serialize(own) for shard, own in shards.items()}
+        return {
+            shard: serialization.msgpack_serialize(positions) for shard, positions in shards.items()
+        }
 
     def restore(self, state: Mapping[int, bytes]) -> None:
         """Continue from the positions that `state` returned.
@@ -210,8 +212,10 @@ def by_task(
         updates, shared = parts[SHARED].update(gradients, state.shared, params)
         if task not in state.heads:  # its head, if any, is frozen
             return updates, TaskStates(shared, state.heads)
-        own, head = parts[task].update(gradients, state.heads[task], params)
-        updates = jax.tree.map(lambda mine, x, y: x if mine else y, masks[task], own, updates)
+        head_updates, head = parts[task].update(gradients, state.heads[task], params)
+        updates = jax.tree.map(
+            lambda mine, x, y: x if mine else y, masks[task], head_updates, updates
+        )
         return updates, TaskStates(shared, state.heads | {task: head})
 
     return optax.GradientTransformationExtraArgs(init, update)

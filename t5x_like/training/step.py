@@ -202,8 +202,9 @@ def _update(
     if microbatches > 1:
         gradient = jax.tree.map(lambda g: g * _share(total.weight), gradient)
     gradient = _sharded(gradient, shardings)
-    given = {"task": task, "weight": total.weight}
-    updates, opt_state = optimize(gradient, state.opt_state, state.params, **given)
+    updates, opt_state = optimize(
+        gradient, state.opt_state, state.params, task=task, weight=total.weight
+    )
     params = optax.apply_updates(state.params, updates)
     metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
     values = {
@@ -254,13 +255,15 @@ def _over_minibatches(
 ) -> tuple[TrainState, Metrics]:
     """Update the state once per minibatch of rows, in sequence, and sum the metrics."""
 
-    def one(state: TrainState, xs: tuple[Array, Array, Array]) -> tuple[TrainState, Metrics]:
+    def update_once(
+        state: TrainState, xs: tuple[Array, Array, Array]
+    ) -> tuple[TrainState, Metrics]:
         number, rows, key = xs
         return update(state, jax.tree.map(lambda x: _spread(x[rows]), batch), key, number)
 
     updates = len(order)
     keys = jax.random.split(key, updates)
-    state, metrics = jax.lax.scan(one, state, (jnp.arange(updates), order, keys))
+    state, metrics = jax.lax.scan(update_once, state, (jnp.arange(updates), order, keys))
     return state, jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
 
 
