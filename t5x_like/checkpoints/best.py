@@ -66,7 +66,9 @@ class BestCheckpoint:
 
     def resume_at(self, step: int | None) -> None:
         """Forget the values after the step that a run resumes from; None forgets all values."""
-        self.values = {own: value for own, value in self.values.items() if own <= (step or 0)}
+        self.values = {
+            evaluated: value for evaluated, value in self.values.items() if evaluated <= (step or 0)
+        }
 
     def add(self, step: int, value: float) -> None:
         """Add the value at an evaluated step, whose checkpoint is on disk; NaN is never best."""
@@ -77,7 +79,8 @@ class BestCheckpoint:
             "number": self.number,
             "step": self.step,
             "values": {
-                str(own): one if math.isfinite(one) else None for own, one in self.values.items()
+                str(evaluated): metric if math.isfinite(metric) else None
+                for evaluated, metric in self.values.items()
             },
         }
         paths.write_whole(self._path, json.dumps(stored, indent=2) + "\n")
@@ -85,4 +88,4 @@ class BestCheckpoint:
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """Return for each checkpoint whether it is the best: an Orbax preservation policy."""
         del context
-        return [one.step == self.step for one in checkpoints]
+        return [checkpoint.step == self.step for checkpoint in checkpoints]

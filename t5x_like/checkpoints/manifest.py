@@ -47,8 +47,8 @@ def sum_own(folder: epath.Path, *, process: int, written: Iterable[str]) -> None
         process: the index of the process.
         written: prefixes of the files' names, relative to the folder.
     """
-    own = tuple(written)
-    names = [name for name in _names(folder) if name.startswith(own)]
+    prefixes = tuple(written)
+    names = [name for name in _names(folder) if name.startswith(prefixes)]
     _write(folder / f"{_OWN}{process}", _sums(folder, names))
 
 
@@ -86,8 +86,8 @@ def damage(folder: epath.Path, *, within: str = "") -> str | None:
         names = sorted(name for name in files if not within or name.startswith(f"{within}/"))
         share = names[jax.process_index() :: jax.process_count()]
         with ThreadPoolExecutor(_READERS) as pool:
-            found = pool.map(lambda name: _difference(folder, name, files[name]), share)
-            problem = next((each for each in found if each), None)
+            differences = pool.map(lambda name: _difference(folder, name, files[name]), share)
+            problem = next((each for each in differences if each), None)
     if multihost_utils.process_allgather(np.array(problem is not None)).any():
         return problem or "another process found a damaged file"
     return None

@@ -60,8 +60,8 @@ def read_best(folder: epath.PathLike) -> dict[str, Any]:
     """
     path = epath.Path(folder) / BEST
     try:
-        found = json.loads(path.read_text())
-        return {name: found[name] for name in ("number", "step", "values")}
+        best = json.loads(path.read_text())
+        return {name: best[name] for name in ("number", "step", "values")}
     except FileNotFoundError:
         raise CheckpointError(
             f"{path} does not exist: the run did not choose a best checkpoint (checkpoint.best)"
@@ -292,24 +292,24 @@ def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
         CheckpointError: there is no checkpoint (DamagedCheckpointError: none is intact), or folders
             were renamed.
     """
-    candidates = [epath.Path(one) for one in from_first_process(lambda: _candidates(path))]
-    found: list[epath.Path] = []
+    candidates = [epath.Path(name) for name in from_first_process(lambda: _candidates(path))]
+    intact: list[epath.Path] = []
     problems: list[str] = []
     for candidate in candidates:
-        if len(found) == count:
+        if len(intact) == count:
             break
         problem = manifest.damage(candidate, within=item)
         if problem is None:
-            from_first_process(functools.partial(_check_name, candidate, given=path))
-            found.append(candidate)
+            from_first_process(functools.partial(_check_name, candidate, requested=path))
+            intact.append(candidate)
         else:
             problems.append(f"{candidate} is damaged: {problem}")
-    if not found:
+    if not intact:
         where = paths.absolute(path)
         raise DamagedCheckpointError(f"no intact checkpoint at {where}: {'; '.join(problems)}")
     for problem in problems:
         logging.error("checkpoint %s; using the one before", problem)
-    return found
+    return intact
 
 
 def _candidates(path: epath.PathLike) -> list[str]:
@@ -323,16 +323,18 @@ def _candidates(path: epath.PathLike) -> list[str]:
     return [str(folder / str(step)) for step in reversed(steps)]
 
 
-def _check_name(folder: epath.Path, *, given: epath.PathLike) -> None:
+def _check_name(folder: epath.Path, *, requested: epath.PathLike) -> None:
     """Check that a folder is named after its step, unless the user gave this very folder.
 
     Raises:
         CheckpointError: folders were renamed, so the newest by name may not be the newest.
     """
-    if folder == paths.absolute(given) or _step(folder) in (None, int(folder.name)):
+    if folder == paths.absolute(requested) or _step(folder) in (None, int(folder.name)):
         return
     steps = {step: _step(folder.parent / str(step)) for step in checkpoint_steps(folder.parent)}
-    wrong = (f"{name} is of step {own}" for name, own in steps.items() if own not in (None, name))
+    wrong = (
+        f"{name} is of step {step}" for name, step in steps.items() if step not in (None, name)
+    )
     raise CheckpointError(
         f"checkpoints in {folder.parent} have been renamed: {', '.join(wrong)}; give each folder "
         "the name of its step"

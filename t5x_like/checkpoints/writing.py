@@ -73,7 +73,7 @@ def _report(
 
 
 # Parts of the keys of Orbax's barriers: all processes have written; the first process has finished
-# the checkpoint; all processes agree that the save has ended (a barrier before and one after).
+# the checkpoint; all processes agree that the save has ended (a barrier before and after).
 _WRITTEN, _COMMITTED, _ENDED = "async_write_complete", "async_commit_complete", "set_value"
 _VERSIONED = ("jax", "flax", "optax", "orbax-checkpoint")
 
@@ -232,15 +232,15 @@ class Checkpoints:
     def _manager(self) -> ocp.CheckpointManager:
         leave_out_tracebacks()
         policies = ocp.checkpoint_managers
-        kept: list[Any] = [policies.LatestN(self._keep)]
+        preservation: list[Any] = [policies.LatestN(self._keep)]
         if self._keep_every:
-            kept.append(policies.EveryNSteps(self._keep_every))
+            preservation.append(policies.EveryNSteps(self._keep_every))
         if self._best is not None:
-            kept.append(self._best)
+            preservation.append(self._best)
         return ocp.CheckpointManager(
             self.folder,
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=policies.AnyPreservationPolicy(kept),
+                preservation_policy=policies.AnyPreservationPolicy(preservation),
                 cleanup_tmp_directories=True,
                 lightweight_initialize=True,
                 save_root_metadata=False,
@@ -291,8 +291,8 @@ def _positions(
     data_state: Mapping[int, bytes] | Future[Mapping[int, bytes] | None] | None,
 ) -> dict[str, bytes]:
     """Wait for the positions in the data, and return {file name: position}."""
-    found = data_state.result() if isinstance(data_state, Future) else data_state
-    return {f"{shard}{reading.POSITION}": position for shard, position in (found or {}).items()}
+    positions = data_state.result() if isinstance(data_state, Future) else data_state
+    return {f"{shard}{reading.POSITION}": position for shard, position in (positions or {}).items()}
 
 
 class _FilesHandler(ocp.AsyncCheckpointHandler):
@@ -317,7 +317,7 @@ class _SaveFiles(ocp.args.CheckpointArgs):
 
 
 def _set_aside(folder: epath.Path) -> None:
-    """Rename a damaged checkpoint, replacing an older damaged one of the same step."""
+    """Rename a damaged checkpoint, replacing an older damaged checkpoint of the same step."""
     aside = folder.parent / f"{folder.name}.damaged"
     if aside.exists():
         aside.rmtree()
