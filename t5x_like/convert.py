@@ -77,8 +77,8 @@ def convert(
 
     Args:
         form: the format to write: `hf`; `t5x_like` or `t5x`, a checkpoint of step 0;
-            `t5x_training`, one with the step and the optimizer state; `stablehlo`, programs; or
-            `peft`, a run's LoRA matrices.
+            `t5x_training`, a checkpoint with the step and the optimizer state; `stablehlo`,
+            programs; or `peft`, a run's LoRA matrices.
         dtype: the dtype of the written parameters, `float32`, `bfloat16`, or for programs `int8`.
         system, average: see `from_pretrained`.
         sizes: fixed sizes of programs, such as "batch=8,length=128"; the others stay symbolic.
@@ -86,8 +86,8 @@ def convert(
         described: bindings of the network's gin files.
 
     Raises:
-        ValueError: a flag is wrong, the source contains no model or not the one that the gin files
-            describe, the target is not empty, or the format does not support the network or
+        ValueError: a flag is wrong, the source contains no model or not the model that the gin
+            files describe, the target is not empty, or the format does not support the network or
             optimizer.
     """
     choose("--dtype", dtype, _DTYPES)
@@ -139,9 +139,11 @@ def _described_settings(bindings: "Bindings", source: pathlib.Path) -> dict[str,
     from t5x_like.pretrained.weight_source import open_source
 
     system, settings = t5x_runs.network(bindings)
-    found = open_source(source)
-    kept = {name: value for name, value in found.config.items() if name not in _NOT_IN_WEIGHTS}
-    for name, value in {"system": found.system, **kept}.items():
+    weights = open_source(source)
+    in_weights = {
+        name: value for name, value in weights.config.items() if name not in _NOT_IN_WEIGHTS
+    }
+    for name, value in {"system": weights.system, **in_weights}.items():
         expected = {"system": system, **settings}.get(name, value)
         if value != expected:
             raise ValueError(f"{source} has {name}={value!r}, and the gin files {expected!r}")
@@ -168,7 +170,9 @@ def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
         "config": {"system": model.system, "model": model.config},
         "generation": dataclasses.asdict(model.generation),
         "model_type": model.model_type,
-        "labels": {task: dataclasses.asdict(own) for task, own in model.labels.items()},
+        "labels": {
+            task: dataclasses.asdict(task_labels) for task, task_labels in model.labels.items()
+        },
         "vocabulary": _absolute(model.vocabulary),
     }
     with Checkpoints(target / "checkpoints", metadata=metadata) as checkpoints:
@@ -244,10 +248,9 @@ def _parsed(sizes: str) -> dict[str, int]:
     """Parse sizes written "batch=8,length=128"; "" for none."""
     if not sizes:
         return {}
-    found = re.fullmatch(r"\w+=[1-9]\d*(,\w+=[1-9]\d*)*", sizes)
-    if not found:
+    if not re.fullmatch(r"\w+=[1-9]\d*(,\w+=[1-9]\d*)*", sizes):
         raise ValueError(f"--sizes={sizes!r} must be written batch=8,length=128")
-    pairs = (one.split("=") for one in sizes.split(","))
+    pairs = (pair.split("=") for pair in sizes.split(","))
     return {name: int(value) for name, value in pairs if choose("--sizes", name, _SIZES)}
 
 
@@ -289,25 +292,25 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--gin", default="", metavar="FILE", help="of a T5X checkpoint's network")
     with one_line_errors():
         gin, arguments = gin_files.split(arguments)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with one_line_errors():
         described = gin_files.Bindings(gin) if gin.files else None
-        _take_defaults(given, described)
+        _take_defaults(options, described)
         convert(
-            given.source,
-            given.target,
-            form=given.format,
-            dtype=given.dtype,
-            system=given.system,
-            average=given.average,
-            sizes=given.sizes,
-            tokens=given.tokens,
+            options.source,
+            options.target,
+            form=options.format,
+            dtype=options.dtype,
+            system=options.system,
+            average=options.average,
+            sizes=options.sizes,
+            tokens=options.tokens,
             described=described,
         )
-        print(f"{given.source} -> {given.target} ({given.format}, {given.dtype})")
+        print(f"{options.source} -> {options.target} ({options.format}, {options.dtype})")
 
 
-def _take_defaults(given: argparse.Namespace, described: "Bindings | None") -> None:
+def _take_defaults(options: argparse.Namespace, described: "Bindings | None") -> None:
     """Fill in flags that are not set: from the gin files of T5X's export script, if they are given.
 
     Raises:
@@ -318,11 +321,11 @@ def _take_defaults(given: argparse.Namespace, described: "Bindings | None") -> N
 
         if t5x_runs.exports(described):
             source, target = t5x_runs.checkpoint_path, t5x_runs.export_folder
-            given.source = given.source or pathlib.Path(source(described))
-            given.target = given.target or pathlib.Path(target(described))
-            given.format = given.format or "stablehlo"
-    given.format = given.format or "hf"
-    for flag, folder in {"--from": given.source, "--to": given.target}.items():
+            options.source = options.source or pathlib.Path(source(described))
+            options.target = options.target or pathlib.Path(target(described))
+            options.format = options.format or "stablehlo"
+    options.format = options.format or "hf"
+    for flag, folder in {"--from": options.source, "--to": options.target}.items():
         if folder is None:
             raise ValueError(f"{flag}=FOLDER is not set")
 

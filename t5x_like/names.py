@@ -32,7 +32,7 @@ _trusts_all = False
 
 def hint(name: str, allowed: Iterable[str]) -> str:
     """Return the end of an error message: the nearest allowed name, and all allowed names."""
-    allowed = sorted(str(one) for one in allowed)
+    allowed = sorted(str(name) for name in allowed)
     if not allowed:
         return ""
     near = nearest(name, allowed, cutoff=0.5)
@@ -79,18 +79,22 @@ def check_settings(
             annotation, or an argument without a default is not set.
     """
     arguments = inspect.signature(function).parameters.values()
-    own = {one.name: one for one in arguments if one.name not in given}
-    any_keyword = [name for name, one in own.items() if one.kind is one.VAR_KEYWORD]
+    parameters = {
+        parameter.name: parameter for parameter in arguments if parameter.name not in given
+    }
+    any_keyword = [
+        name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD
+    ]
     for name in any_keyword:
-        del own[name]
+        del parameters[name]
     kinds = _annotations(function)
     for name, value in settings.items():
-        if name not in own and not any_keyword:
-            raise ValueError(f"{where}.{name} does not exist.{hint(name, own)}")
-        if name in own and not _fits(value, kinds.get(name, Any)):
+        if name not in parameters and not any_keyword:
+            raise ValueError(f"{where}.{name} does not exist.{hint(name, parameters)}")
+        if name in parameters and not _fits(value, kinds.get(name, Any)):
             raise ValueError(f"{where}.{name}={value!r} must be {_describe(kinds[name])}")
-    for name, one in own.items():
-        if one.default is one.empty and name not in settings:
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in settings:
             raise ValueError(f"{where}.{name} is not set")
 
 
@@ -196,13 +200,13 @@ def _fits(value: Any, kind: Any) -> bool:
     """Return whether a value has a type; True for types that settings in a config cannot have."""
     origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, one) for one in parts)
+        return any(_fits(value, part) for part in parts)
     if origin is typing.Literal:
         return value in parts
     if origin in _LISTS:
-        own = [one for one in parts if one is not ...] or [Any]
+        item_kinds = [part for part in parts if part is not ...] or [Any]
         return isinstance(value, list | tuple) and all(
-            any(_fits(one, part) for part in own) for one in value
+            any(_fits(item, part) for part in item_kinds) for item in value
         )
     if origin in (dict, collections.abc.Mapping):
         return isinstance(value, Mapping)
@@ -216,12 +220,12 @@ def _describe(kind: Any) -> str:
     """Describe a type for the error message about a value that does not have it."""
     origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_describe(one) for one in parts)
+        return " or ".join(_describe(part) for part in parts)
     if origin is typing.Literal:
         return " or ".join(map(repr, parts))
     if origin in _LISTS:
-        own = dict.fromkeys(_describe(one) for one in parts if one is not ...)
-        return f"a list of {' or '.join(own)}" if own else "a list"
+        words = dict.fromkeys(_describe(part) for part in parts if part is not ...)
+        return f"a list of {' or '.join(words)}" if words else "a list"
     if origin in (dict, collections.abc.Mapping):
         return "a dict"
     return _WORDS.get(origin, "None" if origin is types.NoneType else str(origin))

@@ -166,8 +166,8 @@ def layout(mesh: Mesh, *, sequence_parallel: bool = False) -> Iterator[None]:
             next sublayer, and the inputs of norms and the activations kept for the backward pass
             are sharded.
     """
-    own = dict(RULES) | dict([_SEQUENCE_PARALLEL] if sequence_parallel else [])
-    with jax.set_mesh(mesh), nn.logical_axis_rules(tuple(own.items())):
+    rules = dict(RULES) | dict([_SEQUENCE_PARALLEL] if sequence_parallel else [])
+    with jax.set_mesh(mesh), nn.logical_axis_rules(tuple(rules.items())):
         yield
 
 
@@ -244,19 +244,19 @@ def memory() -> int | None:
     return None if of_each is None else of_each * jax.device_count()
 
 
-def check_memory(what: str, needed: int, there: int | None) -> None:
+def check_memory(what: str, needed: int, available: int | None) -> None:
     """Check that arrays fit into memory, before they are made.
 
     Args:
         what: the setting, its value and the arrays, for the error message.
-        needed, there: the bytes needed and the bytes of memory; None if the memory is unknown.
+        needed, available: the bytes needed and the bytes of memory; None if the memory is unknown.
 
     Raises:
         ValueError: they do not fit.
     """
-    if there is not None and needed > there:
+    if available is not None and needed > available:
         raise ValueError(
-            f"{what} need {needed / 1e9:,.1f} GB, and there are {there / 1e9:,.1f} GB of memory"
+            f"{what} need {needed / 1e9:,.1f} GB, and there are {available / 1e9:,.1f} GB of memory"
         )
 
 
@@ -331,22 +331,25 @@ def batch_slices(mesh: Mesh) -> dict[int, BatchSlice]:
     device: Any
     for device, index in batch_sharding(mesh).devices_indices_map((parts,)).items():
         held.setdefault(device.process_index, set()).update(range(*index[0].indices(parts)))
-    blocks = {process: tuple(sorted(own)) for process, own in held.items()}
+    blocks = {
+        process: tuple(sorted(blocks_of_process)) for process, blocks_of_process in held.items()
+    }
     slices = sorted(set(blocks.values()))
     if sum(map(len, slices)) != parts or len(set(map(len, slices))) > 1:
         _refuse(mesh, blocks)
     return {
-        process: BatchSlice(slices.index(own), len(slices), own) for process, own in blocks.items()
+        process: BatchSlice(slices.index(blocks_of_process), len(slices), blocks_of_process)
+        for process, blocks_of_process in blocks.items()
     }
 
 
 def _refuse(mesh: Mesh, blocks: Mapping[int, tuple[int, ...]]) -> NoReturn:
     """Raise an error that names two processes whose rows overlap in part or differ in number."""
     first, second = next(
-        (one, other)
-        for one, other in itertools.combinations(sorted(blocks), 2)
-        if len(blocks[one]) != len(blocks[other])
-        or 0 < len({*blocks[one]} & {*blocks[other]}) < len(blocks[one])
+        (process, other)
+        for process, other in itertools.combinations(sorted(blocks), 2)
+        if len(blocks[process]) != len(blocks[other])
+        or 0 < len({*blocks[process]} & {*blocks[other]}) < len(blocks[process])
     )
     sizes = {axis: size for axis, size in mesh.shape.items() if size > 1}
     devices = mesh.devices.size // len(blocks)
@@ -447,8 +450,10 @@ def _reduce_scatter(x: Array, axes: tuple[str, ...], *, dim: int) -> Array:
     _, other = max((size, n) for n, size in enumerate(x.shape) if n != dim)
     ends = list(range(_PIECE, x.shape[other], _PIECE))
     pieces = jnp.split(x, ends, axis=other)
-    found = [jax.lax.psum_scatter(one, axes, scatter_dimension=dim, tiled=True) for one in pieces]
-    return jnp.concatenate(found, axis=other)
+    scattered = [
+        jax.lax.psum_scatter(piece, axes, scatter_dimension=dim, tiled=True) for piece in pieces
+    ]
+    return jnp.concatenate(scattered, axis=other)
 
 
 def fetch(arrays: PyTree) -> PyTree:

@@ -79,7 +79,7 @@ def check_bucket(setting: str, name: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: it does not exist, may not be read or cannot be reached; see also `path`.
     """
-    given = f"{setting}={os.fspath(name)!r}"
+    setting_and_value = f"{setting}={os.fspath(name)!r}"
     try:
         bucket = os.fspath(path(name)).removeprefix(PREFIX).partition("/")[0]
     except ValueError as error:
@@ -88,27 +88,27 @@ def check_bucket(setting: str, name: str | os.PathLike[str]) -> None:
         _bucket_files().call("GET", "b/{}/o", bucket, maxResults=1, json_out=True)
     except FileNotFoundError:
         raise ValueError(
-            f"{given}: there is no bucket {bucket!r}: create it, or give another"
+            f"{setting_and_value}: there is no bucket {bucket!r}: create it, or give another"
         ) from None
     except Exception as error:  # raised by one of _LIBRARIES
-        raise ValueError(f"{given}: {explain(error)}") from error
+        raise ValueError(f"{setting_and_value}: {explain(error)}") from error
 
 
 def explain(error: BaseException) -> str:
     """Describe the error of a request to a bucket, and its remedy, in one line."""
-    found = " ".join(str(error).split()) or type(error).__name__
-    if "Forbidden" in found or getattr(error, "code", None) in (401, 403):
+    message = " ".join(str(error).split()) or type(error).__name__
+    if "Forbidden" in message or getattr(error, "code", None) in (401, 403):
         return (
             f"the account may not do this in the bucket: give it the role Storage Object User "
-            f"({found[:200]})"
+            f"({message[:200]})"
         )
-    if "credentials" in found.lower():
-        return f"no credentials: gcloud auth application-default login ({found[:200]})"
-    return found[:300]
+    if "credentials" in message.lower():
+        return f"no credentials: gcloud auth application-default login ({message[:200]})"
+    return message[:300]
 
 
 @contextlib.contextmanager
-def requests(place: str | os.PathLike[str]) -> Iterator[None]:
+def requests(name: str | os.PathLike[str]) -> Iterator[None]:
     """Re-raise errors of requests to a bucket as OSErrors, as for files, that name the path.
 
     Raises:
@@ -120,8 +120,8 @@ def requests(place: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except Exception as error:
         by = type(error).__module__.partition(".")[0]
-        if in_bucket(place) and (isinstance(error, OSError) or by in _LIBRARIES):
-            raise OSError(f"{os.fspath(place)}: {explain(error)}") from error
+        if in_bucket(name) and (isinstance(error, OSError) or by in _LIBRARIES):
+            raise OSError(f"{os.fspath(name)}: {explain(error)}") from error
         raise
 
 
@@ -181,8 +181,8 @@ def names_below(folder: epath.Path) -> list[str]:
 def matches(pattern: str) -> list[str]:
     """Return the files and folders in a bucket that match a pattern (`*`, `?`, `[a-z]`)."""
     with requests(pattern):
-        found = _bucket_files().glob(os.fspath(path(pattern)))
-    return [PREFIX + name for name in found]
+        names = _bucket_files().glob(os.fspath(path(pattern)))
+    return [PREFIX + name for name in names]
 
 
 def local_copy(name: str) -> str:
