@@ -34,7 +34,7 @@ _MOST_COMPILED = 10 << 30  # bytes; JAX deletes the least recently used programs
 _HELP = {"--help", "-help", "-h", "--helpshort", "--helpfull"}
 _SOURCES = {
     "--config": ("", "FILE or FILE:SIZE"),
-    "--gin": ("", "gin file of a run of T5X, in place of --config; --gin.NAME=VALUE binds a name"),
+    "--gin": ("", "gin file of a run of T5X, instead of --config; --gin.NAME=VALUE binds a name"),
 }
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 TRUST = "trust_code"
@@ -136,7 +136,7 @@ def keep_compiled_programs(settings: RunSettings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_compilation_cache_max_size", _MOST_COMPILED)
-        # By default programs that compile for a second, of which a small network has none. Each new
+        # The default is programs that compile for a second; a small network has none. Each new
         # program takes the time to look at all others, so that the smallest are not worth it.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
@@ -147,8 +147,8 @@ def _instructions() -> str:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()}-{zlib.crc32(found.encode()):08x}"
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()}-{zlib.crc32(features.encode()):08x}"
 
 
 def _parse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
@@ -159,7 +159,7 @@ def _parse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
         positional = flags.FLAGS([sys.argv[0], *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
-        allowed = (f"--{one}" for one in known)
+        allowed = (f"--{flag}" for flag in known)
         raise ValueError(f"--{name} does not exist.{hint(f'--{name}', allowed)}") from error
     if positional:
         raise ValueError(
@@ -222,7 +222,7 @@ def load_file(text: str) -> ml_collections.ConfigDict:
     path = pathlib.Path(file)
     if not path.is_file():
         folder = path.parent if file and path.parent.is_dir() else pathlib.Path("configs")
-        files = [str(one) for one in folder.glob("*.py")]
+        files = [str(sibling) for sibling in folder.glob("*.py")]
         wrong = f"--config={text!r}: {file!r} does not exist" if file else "--config is not set"
         raise ValueError(f"{wrong}; give a FILE or FILE:SIZE.{hint(file, files)}")
     trust_clone(path.absolute())
@@ -230,12 +230,12 @@ def load_file(text: str) -> ml_collections.ConfigDict:
     get_config = getattr(module, "get_config", None)
     if get_config is None:
         raise ValueError(f"--config={text!r}: {file} has no function get_config")
-    given = [size] if size else []
+    arguments = [size] if size else []
     try:
-        inspect.signature(get_config).bind(*given)
+        inspect.signature(get_config).bind(*arguments)
     except TypeError as error:
         raise ValueError(f"--config={text!r}: get_config of {file}: {error}") from error
-    config = get_config(*given)
+    config = get_config(*arguments)
     trust_code(config.to_dict())
     return config
 
@@ -329,10 +329,10 @@ class ArgumentParser(argparse.ArgumentParser):
                 self.error(f"the flag {flag!r} does not exist.{hint(flag, known)}")
             if problem := _problem_of_empty(word):
                 self.error(problem)
-        found = super().parse_args(args, namespace)
-        if getattr(found, TRUST, False):
+        parsed = super().parse_args(args, namespace)
+        if getattr(parsed, TRUST, False):
             trust_all_code()
-        return found
+        return parsed
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with status 2."""
@@ -379,13 +379,13 @@ def check_folder(setting: str, path: str | os.PathLike[str]) -> None:
         paths.check_bucket(setting, path)
         return
     folder = pathlib.Path(path).expanduser().absolute()
-    there = next(one for one in (folder, *folder.parents) if one.exists())
+    nearest = next(ancestor for ancestor in (folder, *folder.parents) if ancestor.exists())
     problem = "may not be written: change its permissions, or"
-    if not there.is_dir():
+    if not nearest.is_dir():
         problem = "is a file:"
-    elif os.access(there, os.W_OK | os.X_OK):
+    elif os.access(nearest, os.W_OK | os.X_OK):
         return
-    raise ValueError(f"{setting}={str(path)!r}: {there} {problem} give another folder")
+    raise ValueError(f"{setting}={str(path)!r}: {nearest} {problem} give another folder")
 
 
 class WriteError(OSError):
@@ -439,10 +439,11 @@ def as_json(value: Any, *, indent: int | None = None) -> bytes:
 
 
 def _help(options: dict[str, tuple[Any, str]]) -> str:
-    own = {f"--{name}": value for name, value in options.items()}
+    command_flags = {f"--{name}": value for name, value in options.items()}
     settings = {f"--config.{key}": value for key, value in SETTINGS.items()}
     lines = [
-        f"  {flag}={default!r}\n      {text}" for flag, (default, text) in (_SOURCES | own).items()
+        f"  {flag}={default!r}\n      {text}"
+        for flag, (default, text) in (_SOURCES | command_flags).items()
     ]
     lines.append("Settings and their defaults (a config file has its own):")
     lines += [f"  {key}={default!r}\n      {text}" for key, (default, text) in settings.items()]

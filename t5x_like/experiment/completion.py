@@ -147,10 +147,10 @@ def _with_labels(run: Run, part: Part) -> Run:
     if not part.name:
         data = dataclasses.replace(run.settings.data, settings=named)
         return run.replace(model={**run.settings.model, **labels}, data=data)
-    own = run.settings.tasks[part.name]
-    changes: dict[str, Any] = {"model": {**own.get("model", {}), **labels}}
-    if "settings" in own.get("data", {}):
-        changes["data"] = {**own["data"], "settings": named}
+    task = run.settings.tasks[part.name]
+    changes: dict[str, Any] = {"model": {**task.get("model", {}), **labels}}
+    if "settings" in task.get("data", {}):
+        changes["data"] = {**task["data"], "settings": named}
     return _with_task(run, part.name, changes)
 
 
@@ -193,7 +193,7 @@ def model_folder(settings: RunSettings, *, checkpoint: str | None) -> pathlib.Pa
         return paths.path(settings.workdir) / "checkpoints" / "best"
     of_run = paths.path(settings.workdir) / "checkpoints"
     if checkpoint and ":" not in str(checkpoint) and not paths.path(checkpoint).exists():
-        known = [str(one) for one in of_run.glob("*/")] if settings.workdir else []
+        known = [str(step) for step in of_run.glob("*/")] if settings.workdir else []
         raise ValueError(
             f"--checkpoint={checkpoint!r}: there is no folder {checkpoint}: give the folder of a "
             f"checkpoint, or best.{hint(checkpoint, known)}"

@@ -193,14 +193,14 @@ class _HeldOut:
         return self._first_pass() if self._kept is None else iter(self._kept)
 
     def _first_pass(self) -> Iterator[dict[str, np.ndarray]]:
-        kept, size = [], 0
+        batches, size = [], 0
         for batch in self._read():
             size += sum(values.nbytes for values in batch.values())
             if size <= self._most:
-                kept.append(batch)
+                batches.append(batch)
             yield batch
         if size <= self._most:
-            self._kept = kept
+            self._kept = batches
 
 
 def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "") -> Inputs:
@@ -398,4 +398,4 @@ def plain(value: Any) -> Any:
     """Convert a field of a source's row to a string, a number or a list of either."""
     if isinstance(value, bytes):
         return value.decode()
-    return [plain(one) for one in value] if np.ndim(value) else np.asarray(value).item()
+    return [plain(element) for element in value] if np.ndim(value) else np.asarray(value).item()

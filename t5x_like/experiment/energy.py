@@ -11,7 +11,7 @@ from t5x_like.config.run_settings import CostSettings
 
 # Mean watts of a chip while it trains, by the `device_kind`. TPU v3: the mean of four models in
 # Patterson et al. 2021, table 4, measured with memory, network and the share of the host. v4:
-# cloud.google.com/tpu/docs/v4, measured, the chip alone. Google publishes none of later TPUs.
+# cloud.google.com/tpu/docs/v4, measured, only the chip. Google publishes no watts of later TPUs.
 # NVIDIA: the datasheets' most of a board, without its host.
 _WATTS = {
     "TPU v3": 283.0,
@@ -64,13 +64,14 @@ def cost(settings: CostSettings, *, kind: str, device_hours: float) -> Footprint
     )
 
 
-def lines(found: Footprint, settings: CostSettings) -> Iterator[str]:
+def lines(footprint: Footprint, settings: CostSettings) -> Iterator[str]:
     """Yield what a cost is, with its assumptions."""
-    yield f"{found.chip_hours:,.4g} chip hours"
-    if found.kwh is not None:
+    yield f"{footprint.chip_hours:,.4g} chip hours"
+    if footprint.kwh is not None:
         yield (
-            f"{found.kwh:,.4g} kWh, with {found.watts:g} W a chip and a PUE of {settings.pue:g}; "
-            f"{found.kg_co2e:,.4g} kg of CO2e, with {settings.kg_per_kwh:g} kg a kWh"
+            f"{footprint.kwh:,.4g} kWh, with {footprint.watts:g} W a chip and a PUE of "
+            f"{settings.pue:g}; {footprint.kg_co2e:,.4g} kg of CO2e, with "
+            f"{settings.kg_per_kwh:g} kg a kWh"
         )
-    if found.price is not None:
-        yield f"a price of {found.price:,.2f}, with {settings.price:g} a chip and hour"
+    if footprint.price is not None:
+        yield f"a price of {footprint.price:,.2f}, with {settings.price:g} a chip and hour"

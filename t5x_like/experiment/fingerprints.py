@@ -32,13 +32,13 @@ def of_run(parts: Sequence[tuple[Phase, Data]], *, models: Sequence[str]) -> dic
         for name, inputs in data.items():
             digest = inputs.part.text.vocabulary.digest  # the same in all parts of a run
             tasks = dict.fromkeys((inputs.part.data.task, *inputs.eval_tasks))
-            found = inputs.part.text.tasks().files(*tasks)
+            files_of_task = inputs.part.text.tasks().files(*tasks)
             prefix = "".join(f"{part}/" for part in (phase.name, name) if part)
-            read |= {f"{prefix}{key}": files for key, files in found.items()}
-    files = _fingerprints(path for found in read.values() for path in found)
-    kept = {key: [path for path in found if path in files] for key, found in read.items()}
+            read |= {f"{prefix}{key}": files for key, files in files_of_task.items()}
+    files = _fingerprints(path for group in read.values() for path in group)
+    fingerprinted = {key: [path for path in group if path in files] for key, group in read.items()}
     commits = hub.commits(*models)
-    return {"vocabulary": digest, "read": kept, "files": files, "hub": commits}
+    return {"vocabulary": digest, "read": fingerprinted, "files": files, "hub": commits}
 
 
 def check_vocabulary(before: Mapping[str, Any], digest: str, *, vocabulary: str) -> None:
@@ -102,9 +102,9 @@ def compare(
         ]
     commits = before.get("hub", {})
     moved = [
-        f"{name} of the hub had commit {commits[name]} at the checkpoint, and has {found} now"
-        for name, found in now["hub"].items()
-        if commits.get(name, found) != found
+        f"{name} of the hub had commit {commits[name]} at the checkpoint, and has {commit} now"
+        for name, commit in now["hub"].items()
+        if commits.get(name, commit) != commit
     ]
     return [*(f"data: {change}" for change in changes), *moved]
 
@@ -130,4 +130,4 @@ def _fingerprints(files: Iterable[str]) -> dict[str, Fingerprint]:
     distinct = list(dict.fromkeys(files))
     with ThreadPoolExecutor(_READERS) as pool:
         pairs = zip(distinct, pool.map(paths.fingerprint, distinct), strict=True)
-        return {path: found for path, found in pairs if found is not None}
+        return {path: fingerprint for path, fingerprint in pairs if fingerprint is not None}

@@ -116,10 +116,10 @@ class Bindings:
         self.modules: list[str] = []
         self._aliases: dict[str, str] = {}
         self._parser = _parser()
-        self._folders = [pathlib.Path(one).expanduser() for one in (*flags.folders, ".")]
+        self._folders = [pathlib.Path(folder).expanduser() for folder in (*flags.folders, ".")]
         for file in flags.files:
-            candidates = [one / pathlib.Path(file).expanduser() for one in self._folders]
-            path = next((one for one in candidates if one.is_file()), None)
+            candidates = [folder / pathlib.Path(file).expanduser() for folder in self._folders]
+            path = next((candidate for candidate in candidates if candidate.is_file()), None)
             if path is None:
                 raise ValueError(f"--gin={file!r}: there is no such file")
             self._read(path, above=())
@@ -140,8 +140,8 @@ class Bindings:
             ValueError: the value is required and not set.
         """
         for where in dict.fromkeys((scope, "")):
-            if found := self.arguments.get((where, name, argument)):
-                return self._value(found)
+            if binding := self.arguments.get((where, name, argument)):
+                return self._value(binding)
         return default
 
     def macro(self, name: str, default: Any = None) -> Any:
@@ -163,7 +163,7 @@ class Bindings:
     def unused(self) -> list[Binding]:
         """Return the bindings whose values have not been read."""
         both = (*self.arguments.values(), *self.macros.values())
-        return [one for one in both if not one.used]
+        return [binding for binding in both if not binding.used]
 
     def _value(self, binding: Binding) -> Any:
         binding.used = True
@@ -177,13 +177,13 @@ class Bindings:
                 )
             if value.name in chain:
                 raise ValueError(f"{binding.place}: the macro {value.name} is its own value")
-            own = self.macros[value.name]
-            own.used = True
-            return self._resolved(own.value, own, [*chain, value.name])
+            macro = self.macros[value.name]
+            macro.used = True
+            return self._resolved(macro.value, macro, [*chain, value.name])
         if isinstance(value, list | tuple):
-            return type(value)(self._resolved(one, binding, chain) for one in value)
+            return type(value)(self._resolved(element, binding, chain) for element in value)
         if isinstance(value, dict):
-            return {key: self._resolved(one, binding, chain) for key, one in value.items()}
+            return {key: self._resolved(element, binding, chain) for key, element in value.items()}
         return value
 
     def _read(self, path: pathlib.Path, *, above: tuple[pathlib.Path, ...]) -> None:
@@ -213,18 +213,18 @@ class Bindings:
         with _located(where):
             for statement in self._parser.ConfigParser(text, delegate):
                 kind = type(statement).__name__
-                place = f"{where}:{statement.location.line_num}" if above else where
+                position = f"{where}:{statement.location.line_num}" if above else where
                 if kind == "ImportStatement":
                     bound = statement.bound_name()
-                    whole = statement.alias or statement.is_from
-                    aliases[bound] = self._aliases[bound] = statement.module if whole else bound
+                    by_alias = statement.alias or statement.is_from
+                    aliases[bound] = self._aliases[bound] = statement.module if by_alias else bound
                     self.modules.append(statement.module)
                 elif kind == "IncludeStatement":
-                    self._read(self._included(statement.filename, place, above), above=above)
+                    self._read(self._included(statement.filename, position, above), above=above)
                 elif kind == "BindingStatement":
-                    self._bind(statement, full, place)
+                    self._bind(statement, full, position)
 
-    def _included(self, name: str, place: str, above: tuple[pathlib.Path, ...]) -> pathlib.Path:
+    def _included(self, name: str, position: str, above: tuple[pathlib.Path, ...]) -> pathlib.Path:
         """Find an included file in the search folders, or in a folder above the including file.
 
         T5X's files include each other by their path in its repository.
@@ -233,21 +233,21 @@ class Bindings:
             if (folder / name).is_file():
                 return folder / name
         raise ValueError(
-            f"{place}: include {name!r}: there is no such file in the working directory, nor in "
+            f"{position}: include {name!r}: there is no such file in the working directory, nor in "
             "--gin_search_paths, nor in a folder above the including file"
         )
 
-    def _bind(self, statement: Any, full: Any, place: str) -> None:
+    def _bind(self, statement: Any, full: Any, position: str) -> None:
         scope = f"{statement.scope}/" if statement.scope else ""
         written = f"{scope}{statement.selector}"
         if not statement.arg_name:
-            self.macros[written] = Binding(written, statement.value, place)
+            self.macros[written] = Binding(written, statement.value, position)
             return
         key = statement.scope, full(statement.selector), statement.arg_name
         # Remove first, so that the dict keeps the order of the files.
         self.arguments.pop(key, None)
         written = f"{written}.{statement.arg_name}"
-        self.arguments[key] = Binding(written, statement.value, place)
+        self.arguments[key] = Binding(written, statement.value, position)
 
     def _full_name(self, selector: str, aliases: Mapping[str, str]) -> str:
         """Return the full name of a selector, from the imports or from an earlier binding."""
@@ -256,10 +256,12 @@ class Bindings:
         if module:
             return f"{_SCRIPT.get(module, module)}.{rest}"
         known = {name for _, name, _ in self.arguments}
-        found = {name for name in known if f".{name}".endswith(f".{selector}")}
-        if len(found) > 1:
-            raise ValueError(f"{selector} may be {' or '.join(sorted(found))}: write a longer name")
-        return found.pop() if found else selector
+        matches = {name for name in known if f".{name}".endswith(f".{selector}")}
+        if len(matches) > 1:
+            raise ValueError(
+                f"{selector} may be {' or '.join(sorted(matches))}: write a longer name"
+            )
+        return matches.pop() if matches else selector
 
     def _check_macros(self) -> None:
         for binding in (*self.arguments.values(), *self.macros.values()):
@@ -314,5 +316,5 @@ def _macros_in(value: Any) -> Iterator[str]:
     if isinstance(value, _Macro):
         yield value.name
     elif isinstance(value, dict | list | tuple):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _macros_in(one)
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from _macros_in(element)

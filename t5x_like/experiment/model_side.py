@@ -67,7 +67,8 @@ class ParameterReader:
         """See `systems.system.ReadPart`."""
         source = open_source(paths.path(folder)) if folder else self._source
         if folder:
-            _check_vocabulary(source, folder, part=part, own=self.run.settings.data.vocabulary)
+            vocabulary = self.run.settings.data.vocabulary
+            _check_vocabulary(source, folder, part=part, vocabulary=vocabulary)
         return load_part(
             source, self.network, part=part, system=system, dtype=np.float32, mesh=self.mesh
         )
@@ -92,23 +93,23 @@ class ParameterReader:
         return self.run.source
 
 
-def _check_vocabulary(source: Source, folder: str, *, part: str, own: str) -> None:
+def _check_vocabulary(source: Source, folder: str, *, part: str, vocabulary: str) -> None:
     """Check that a part from another folder was trained with this run's vocabulary.
 
     Raises:
         ValueError: the folder is a run with another vocabulary, even if of the same size.
     """
     stored = data_settings(source).get("vocabulary", "")
-    if not own or not stored or own == stored:
+    if not vocabulary or not stored or vocabulary == stored:
         return
     try:
         other = vocabularies.load(stored)
     except ValueError:  # the file was moved, so that it cannot be compared
         return
-    if other != vocabularies.load(own):
+    if other != vocabularies.load(vocabulary):
         raise ValueError(
             f"the {part} in {folder} was trained with data.vocabulary={stored!r}, which is another "
-            f"vocabulary than this run's, {own!r}: both read the same tokens"
+            f"vocabulary than this run's, {vocabulary!r}: both read the same tokens"
         )
 
 
@@ -216,19 +217,19 @@ class Experiment:
         seed = self.run.settings.train.seed if seed is None else seed
         leaves, tree = jax.tree.flatten(self._pretrained() if self.run.settings.initialize else {})
         # Two parameters may start as the same array, which can be donated only once.
-        places, arrays = [id(leaf) for leaf in leaves], {id(leaf): leaf for leaf in leaves}
+        keys, arrays = [id(leaf) for leaf in leaves], {id(leaf): leaf for leaf in leaves}
 
         def create(arrays: Mapping[int, Array]) -> TrainState:
-            params = jax.tree.unflatten(tree, [arrays[place] for place in places])
+            params = jax.tree.unflatten(tree, [arrays[key] for key in keys])
             return self._create(params, seed=seed)
 
         with self.layout():
-            made = jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
+            state = jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
         if self.run.settings.initialize_optimizer:
             shapes = self.abstract_state
-            made = optimizer_state.read(made, self.run, shapes=shapes, axes=self.axes)
+            state = optimizer_state.read(state, self.run, shapes=shapes, axes=self.axes)
         self.run.close_source()
-        return made
+        return state
 
     def _create(self, params: PyTree, *, seed: int) -> TrainState:
         layers = self.run.settings.initialize_layers
@@ -277,8 +278,8 @@ class Experiment:
             ValueError: the folder's matrices have another rank or alpha; or a head that the folder
                 lacks, and that is randomly initialized, would not be trained.
         """
-        folder, own = self.run.settings.initialize, self.run.settings.lora
-        if not own.rank or self.start is not None:
+        folder, settings = self.run.settings.initialize, self.run.settings.lora
+        if not settings.rank or self.start is not None:
             return {}
         source = self.run.source
         assert source is not None, "a run with LoRA has `initialize`"
@@ -289,14 +290,14 @@ class Experiment:
         for path, is_trained in flax.traverse_util.flatten_dict(self.trained, sep="/").items():
             if path.startswith(HEAD) and not is_trained and path not in known:
                 raise ValueError(
-                    f"lora.rank={own.rank} does not train {path}, which initialize={folder!r} "
+                    f"lora.rank={settings.rank} does not train {path}, which initialize={folder!r} "
                     "lacks, so that it would stay random: set optimizer.trained=('head',)"
                 )
         for name, value in source.lora.items():
-            if value != getattr(own, name):
+            if value != getattr(settings, name):
                 raise ValueError(
-                    f"lora.{name}={getattr(own, name)}: initialize={folder!r} has LoRA matrices "
-                    f"with lora.{name}={value}: set it, or merge them first: python -m "
+                    f"lora.{name}={getattr(settings, name)}: initialize={folder!r} has LoRA "
+                    f"matrices with lora.{name}={value}: set it, or merge them first: python -m "
                     "t5x_like.convert --from=FOLDER --to=FOLDER"
                 )
         return {path: leaf for path, leaf in matrices.items() if path in known}
@@ -347,9 +348,9 @@ class Experiment:
     def prepare_step(self) -> Callable[[TrainState, Mapping[str, Array]], dict[str, Array]]:
         """The jitted `Task.prepare`; its state has neither optimizer state nor memory."""
         assert self.prepare is not None
-        made = step.make_prepare_step(self.prepare)
+        prepare_step = step.make_prepare_step(self.prepare)
         out, options = partitioning.batch_sharding(self.mesh), self._compiler_options
-        return jax.jit(made, out_shardings=out, compiler_options=options)
+        return jax.jit(prepare_step, out_shardings=out, compiler_options=options)
 
     @property
     def _compiler_options(self) -> compiler.Options:
@@ -368,14 +369,14 @@ class Experiment:
         state = self.abstract_state_on(batch)
         if self.prepare is None:
             return {"update": (self.update, state, batch)}
-        given = (self.prepare_step, _read_only(state), batch)
+        prepare = (self.prepare_step, _read_only(state), batch)
         sharding = partitioning.batch_sharding(self.mesh)
         with self.layout():
             prepared = jax.tree.map(
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-                jax.eval_shape(*given),
+                jax.eval_shape(*prepare),
             )
-        return {"prepare": given, "update": (self.update, state, prepared)}
+        return {"prepare": prepare, "update": (self.update, state, prepared)}
 
     @functools.cached_property
     def eval_step(self) -> Callable[..., tuple[Metrics, PyTree]]:
@@ -402,8 +403,8 @@ class Experiment:
     def metric_names(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> list[str]:
         """Return the names of the loss's metrics, from the shapes of a global batch."""
         memory, step = self.abstract_carry(batch), np.int32(0)
-        found, _ = jax.eval_shape(self.eval_step, self.shapes.params, batch, memory, step)
-        return list(found)
+        metrics, _ = jax.eval_shape(self.eval_step, self.shapes.params, batch, memory, step)
+        return list(metrics)
 
     def _measure_each(
         self, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
@@ -411,8 +412,8 @@ class Experiment:
         carry: PyTree = None
         for number, batch in enumerate(map(self.put, batches)):
             carry = carry if number else self.initial_carry(batch)
-            found, carry = self.eval_step(params, batch, carry, np.int32(number))
-            yield found
+            metrics, carry = self.eval_step(params, batch, carry, np.int32(number))
+            yield metrics
             stop_signal.between_batches()
 
     def flops(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
@@ -513,8 +514,8 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
         axes=axes,
         optimizer=optimizer,
         schedule=schedule,
-        start=next((one.task.start for one in run.parts if one.task.start is not None), None),
-        has_memory=any(one.task.carry is not None for one in run.parts),
+        start=next((part.task.start for part in run.parts if part.task.start is not None), None),
+        has_memory=any(part.task.carry is not None for part in run.parts),
     )
     loss = functools.partial(_loss, settings, axes=params_axes)
     models = {}
@@ -644,20 +645,22 @@ def _loss(run: RunSettings, part: Part, module: nn.Module, *, axes: PyTree) -> C
         run: the settings of the run, from which the frozen parameters follow.
     """
     task = part.task
-    own, shared = _keywords(task.loss), _keywords(task.prepare)
+    of_loss, of_prepare = _keywords(task.loss), _keywords(task.prepare)
     settings = {
-        name: value for name, value in part.loss.items() if name in own or name not in shared
+        name: value
+        for name, value in part.loss.items()
+        if name in of_loss or name not in of_prepare
     }
     # The arguments that are not settings: module, parameters, batch, key and perhaps a memory.
-    given = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
-    names.check_settings("loss", task.loss, settings, given=given)
+    arguments = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
+    names.check_settings("loss", task.loss, settings, given=arguments)
     bound = functools.partial(task.loss, module, **settings)
 
-    def made(params: PyTree, *rest: Any, **keywords: Any) -> Any:
+    def scaled_loss(params: PyTree, *rest: Any, **keywords: Any) -> Any:
         return bound(_scaled(run.lora, params), *rest, **keywords)
 
     trained = frozen.mask_of(run.optimizer, axes)
-    return made if trained is None else frozen.without_gradient(made, trained=trained)
+    return scaled_loss if trained is None else frozen.without_gradient(scaled_loss, trained=trained)
 
 
 def _prepare(run: RunSettings, part: Part, module: nn.Module) -> Callable[..., Any] | None:
@@ -665,21 +668,21 @@ def _prepare(run: RunSettings, part: Part, module: nn.Module) -> Callable[..., A
     task = part.task
     if task.prepare is None:
         return None
-    own = _keywords(task.prepare)
-    settings = {name: value for name, value in part.loss.items() if name in own}
-    given = list(inspect.signature(task.prepare).parameters)[:4]
-    names.check_settings("loss", task.prepare, settings, given=given)
+    keywords = _keywords(task.prepare)
+    settings = {name: value for name, value in part.loss.items() if name in keywords}
+    arguments = list(inspect.signature(task.prepare).parameters)[:4]
+    names.check_settings("loss", task.prepare, settings, given=arguments)
     bound = functools.partial(task.prepare, module, **settings)
 
-    def made(state: TrainState, *rest: Any) -> Any:
+    def scaled_prepare(state: TrainState, *rest: Any) -> Any:
         return bound(state.replace(params=_scaled(run.lora, state.params)), *rest)
 
-    return made
+    return scaled_prepare
 
 
 def _keywords(function: Callable[..., Any] | None) -> set[str]:
     """Return the names of the keyword-only arguments."""
     if function is None:
         return set()
-    found = inspect.signature(function).parameters.values()
-    return {one.name for one in found if one.kind is one.KEYWORD_ONLY}
+    parameters = inspect.signature(function).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}

@@ -137,14 +137,14 @@ class _Files:
     def adam(self, node: optax.ScaleByAdamState) -> optax.ScaleByAdamState:
         """Read Adam's state, with the shapes of `node`."""
         trained = [path for path, leaf in _flat(node.nu).items() if _is_trained(leaf)]
-        found = t5x_optimizers.find_adam(self.stored, self.parts[trained[0]][0].tensor)
-        names = {piece.tensor for own in self.parts.values() for piece in own}
-        found.check(names, self.optimizer, step=self.step)
+        adam = t5x_optimizers.find_adam(self.stored, self.parts[trained[0]][0].tensor)
+        names = {piece.tensor for pieces in self.parts.values() for piece in pieces}
+        adam.check(names, self.optimizer, step=self.step)
 
         def moments(kind: str, tree: Any) -> Any:
-            return _map_trained(lambda path, leaf: found.read(kind, self.parts[path], leaf), tree)
+            return _map_trained(lambda path, leaf: adam.read(kind, self.parts[path], leaf), tree)
 
-        count = _number(found.count, node.count)
+        count = _number(adam.count, node.count)
         return optax.ScaleByAdamState(count, moments("mu", node.mu), moments("nu", node.nu))
 
 
@@ -161,8 +161,8 @@ def check_written(shapes: TrainState, *, settings: RunSettings, axes: TrainState
     """
     t5x.check_written(settings.system, settings.model)
     optimizer = settings.optimizer
-    kept, _ = _nodes(shapes.opt_state, optimizer)
-    moments = kept.second_moment if isinstance(kept, FactoredRmsState) else kept.nu
+    node, _ = _nodes(shapes.opt_state, optimizer)
+    moments = node.second_moment if isinstance(node, FactoredRmsState) else node.nu
     if not all(map(_is_trained, _flat(moments).values())):
         raise ValueError(
             f"the run has frozen parameters, and T5X's {optimizer['name']} keeps moments of all: "
@@ -174,12 +174,12 @@ def check_written(shapes: TrainState, *, settings: RunSettings, axes: TrainState
                 f"optimizer.{name}={value!r}: T5X's {optimizer['name']} has no such setting, and "
                 "would train otherwise; --format=t5x writes only the parameters"
             )
-    if isinstance(kept, FactoredRmsState):
-        _check_adafactor(kept, shapes, settings=settings, axes=axes)
+    if isinstance(node, FactoredRmsState):
+        _check_adafactor(node, shapes, settings=settings, axes=axes)
 
 
 def _check_adafactor(
-    kept: FactoredRmsState, shapes: TrainState, *, settings: RunSettings, axes: TrainState
+    node: FactoredRmsState, shapes: TrainState, *, settings: RunSettings, axes: TrainState
 ) -> None:
     if settings.system == "switch":
         raise ValueError(
@@ -189,7 +189,7 @@ def _check_adafactor(
         )
     params = _flat(shapes.params)
     parts = t5x.parts_of(settings.system, settings.model, params)
-    for path, moment in _flat(kept.second_moment).items():
+    for path, moment in _flat(node.second_moment).items():
         factored = isinstance(moment, Factored)
         t5x_optimizers.check_factored(path, params[path].shape, parts[path], factored=factored)
 
@@ -215,16 +215,16 @@ def write(
             network.
     """
     check_written(state, settings=settings, axes=axes)
-    kept, schedule = _nodes(state.opt_state, settings.optimizer)
+    node, schedule = _nodes(state.opt_state, settings.optimizer)
     step = int(state.step)
     optimizer: t5x_optimizers.Adam | t5x_optimizers.Adafactor
-    if isinstance(kept, FactoredRmsState):
+    if isinstance(node, FactoredRmsState):
         # T5X's Adafactor has no count besides the step. With train.on_nonfinite=skip_step there may
         # be fewer updates than steps.
-        step = int(kept.step)
-        optimizer = _adafactor(kept, state.params, axes=axes)
+        step = int(node.step)
+        optimizer = _adafactor(node, state.params, axes=axes)
     else:
-        optimizer = _adam(kept, schedule, settings.optimizer)
+        optimizer = _adam(node, schedule, settings.optimizer)
     t5x.save(
         state.params,
         folder,
@@ -236,11 +236,11 @@ def write(
 
 
 def _adafactor(
-    kept: FactoredRmsState, params: Any, *, axes: TrainState
+    node: FactoredRmsState, params: Any, *, axes: TrainState
 ) -> t5x_optimizers.Adafactor:
     shapes, specs = _flat(params), _flat(axes.params)
     moments: dict[str, Any] = {}
-    for path, moment in _flat(kept.second_moment).items():
+    for path, moment in _flat(node.second_moment).items():
         moments[path] = [(moment, ())]
         if isinstance(moment, Factored):
             sides = two_sides(shapes[path].shape, specs[path], min_size=1)
@@ -250,15 +250,15 @@ def _adafactor(
 
 
 def _adam(
-    kept: optax.ScaleByAdamState,
+    node: optax.ScaleByAdamState,
     schedule: optax.ScaleByScheduleState,
     settings: Mapping[str, Any],
 ) -> t5x_optimizers.Adam:
     constant = settings["schedule"] == "constant" and not settings.get("warmup_steps")
     return t5x_optimizers.Adam(
-        mu=kept.mu,
-        nu=kept.nu,
-        count=int(kept.count),
+        mu=node.mu,
+        nu=node.nu,
+        count=int(node.count),
         schedule=None if constant else int(schedule.count),
         clipped=any(settings.get(name) for name in CLIPS),
     )
@@ -273,25 +273,27 @@ def _nodes(
         ValueError: the optimizer is another, or has more state.
     """
     nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, _NODES))
-    kept = [node for node in nodes if isinstance(node, optax.ScaleByAdamState | FactoredRmsState)]
+    moments = [
+        node for node in nodes if isinstance(node, optax.ScaleByAdamState | FactoredRmsState)
+    ]
     schedules = [node for node in nodes if isinstance(node, optax.ScaleByScheduleState)]
     known = settings["name"] in _NOT_IN_T5X
-    if not known or (len(kept), len(schedules), len(nodes)) != (1, 1, 2):
+    if not known or (len(moments), len(schedules), len(nodes)) != (1, 1, 2):
         raise ValueError(
             f"optimizer.name={settings['name']!r}: only the state of adamw and adafactor, without "
             "momentum, unfreezing and schedules of the weight decay, can be written; --format=t5x "
             "writes the parameters"
         )
-    return kept[0], schedules[0]
+    return moments[0], schedules[0]
 
 
 def _map_trained(change: Callable[[str, Any], Any], tree: Any) -> Any:
     """Apply `change(path, leaf)` to the leaves of trained parameters."""
-    found = {
+    leaves = {
         path: change(path, leaf) if _is_trained(leaf) else leaf
         for path, leaf in _flat(tree).items()
     }
-    return flax.traverse_util.unflatten_dict(found, sep="/")
+    return flax.traverse_util.unflatten_dict(leaves, sep="/")
 
 
 def _is_trained(moment: Any) -> bool:

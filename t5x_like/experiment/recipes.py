@@ -34,7 +34,7 @@ def check_size(file: str, size: str, allowed: Iterable[str], *, kind: str = "siz
     """Raise an error if a config file does not have a size (or other name after the colon).
 
     Raises:
-        ValueError: the size is not allowed; the message lists the allowed ones in their order.
+        ValueError: the size is not allowed; the message lists the allowed sizes in their order.
     """
     allowed = list(allowed)
     if size not in allowed:
@@ -60,7 +60,7 @@ def pretraining(
         ValueError: the size is unknown; the message lists all.
     """
     sizes = systems.find(system).sizes if sizes is None else sizes
-    check_size(system, size, (*others, *(one for one in sizes if one not in others)))
+    check_size(system, size, (*others, *(name for name in sizes if name not in others)))
     config = defaults()
     config.system = system
     config.workdir = f"runs/{system}_{size}"
@@ -207,13 +207,13 @@ def phases(config: ml_collections.ConfigDict, **parts: Mapping[str, Any]) -> Non
     """
     config.train.steps = total = sum(part["steps"] for part in parts.values())
     config.train.phases = tuple(parts)
-    done, begins, made = 0, 0, {}
+    done, begins, sections = 0, 0, {}
     for name, part in parts.items():
         done += part["steps"]
         ends = steps(config) * done // total
-        made[name] = {**part, "steps": ends - begins}
+        sections[name] = {**part, "steps": ends - begins}
         begins = ends
-    config.phases = ml_collections.ConfigDict(made)
+    config.phases = ml_collections.ConfigDict(sections)
 
 
 def rsqrt() -> dict[str, Any]:

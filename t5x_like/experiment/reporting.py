@@ -42,9 +42,9 @@ class Estimate(float):
 
     def __new__(cls, value: float, samples: Float[np.ndarray, " R"]) -> "Estimate":
         """Make a float with samples."""
-        made = super().__new__(cls, value)
-        made.samples = samples
-        return made
+        estimate = super().__new__(cls, value)
+        estimate.samples = samples
+        return estimate
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -293,14 +293,14 @@ class EvaluationLines:
             task, _, number = name.partition("/")
             if "layer_" not in number:
                 results.setdefault(task, {})[number] = value
-        measured = [own for task, own in results.items() if task != "epochs"]
-        if len(measured) > 1 or any("/" in number for own in measured for number in own):
+        measured = [numbers for task, numbers in results.items() if task != "epochs"]
+        if len(measured) > 1 or any("/" in number for numbers in measured for number in numbers):
             lines = list(table(results, step=step))
         else:
             values = (
                 f"{task}/{number} {value:.4f}"
-                for task, own in results.items()
-                for number, value in own.items()
+                for task, numbers in results.items()
+                for number, value in numbers.items()
             )
             lines = [f"  held out at step {step}: {'  '.join(values)}"]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
@@ -355,8 +355,8 @@ def _task_parts(task: str, values: Mapping[str, float]) -> list[str]:
         "tokens_dropped": "dropped {:.1%}",
     }
     prefix = f"{task}/" if task else ""
-    found = {name: form for name, form in forms.items() if f"{prefix}{name}" in values}
-    shown = [form.format(values[f"{prefix}{name}"]) for name, form in found.items()]
+    logged = {name: form for name, form in forms.items() if f"{prefix}{name}" in values}
+    shown = [form.format(values[f"{prefix}{name}"]) for name, form in logged.items()]
     return [f"{task} {shown[0]}", *shown[1:]] if task and shown else shown
 
 
@@ -378,7 +378,7 @@ def log_lines(workdir: pathlib.Path) -> list[dict[str, Any]]:
 
     Unreadable lines, or a missing file, are reported by one printed line and left out.
     """
-    path, found, bad = workdir / LOG, [], []
+    path, records, bad = workdir / LOG, [], []
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -387,12 +387,12 @@ def log_lines(workdir: pathlib.Path) -> list[dict[str, Any]]:
     for number, line in enumerate(content.split(b"\n"), start=1):
         values = _values(line)
         if values is not None:
-            found.append(values)
+            records.append(values)
         elif line.strip():
             bad.append(number)
     if bad:
         _warn(f"{path}:{bad[0]}: it cannot be read, and is left out; lines like it: {len(bad)}")
-    return found
+    return records
 
 
 def _values(line: bytes) -> dict[str, Any] | None:
@@ -401,9 +401,9 @@ def _values(line: bytes) -> dict[str, Any] | None:
         values = reading.json_object(line.decode())
     except ValueError:
         return None
-    own = values.get("step")
+    step = values.get("step")
     kinds = (int, float, type(None))
-    return values if type(own) is int and all(type(v) in kinds for v in values.values()) else None
+    return values if type(step) is int and all(type(v) in kinds for v in values.values()) else None
 
 
 @functools.cache

@@ -252,28 +252,28 @@ def _parts(settings: RunSettings, data: DataSettings) -> tuple[Part, ...]:
 
 
 def _part(settings: RunSettings, data: DataSettings, name: str) -> Part:
-    where, own = f"tasks.{name}", settings.tasks[name]
+    where, task = f"tasks.{name}", settings.tasks[name]
     if not re.fullmatch(r"\w+", name):
         raise ValueError(f"tasks has the name {name!r}: use letters, digits and underscores")
-    _check_keys(where, own, ("model", "share", "batches", *_SHARED, *_OWN))
-    share, batches = own.get("share", 1.0), own.get("batches")
+    _check_keys(where, task, ("model", "share", "batches", *_SHARED, *_OWN))
+    share, batches = task.get("share", 1.0), task.get("batches")
     if not isinstance(share, int | float) or share <= 0:
         raise ValueError(f"{where}.share={share!r} must be a number above 0")
     if batches not in (None, AUTO) and (type(batches) is not int or batches < 1):
         raise ValueError(f"{where}.batches={batches!r} must be 1 or more, or {AUTO!r} for one pass")
-    if batches is not None and "share" in own:
+    if batches is not None and "share" in task:
         raise ValueError(f"{where} has both share and batches: it can have only one")
-    model = own.get("model", {})
+    model = task.get("model", {})
     _check_keys(f"{where}.model", model, _HEAD)
     part = Part(
         name=name,
         system=settings.system,
         model={**settings.model, **model},
-        data=_changed(data, own, section="data", where=where),
-        evaluate=_changed(settings.evaluate, own, section="evaluate", where=where),
+        data=_changed(data, task, section="data", where=where),
+        evaluate=_changed(settings.evaluate, task, section="evaluate", where=where),
         share=float(share),
         batches=batches,
-        **{section: own.get(section, {}) for section in _OWN},
+        **{section: task.get(section, {}) for section in _OWN},
     )
     rows, train = part.data.batch_size, settings.train
     if rows < 1 or rows % (train.minibatches * train.microbatches):
@@ -285,10 +285,10 @@ def _part(settings: RunSettings, data: DataSettings, name: str) -> Part:
     return part
 
 
-def _changed(settings: Any, own: Mapping[str, Any], *, section: str, where: str) -> Any:
+def _changed(settings: Any, task: Mapping[str, Any], *, section: str, where: str) -> Any:
     """Return a section of settings with the changes of a task."""
-    changes = own.get(section, {})
-    names = [one.name for one in dataclasses.fields(settings)]
+    changes = task.get(section, {})
+    names = [field.name for field in dataclasses.fields(settings)]
     allowed = [name for name in names if name not in _SHARED[section]]
     _check_keys(f"{where}.{section}", changes, allowed)
     return changed(settings, changes, prefix=f"{where}.{section}.")
@@ -339,12 +339,12 @@ def _phase(
     steps: int,
 ) -> Phase:
     # A phase may not change the vocabulary of the parameters, or the shards of data positions.
-    known = [one.name for one in dataclasses.fields(settings.data)]
-    _check_keys(f"phases.{name}", changes, [one for one in known if one not in _SHARED["data"]])
+    known = [field.name for field in dataclasses.fields(settings.data)]
+    _check_keys(f"phases.{name}", changes, [name for name in known if name not in _SHARED["data"]])
 
-    def change(own: Mapping[str, Any]) -> DataSettings:
-        own = {key: _merged(getattr(settings.data, key), value) for key, value in own.items()}
-        return changed(settings.data, own, prefix=f"phases.{name}: data.")
+    def change(new: Mapping[str, Any]) -> DataSettings:
+        new = {key: _merged(getattr(settings.data, key), value) for key, value in new.items()}
+        return changed(settings.data, new, prefix=f"phases.{name}: data.")
 
     if before is None:
         return _of_data(settings, name, 0, steps, name, change(changes))
@@ -360,7 +360,7 @@ def _merged(before: Any, value: Any) -> Any:
     """Return the new value of a setting; a mapping only updates the entries that it has."""
     if not isinstance(before, Mapping) or not isinstance(value, Mapping):
         return value
-    return {**before, **{key: _merged(before.get(key), own) for key, own in value.items()}}
+    return {**before, **{key: _merged(before.get(key), entry) for key, entry in value.items()}}
 
 
 def _of_data(

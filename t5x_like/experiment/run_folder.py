@@ -57,17 +57,17 @@ class WorkdirLock:
 
     def refuse_if_alive(self) -> None:
         """Raise LockedError if a live run on this machine holds the lock; nothing is written."""
-        found = self._read()
-        if found and _is_alive(found):
-            raise LockedError(self._refusal(found))
+        holder = self._read()
+        if holder and _is_alive(holder):
+            raise LockedError(self._refusal(holder))
 
     def __enter__(self) -> "WorkdirLock":
         self._workdir.mkdir(parents=True, exist_ok=True)
         self._own = _identity() | {"run": uuid.uuid4().hex, "beat": 0}
         while not self._create():
-            found = self._read()
-            if found is not None:
-                self._take_over(found)
+            holder = self._read()
+            if holder is not None:
+                self._take_over(holder)
                 break
         self._thread = threading.Thread(target=self._beat, daemon=True, name="workdir_lock")
         self._thread.start()
@@ -93,34 +93,34 @@ class WorkdirLock:
     def _create(self) -> bool:
         return paths.create(self._path, json.dumps(self._own))
 
-    def _take_over(self, found: dict[str, Any]) -> None:
-        alive = _is_alive(found)
+    def _take_over(self, holder: dict[str, Any]) -> None:
+        alive = _is_alive(holder)
         if alive is None:
-            alive = self._watch(found)
+            alive = self._watch(holder)
         if alive:
-            raise LockedError(self._refusal(found))
+            raise LockedError(self._refusal(holder))
         self._write()
         time.sleep(_SETTLED)
         if not self._is_own():
-            raise LockedError(self._refusal(self._read() or found))
-        self._report(f"took over the lock of {_name(found)}, which is gone")
+            raise LockedError(self._refusal(self._read() or holder))
+        self._report(f"took over the lock of {_name(holder)}, which is gone")
 
-    def _watch(self, found: dict[str, Any]) -> bool:
+    def _watch(self, holder: dict[str, Any]) -> bool:
         """Return whether the lock file changes within `STALE` seconds."""
-        self._report(f"{self._path} is of {_name(found)}: waiting {STALE:.0f} s for a heartbeat")
+        self._report(f"{self._path} is of {_name(holder)}: waiting {STALE:.0f} s for a heartbeat")
         end = time.monotonic() + STALE
         while time.monotonic() < end:
             time.sleep(min(1.0, STALE / 10))
-            if self._read() != found:
+            if self._read() != holder:
                 return True
         return False
 
     def _beat(self) -> None:
         while not self._ended.wait(EVERY):
             try:
-                found = self._read()
-                if found and found.get("run") != self._own["run"]:
-                    self._lost = self._refusal(found) + "; it took over this run's lock"
+                holder = self._read()
+                if holder and holder.get("run") != self._own["run"]:
+                    self._lost = self._refusal(holder) + "; it took over this run's lock"
                     return
                 self._own["beat"] += 1
                 self._write()
@@ -134,25 +134,25 @@ class WorkdirLock:
         """Return the content of the lock, {} while it is being written, None without a lock."""
         try:
             with paths.requests(self._path):
-                found = json.loads(self._path.read_text())
+                content = json.loads(self._path.read_text())
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def _is_own(self) -> bool:
         return (self._read() or {}).get("run") == self._own["run"]
 
-    def _refusal(self, found: dict[str, Any]) -> str:
+    def _refusal(self, holder: dict[str, Any]) -> str:
         return (
-            f"workdir={os.fspath(self._workdir)!r} is in use by {_name(found)}: stop that run, or "
+            f"workdir={os.fspath(self._workdir)!r} is in use by {_name(holder)}: stop that run, or "
             "set another workdir"
         )
 
 
-def _name(found: dict[str, Any]) -> str:
-    return f"process {found.get('process', '?')} on host {found.get('host', '?')}"
+def _name(holder: dict[str, Any]) -> str:
+    return f"process {holder.get('process', '?')} on host {holder.get('host', '?')}"
 
 
 def _identity() -> dict[str, Any]:
@@ -186,15 +186,15 @@ def _started(process: int) -> str | None:
     return ""
 
 
-def _is_alive(found: dict[str, Any]) -> bool | None:
+def _is_alive(holder: dict[str, Any]) -> bool | None:
     """Return whether the process of a lock is alive; None if it is on another machine."""
-    own = _identity()
-    if any(found.get(key) != own[key] for key in ("host", "boot", "namespace")):
+    this_process = _identity()
+    if any(holder.get(key) != this_process[key] for key in ("host", "boot", "namespace")):
         return None
-    process = found.get("process")
+    process = holder.get("process")
     if type(process) is not int or process < 1:  # the lock was not written by a run
         return None
-    return _started(process) == found.get("started")
+    return _started(process) == holder.get("started")
 
 
 def find(settings: RunSettings) -> pathlib.Path:
@@ -250,23 +250,23 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
                 "pretrained model: set initialize to its folder"
             )
         return None
-    found = checkpoints.read_metadata(folder)
-    if "data_shards" not in found:
+    metadata = checkpoints.read_metadata(folder)
+    if "data_shards" not in metadata:
         raise ValueError(
             f"workdir={settings.workdir!r} has converted weights, and no run to resume: set "
             "initialize to that folder, and workdir to another"
         )
-    if (system := found["config"]["system"]) != settings.system:
+    if (system := metadata["config"]["system"]) != settings.system:
         raise ValueError(
             f"workdir={settings.workdir!r} has a run of system {system!r}, and this config has "
             f"system={settings.system!r}: set another workdir"
         )
-    _check_unchanged(settings, config.of_stored(found["config"]))
+    _check_unchanged(settings, config.of_stored(metadata["config"]))
     return Stored(
-        step=found["step"],
-        config=found["config"],
-        shards=found["data_shards"],
-        fingerprints=found.get("fingerprints", {}),
+        step=metadata["step"],
+        config=metadata["config"],
+        shards=metadata["data_shards"],
+        fingerprints=metadata.get("fingerprints", {}),
     )
 
 
@@ -304,11 +304,11 @@ def _shown(value: Any) -> str:
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings as {"train.steps": value}."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for key, value in settings.items():
         is_part = isinstance(value, Mapping)
-        found |= flat(value, f"{prefix}{key}.") if is_part else {f"{prefix}{key}": value}
-    return found
+        leaves |= flat(value, f"{prefix}{key}.") if is_part else {f"{prefix}{key}": value}
+    return leaves
 
 
 def write_config(settings: RunSettings, workdir: pathlib.Path, *, step: int) -> None:
@@ -320,11 +320,11 @@ def write_config(settings: RunSettings, workdir: pathlib.Path, *, step: int) -> 
         step: the step at which the run starts or resumes.
     """
     content = command_line.as_json(config.to_dict(settings), indent=2)
-    kept = sorted((workdir / "configs").glob("*_step_*.json"))
-    before = json.loads(kept[-1].read_bytes()) if kept else None
+    copies = sorted((workdir / "configs").glob("*_step_*.json"))
+    before = json.loads(copies[-1].read_bytes()) if copies else None
     if command_line.as_json(before, indent=2) != content:
         (workdir / "configs").mkdir(exist_ok=True)
-        _write(workdir / "configs" / f"{len(kept) + 1:04d}_step_{step}.json", content)
+        _write(workdir / "configs" / f"{len(copies) + 1:04d}_step_{step}.json", content)
     _write(workdir / "config.json", content)
 
 

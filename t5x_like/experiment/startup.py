@@ -87,12 +87,12 @@ class _QuietImport:
 def _standard_error_closed() -> Iterator[None]:
     """Discard everything written to standard error, also by C++ code."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     try:
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)

@@ -180,7 +180,8 @@ def load(flags: GinFlags) -> RunSettings:
     """
     bindings = Bindings(flags)
     settings = run(bindings)
-    sys.stdout.writelines(f"not used: {one.written} ({one.place})\n" for one in bindings.unused())
+    for binding in bindings.unused():
+        sys.stdout.write(f"not used: {binding.written} ({binding.place})\n")
     if settings.optimizer["name"] != "adafactor" and settings.optimizer.get("weight_decay"):
         sys.stdout.write("weight decay: optax decays all parameters in T5X, here only matrices\n")
     return settings
@@ -273,35 +274,35 @@ def export_folder(bindings: Bindings) -> str:
 
 def _script(bindings: Bindings) -> str:
     names = {name for _, name, _ in bindings.arguments}
-    found = [name for name in _SCRIPTS if name in names]
-    if not found and exports(bindings):
+    scripts = [name for name in _SCRIPTS if name in names]
+    if not scripts and exports(bindings):
         raise ValueError("the gin files export a model: t5x_like.convert --gin=FILE does that here")
-    if not found:
+    if not scripts:
         raise ValueError(
             "the gin files have no train, precompile, evaluate or infer: include a run of T5X's, "
             "such as t5x/configs/runs/pretrain.gin"
         )
-    return found[0]
+    return scripts[0]
 
 
 def _model(bindings: Bindings) -> str:
     """Return the name of T5X's model class."""
     names = [name for name in (*_SCRIPTS, _EXPORT) if bindings.get(name, "model")]
-    found = bindings.get(names[0], "model") if names else bindings.macro("MODEL")
-    if not isinstance(found, Reference):
+    model = bindings.get(names[0], "model") if names else bindings.macro("MODEL")
+    if not isinstance(model, Reference):
         raise ValueError(
             "the gin files have no MODEL: include one of T5X's networks, such as "
             "t5x/examples/t5/t5_1_1/base.gin"
         )
-    _equal("MODEL", found, _MODELS)
-    return found.name
+    _equal("MODEL", model, _MODELS)
+    return model.name
 
 
 def _reference(bindings: Bindings, name: str, argument: str) -> Reference:
-    found = bindings.get(name, argument)
-    if not isinstance(found, Reference):
-        raise ValueError(f"{name}.{argument}={found!r} must name a class, as @network.T5Config()")
-    return found
+    value = bindings.get(name, argument)
+    if not isinstance(value, Reference):
+        raise ValueError(f"{name}.{argument}={value!r} must name a class, as @network.T5Config()")
+    return value
 
 
 def _equal(setting: str, value: Any, table: Mapping[str, T]) -> T:
@@ -317,22 +318,23 @@ def _equal(setting: str, value: Any, table: Mapping[str, T]) -> T:
 
 
 def _feed_forward(bindings: Bindings, config: str) -> str:
-    found = bindings.get(config, "mlp_activations", ("relu",))
-    activations = [str(one) for one in found] if isinstance(found, list | tuple) else [str(found)]
-    return _equal(f"{config}.mlp_activations", " * ".join(activations), _ACTIVATIONS)
+    value = bindings.get(config, "mlp_activations", ("relu",))
+    activations = value if isinstance(value, list | tuple) else [value]
+    names = " * ".join(map(str, activations))
+    return _equal(f"{config}.mlp_activations", names, _ACTIVATIONS)
 
 
 def _dataset(bindings: Bindings, script: str) -> Callable[..., Any]:
     """Return a function that returns an argument of the script's `DatasetConfig`."""
-    found = bindings.get(script, _SCRIPTS[script])
-    if not isinstance(found, Reference):
+    dataset = bindings.get(script, _SCRIPTS[script])
+    if not isinstance(dataset, Reference):
         raise ValueError(
             f"the gin files have no {script}.{_SCRIPTS[script]}: include a run of T5X's, such as "
             "t5x/configs/runs/pretrain.gin"
         )
 
     def get(argument: str, default: Any) -> Any:
-        return bindings.get(found.name, argument, default, scope=found.scope)
+        return bindings.get(dataset.name, argument, default, scope=dataset.scope)
 
     return get
 
@@ -344,7 +346,7 @@ def _data(bindings: Bindings, script: str) -> DataSettings:
     decodes_only = len(_MODELS[_model(bindings)].vocabularies) == 1
     allowed = [["inputs", "targets"], *([["targets"]] if decodes_only else [])]
     if not (isinstance(lengths, Mapping) and sorted(lengths) in allowed):
-        words = " or only ".join(" and ".join(map(repr, one)) for one in allowed)
+        words = " or only ".join(" and ".join(map(repr, features)) for features in allowed)
         raise ValueError(
             f"TASK_FEATURE_LENGTHS={lengths!r} must have the lengths of {words} (--gin."
             "TASK_FEATURE_LENGTHS, or task_feature_lengths of the DatasetConfig)"
@@ -381,7 +383,7 @@ def _task(bindings: Bindings, get: Callable[..., Any], *, pairs: bool) -> dict[s
     if name in _TASKS:
         return dict(_TASKS[name])
     named = [get("module", None)] if get("module", None) else bindings.modules
-    modules = [one for one in dict.fromkeys(named) if _has_tasks(one)]
+    modules = [module for module in dict.fromkeys(named) if _has_tasks(module)]
     if not modules:
         return {"module": "", "task": name}
     of_pairs = "span_corruption" if "span_corruption" in name else "text_to_text"
@@ -400,15 +402,15 @@ def _has_tasks(module: str) -> bool:
 def _vocabulary(bindings: Bindings) -> str:
     model = _model(bindings)
     arguments = _MODELS[model].vocabularies
-    found = bindings.get(model, arguments[0])
-    if not isinstance(found, Reference):
+    vocabulary = bindings.get(model, arguments[0])
+    if not isinstance(vocabulary, Reference):
         return ""
-    if found != bindings.get(model, arguments[-1], found):
+    if vocabulary != bindings.get(model, arguments[-1], vocabulary):
         raise ValueError(f"{model}: input_vocabulary and output_vocabulary must be the same")
-    _equal(f"{model}.{arguments[0]}", found, dict.fromkeys((_SENTENCE_PIECE, _BYTES)))
-    if found.name == _BYTES:
+    _equal(f"{model}.{arguments[0]}", vocabulary, dict.fromkeys((_SENTENCE_PIECE, _BYTES)))
+    if vocabulary.name == _BYTES:
         return f"bytes:{bindings.get(_BYTES, 'extra_ids', 0)}"
-    return bindings.get(_SENTENCE_PIECE, "sentencepiece_model_file", "", scope=found.scope)
+    return bindings.get(_SENTENCE_PIECE, "sentencepiece_model_file", "", scope=vocabulary.scope)
 
 
 def _train(bindings: Bindings, script: str) -> TrainSettings:
@@ -505,8 +507,8 @@ def _decode(bindings: Bindings, *, length: int) -> dict[str, Any]:
 def _optimizer(bindings: Bindings, data: DataSettings, *, steps: int | None) -> dict[str, Any]:
     """Return the settings of the optimizer and of its learning rate, for a run of `steps`."""
     model = _model(bindings)
-    found = bindings.get(model, "optimizer_def", Reference(_ADAFACTOR))
-    name = found.name if isinstance(found, Reference) else str(found)
+    definition = bindings.get(model, "optimizer_def", Reference(_ADAFACTOR))
+    name = definition.name if isinstance(definition, Reference) else str(definition)
     if name == _ADAFACTOR:
         rate = bindings.get(_TRAINER, "learning_rate_fn", Reference(_RATE))
         return {
@@ -515,10 +517,10 @@ def _optimizer(bindings: Bindings, data: DataSettings, *, steps: int | None) -> 
             **_schedule(bindings, f"{_TRAINER}.learning_rate_fn", rate, steps=steps),
         }
     # T5X's Trainer does not set the learning rate of an optimizer of optax.
-    parts = bindings.get(name, "transformations") if name == _CHAIN else [found]
+    parts = bindings.get(name, "transformations") if name == _CHAIN else [definition]
     if not isinstance(parts, Sequence) or not parts:
         raise ValueError(f"{_CHAIN}.transformations={parts!r} must be a list of transformations")
-    known = {f"{room}.{one}": one for one in _OPTAX for room in ("optax", "t5x.optimizers")}
+    known = {f"{room}.{rule}": rule for rule in _OPTAX for room in ("optax", "t5x.optimizers")}
     *clips, last = parts
     optax = _OPTAX[_equal(f"{model}.optimizer_def", last, {**known})]
     settings = {"name": optax.name, **_optax(bindings, last, optax, steps=steps)}
@@ -626,10 +628,10 @@ def _warmup_cosine(get: Callable[..., Any]) -> dict[str, Any]:
         "warmup_steps": "warmup_steps",
         "decay_steps": "decay_steps",
     }
-    found = {ours: get(theirs, None) for ours, theirs in names.items()}
-    if missing := [names[ours] for ours, value in found.items() if value is None]:
+    values = {ours: get(theirs, None) for ours, theirs in names.items()}
+    if missing := [names[ours] for ours, value in values.items() if value is None]:
         raise ValueError(f"optax.warmup_cosine_decay_schedule.{missing[0]} is not set")
-    return {"schedule": "cosine", **found, "end_learning_rate": get("end_value", 0.0)}
+    return {"schedule": "cosine", **values, "end_learning_rate": get("end_value", 0.0)}
 
 
 def _factors(get: Callable[..., Any], *, steps: int | None) -> dict[str, Any]:
@@ -665,7 +667,7 @@ def _factors(get: Callable[..., Any], *, steps: int | None) -> dict[str, Any]:
         },
     }
     names = " * ".join(re.split(r"\s*\*\s*", factors))
-    found = _equal(f"{_RATE}.factors", names, schedules)
+    schedule = _equal(f"{_RATE}.factors", names, schedules)
     offset = get("step_offset", 0)
     if "cosine_decay" in names and steps and steps > warmup + cycle + offset:
         raise ValueError(
@@ -675,7 +677,7 @@ def _factors(get: Callable[..., Any], *, steps: int | None) -> dict[str, Any]:
         )
     if names == "linear_decay" and abs(1 / slope - round(1 / slope)) > 1e-3:
         raise ValueError(f"{_RATE}.decay_factor={slope} must be 1 / a whole number of steps")
-    return {**found, **({"schedule_offset": offset} if offset else {})}
+    return {**schedule, **({"schedule_offset": offset} if offset else {})}
 
 
 def _initial_checkpoint(bindings: Bindings) -> str:

@@ -114,10 +114,10 @@ def fit(head: str, middle: Sequence[str], tail: Sequence[str], *, width: int) ->
     First the last parts of the middle are left out, and "…" marks them; then the end is cut off.
     """
     text = _BETWEEN.join([head, *middle, *tail])
-    for kept in range(len(middle) - 1, -1, -1):
+    for count in range(len(middle) - 1, -1, -1):
         if cell_len(text) <= width:
             return text
-        text = _BETWEEN.join([head, *middle[:kept], _LEFT_OUT, *tail])
+        text = _BETWEEN.join([head, *middle[:count], _LEFT_OUT, *tail])
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + _LEFT_OUT
 
 

@@ -128,9 +128,9 @@ def label_names(data: DataSettings) -> tuple[str, ...]:
         ValueError: the module does not exist, or its files cannot be read.
     """
     if data.settings.get("labels"):
-        return tuple(str(one) for one in data.settings["labels"])
+        return tuple(str(label) for label in data.settings["labels"])
     find = getattr(data_modules.load(data.module), "labels", None)
     if find is None:
         return ()
-    own = {"task": data.task} if "task" in inspect.signature(find).parameters else {}
-    return find(data.objective, **own, **data.settings)
+    arguments = {"task": data.task} if "task" in inspect.signature(find).parameters else {}
+    return find(data.objective, **arguments, **data.settings)

@@ -87,8 +87,8 @@ class WandbRun:
             ) from error
         self._run.config.update(dict(settings), allow_val_change=True)
         run = self._run
-        found = {"id": run.id, "project": run.project, "entity": run.entity}
-        self.identity = {key: text for key, text in found.items() if text}
+        identifiers = {"id": run.id, "project": run.project, "entity": run.entity}
+        self.identity = {key: text for key, text in identifiers.items() if text}
 
     def newest_step(self, name: str) -> int:
         """Return the last step that W&B has of any metric: it rejects values of earlier steps.
@@ -326,11 +326,11 @@ def _read(workdir: paths.Path) -> dict[str, dict[str, str]]:
     """Return the identities in trackers.json; {} without the file."""
     path = workdir / FILE
     try:
-        found = reading.json_object(path.read_text())
+        identities = reading.json_object(path.read_text())
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise ValueError(f"{path} cannot be read: delete it to begin new runs ({error})") from error
-    if not all(isinstance(identity, dict) for identity in found.values()):
+    if not all(isinstance(identity, dict) for identity in identities.values()):
         raise ValueError(f"{path} has no ids of runs: delete it to begin new runs")
-    return found
+    return identities

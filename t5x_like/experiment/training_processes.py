@@ -98,12 +98,12 @@ def train(jobs: Sequence[Job], *, report: Report, processes: int = 1) -> bool:
 def _shares(processes: int) -> list[set[int]]:
     """Return the cores of each of several processes; none where they cannot be bound to cores.
 
-    Otherwise the threads of one process wait for cores on which another one computes, and all
+    Otherwise the threads of one process wait for cores on which another computes, and all
     other threads of this process wait for them.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     each = len(cores) // processes
-    return [set(cores[one * each : (one + 1) * each]) for one in range(processes)]
+    return [set(cores[process * each : (process + 1) * each]) for process in range(processes)]
 
 
 def _ready(waiting: Sequence[Job], done: set[pathlib.Path]) -> list[Job]:
