@@ -68,7 +68,7 @@ class ReleasedElmo:
             **systems.find("elmo").sizes["original"],
             **settings,
             **clips,
-            "filters": tuple(tuple(one) for one in convolutions),
+            "filters": tuple(tuple(convolution) for convolution in convolutions),
             "highways": _option(path, options, "char_cnn", "n_highway"),
             "head": "features",
         }
@@ -88,8 +88,8 @@ class ReleasedElmo:
         arrays = {}
         with self._open() as file:
             for path, leaf in wanted.items():
-                if (found := _shape(file, path)) != leaf.shape:
-                    problem = "is missing" if found is None else f"has shape {list(found)}"
+                if (shape := _shape(file, path)) != leaf.shape:
+                    problem = "is missing" if shape is None else f"has shape {list(shape)}"
                     raise ValueError(
                         f"{file.filename}: the tensor of {path} {problem}; the options imply "
                         f"{list(leaf.shape)}"
@@ -130,18 +130,18 @@ def _find(file: Any, path: str) -> np.ndarray:
     if path == "words/embedding":  # row 0, padding, is not in the file
         table = file["char_embed"][...]
         return np.concatenate([np.zeros_like(table[:1]), table])
-    if found := re.fullmatch(r"words/convolution_(\d+)/(\w+)", path):
-        number, name = found.groups()
+    if match := re.fullmatch(r"words/convolution_(\d+)/(\w+)", path):
+        number, name = match.groups()
         tensor = file["CNN"][f"{'W' if name == 'kernel' else 'b'}_cnn_{number}"][...]
         return tensor[0] if name == "kernel" else tensor
-    if found := re.fullmatch(r"words/highway_(\d+)/(gate|transform)/(\w+)", path):
-        number, part, name = found.groups()
+    if match := re.fullmatch(r"words/highway_(\d+)/(gate|transform)/(\w+)", path):
+        number, part, name = match.groups()
         part = "carry" if part == "gate" else part
         return file[f"CNN_high_{number}"][f"{'W' if name == 'kernel' else 'b'}_{part}"][...]
-    if found := re.fullmatch(r"words/projection/(\w+)", path):
-        return file["CNN_proj"]["W_proj" if found[1] == "kernel" else "b_proj"][...]
-    if found := re.fullmatch(r"lstm/layer_(\d+)/(\w+)", path):
-        number, name = found.groups()
+    if match := re.fullmatch(r"words/projection/(\w+)", path):
+        return file["CNN_proj"]["W_proj" if match[1] == "kernel" else "b_proj"][...]
+    if match := re.fullmatch(r"lstm/layer_(\d+)/(\w+)", path):
+        number, name = match.groups()
         cells = [
             file[f"RNN_{direction}"]["RNN"]["MultiRNNCell"][f"Cell{number}"]["LSTMCell"]
             for direction in (0, 1)

@@ -40,9 +40,9 @@ def assembled(
         index = tuple(slice(*each) for each in bounds)
         return weight_map.assemble(leaf.shape, index, parts, read, dtype=leaf.dtype)
 
-    whole = tuple((0, size) for size in leaf.shape)
+    full = tuple((0, size) for size in leaf.shape)
     if leaf.sharding is None:
-        return _put(part, whole, [None], leaf.dtype)[0]
+        return _put(part, full, [None], leaf.dtype)[0]
     holders: dict[_Bounds, list[jax.Device | None]] = {}
     for device, index in leaf.sharding.addressable_devices_indices_map(leaf.shape).items():
         assert index is not None
@@ -76,8 +76,8 @@ def _put(
         for start, stop in _spans(shape[axis], number):
             piece = part((*bounds[:axis], (first + start, first + stop), *bounds[axis + 1 :]))
             held = [
-                _write(whole, jax.device_put(piece, device), start, axis=axis)
-                for whole, device in zip(held, devices, strict=True)
+                _write(buffer, jax.device_put(piece, device), start, axis=axis)
+                for buffer, device in zip(held, devices, strict=True)
             ]
             jax.block_until_ready(held)
     _return_free_memory(math.prod(shape) * dtype.itemsize)
@@ -85,28 +85,28 @@ def _put(
 
 
 @functools.partial(jax.jit, static_argnames="axis", donate_argnums=0)
-def _write(whole: Array, piece: Array, start: int, *, axis: int) -> Array:
-    return jax.lax.dynamic_update_slice_in_dim(whole, piece, start, axis)
+def _write(buffer: Array, piece: Array, start: int, *, axis: int) -> Array:
+    return jax.lax.dynamic_update_slice_in_dim(buffer, piece, start, axis)
 
 
-def copy_part(array: Array, index: tuple[int, ...], place: np.ndarray) -> None:
+def copy_part(array: Array, index: tuple[int, ...], out: np.ndarray) -> None:
     """Copy the part of a parameter at indices of its first axes to the host of the first process.
 
     All processes that hold shards of the parameter call this; only the first writes the result.
 
     Args:
-        place: the NumPy array to write to, of the part's shape.
+        out: the NumPy array to write to, of the part's shape.
     """
-    _return_free_memory(place.nbytes)
+    _return_free_memory(out.nbytes)
     part = _at(array, np.array(index, np.int32)) if index else array
     if not isinstance(part, jax.Array):
-        place[...] = part
+        out[...] = part
     elif not part.is_fully_addressable and not part.is_fully_replicated:
-        _gather(part, place)
+        _gather(part, out)
     elif jax.process_index() == 0:
         for shard in part.addressable_shards:
             if shard.replica_id == 0:
-                _copy_shard(shard.data, place[shard.index])
+                _copy_shard(shard.data, out[shard.index])
 
 
 @jax.jit
@@ -117,39 +117,39 @@ def _at(array: Array, index: Int[Array, " n"]) -> Array:
     return array
 
 
-def _copy_shard(shard: Array, place: np.ndarray) -> None:
+def _copy_shard(shard: Array, out: np.ndarray) -> None:
     """Copy an array of one device to the host.
 
     JAX keeps the host's copy of an array on a GPU or TPU as long as the array exists, here the
     parameter. So slices are copied, which are freed together with their copies.
     """
     if not shard.ndim or next(iter(shard.devices())).platform == "cpu":
-        place[...] = shard  # on a CPU the array is a view
+        out[...] = shard  # on a CPU the array is a view
         return
     axis, number = _cut(shard.shape, shard.dtype, most=_PIECE)
-    places = np.moveaxis(place, axis, 0)
+    moved = np.moveaxis(out, axis, 0)
     for start, stop in _spans(shard.shape[axis], number):
         piece = _slice(shard, start, number=stop - start, axis=axis)
-        places[start:stop] = np.moveaxis(np.asarray(piece), axis, 0)
+        moved[start:stop] = np.moveaxis(np.asarray(piece), axis, 0)
 
 
-def _gather(array: Array, place: np.ndarray) -> None:
+def _gather(array: Array, out: np.ndarray) -> None:
     """Copy an array of several processes to the first process, a slice of every shard at a time.
 
     All devices get the slices: JAX has no collective whose result is in only one process.
     """
-    kept = array.sharding.shard_shape(array.shape)
-    copies = jax.local_device_count() * (array.size // math.prod(kept))
-    axis, number = _cut(kept, array.dtype, most=_MOST_GATHERED // copies)
-    size = kept[axis]
-    places = np.moveaxis(place, axis, 0)
+    shard_shape = array.sharding.shard_shape(array.shape)
+    copies = jax.local_device_count() * (array.size // math.prod(shard_shape))
+    axis, number = _cut(shard_shape, array.dtype, most=_MOST_GATHERED // copies)
+    size = shard_shape[axis]
+    moved = np.moveaxis(out, axis, 0)
     for start, stop in _spans(size, number):
-        _return_free_memory(places.nbytes)
-        found = jax.block_until_ready(_gathered(array, start, number=stop - start, axis=axis))
+        _return_free_memory(moved.nbytes)
+        slices = jax.block_until_ready(_gathered(array, start, number=stop - start, axis=axis))
         if jax.process_index() == 0:
-            parts = np.moveaxis(np.asarray(found.addressable_data(0)), axis, 0)
+            parts = np.moveaxis(np.asarray(slices.addressable_data(0)), axis, 0)
             for n, part in enumerate(np.split(parts, array.shape[axis] // size)):
-                places[n * size + start : n * size + stop] = part
+                moved[n * size + start : n * size + stop] = part
 
 
 def _gathered(array: Array, start: int, *, number: int, axis: int) -> Array:
@@ -161,12 +161,12 @@ def _gathered(array: Array, start: int, *, number: int, axis: int) -> Array:
 
 @functools.cache
 def _gathering(sharding: NamedSharding, number: int, axis: int) -> Callable[[Array, int], Array]:
-    own = PartitionSpec(*sharding.spec)
+    spec = PartitionSpec(*sharding.spec)
     slices = jax.shard_map(
         functools.partial(jax.lax.dynamic_slice_in_dim, slice_size=number, axis=axis),
         mesh=sharding.mesh,
-        in_specs=(own, PartitionSpec()),
-        out_specs=own,
+        in_specs=(spec, PartitionSpec()),
+        out_specs=spec,
     )
     return jax.jit(slices, out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))
 

@@ -107,10 +107,12 @@ class PretrainedEncoder(Pretrained):
         def outputs(params: PyTree, batch: Any, *, all_layers: bool) -> dict[str, Array]:
             if not all_layers:
                 return self.module.apply({"params": params}, batch)
-            found, layers = self.module.apply({"params": params}, batch, collect=("hidden_states",))
+            predictions, layers = self.module.apply(
+                {"params": params}, batch, collect=("hidden_states",)
+            )
             # BART has two towers; its heads read the decoder, which is last.
             *_, last = layers.values()
-            return {**found, "hidden_states": last.hidden_states}
+            return {**predictions, "hidden_states": last.hidden_states}
 
         return jax.jit(outputs, static_argnames="all_layers")
 
@@ -168,8 +170,8 @@ def _loss(outputs: Mapping[str, Array], labels: np.ndarray, *, problem: str) -> 
         loss = jax.nn.softplus(jnp.where(labels == 1, -logits, logits))
     else:
         expected, counted = logits.shape[:-1], labels != model.IGNORED_LABEL
-        places = np.where(counted, labels, 0)[..., None]
-        loss = -jnp.take_along_axis(jax.nn.log_softmax(logits), places, axis=-1)[..., 0]
+        indices = np.where(counted, labels, 0)[..., None]
+        loss = -jnp.take_along_axis(jax.nn.log_softmax(logits), indices, axis=-1)[..., 0]
     if labels.shape != expected:
         raise ValueError(f"labels has shape {list(labels.shape)}; it must be {list(expected)}")
     return jnp.mean(loss, where=counted)

@@ -63,8 +63,8 @@ def quantize(params: PyTree) -> PyTree:
         params: nested dicts of arrays.
     """
     flat = flax.traverse_util.flatten_dict(params, sep="/")
-    made = {name: _quantized(x) if _fits(name, x) else x for name, x in flat.items()}
-    return flax.traverse_util.unflatten_dict(made, sep="/")
+    quantized = {name: _quantized(x) if _fits(name, x) else x for name, x in flat.items()}
+    return flax.traverse_util.unflatten_dict(quantized, sep="/")
 
 
 def _fits(name: str, array: Array) -> bool:
@@ -84,10 +84,12 @@ def _quantized(array: Array) -> Int8Weight:
 
 def to_arrays(params: Mapping[str, Any]) -> dict[str, Array]:
     """Return the parameters by name as arrays, scales beside the parameters in 8 bits."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, x in params.items():
-        found |= {name: x.values, name + SCALE: x.scale} if isinstance(x, Int8Weight) else {name: x}
-    return found
+        arrays |= (
+            {name: x.values, name + SCALE: x.scale} if isinstance(x, Int8Weight) else {name: x}
+        )
+    return arrays
 
 
 def of_arrays(arrays: Mapping[str, Array]) -> dict[str, Any]:

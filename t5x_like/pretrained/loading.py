@@ -127,8 +127,8 @@ def _labels(source: Source, config: Mapping[str, Any]) -> dict[str, Labels]:
 def _dtype(system: str, dtype: str) -> dict[str, str]:
     """Return the setting `dtype`; {} for a user's system that lacks it and computes in float32."""
     known = next(iter(systems.find(system).sizes.values()))
-    own = {"dtype": _check_dtype("dtype", dtype)}
-    return own if "dtype" in known or dtype != "float32" else {}
+    setting = {"dtype": _check_dtype("dtype", dtype)}
+    return setting if "dtype" in known or dtype != "float32" else {}
 
 
 def _check_dtype(name: str, dtype: str, allowed: Sequence[str] = WEIGHTS[:2]) -> str:
@@ -173,20 +173,21 @@ def load(
         {**source.config, "system": source.system}, {**config, "system": system}
     )
     if how.complete:
-        found = _read(source, wanted, how, whole=not without)
+        params = _read(source, wanted, how, whole=not without)
     else:
         _check_vocabulary(source, system, config)
-        found = _read_known(source, module, wanted, how, mesh=mesh, seed=seed)
-    return flax.traverse_util.unflatten_dict(found, sep="/")
+        params = _read_known(source, module, wanted, how, mesh=mesh, seed=seed)
+    return flax.traverse_util.unflatten_dict(params, sep="/")
 
 
 def _check_vocabulary(source: Source, system: str, config: Mapping[str, Any]) -> None:
     """Check that a model of another system has a vocabulary of the same size."""
-    here, there = config["vocab_size"], source.config["vocab_size"]
-    if source.system != system and here != there:
+    size, source_size = config["vocab_size"], source.config["vocab_size"]
+    if source.system != system and size != source_size:
         raise ValueError(
-            f"model.vocab_size={here}: the model of system {source.system!r} to start from has "
-            f"{there} tokens; set model.vocab_size={there}, and data.vocabulary to its vocabulary"
+            f"model.vocab_size={size}: the model of system {source.system!r} to start from has "
+            f"{source_size} tokens; set model.vocab_size={source_size}, and data.vocabulary to "
+            "its vocabulary"
         )
 
 
@@ -213,11 +214,11 @@ def _read_known(
     }
     known = {path: leaf for path, leaf in wanted.items() if path not in new} | shorter
     initial = _initialize(module, new | {path: wanted[path] for path in shorter}, seed=seed)
-    found = initial | _read(source, known, how, whole=False)
+    params = initial | _read(source, known, how, whole=False)
     for path, leaf in shorter.items():
-        table = jnp.concatenate([found[path], initial[path][leaf.shape[0] :]])
-        found[path] = jax.device_put(table, wanted[path].sharding)
-    return found
+        table = jnp.concatenate([params[path], initial[path][leaf.shape[0] :]])
+        params[path] = jax.device_put(table, wanted[path].sharding)
+    return params
 
 
 def _may_be_new(path: str, how: Adaptation) -> bool:
@@ -246,11 +247,11 @@ def _read(source: Source, wanted: Leaves, how: Adaptation, *, whole: bool) -> Le
         if source.available(terms) == terms.keys():
             sums[path] = terms
     direct = {path: leaf for path, leaf in wanted.items() if path not in sums} | fewer
-    found = source.read(functools.reduce(operator.or_, sums.values(), direct), whole=whole)
-    made = {path: found[path][jnp.array(how.copied_rows[path])] for path in fewer}
-    made |= {path: sum(found[term] for term in terms) for path, terms in sums.items()}
-    found = {path: x for path, x in found.items() if path in wanted}
-    return found | {path: jax.device_put(x, wanted[path].sharding) for path, x in made.items()}
+    params = source.read(functools.reduce(operator.or_, sums.values(), direct), whole=whole)
+    computed = {path: params[path][jnp.array(how.copied_rows[path])] for path in fewer}
+    computed |= {path: sum(params[term] for term in terms) for path, terms in sums.items()}
+    params = {path: x for path, x in params.items() if path in wanted}
+    return params | {path: jax.device_put(x, wanted[path].sharding) for path, x in computed.items()}
 
 
 def load_part(
@@ -336,15 +337,15 @@ def ensemble(models: Sequence[Pretrained]) -> Pretrained:
 def _check(first: Pretrained, model: Pretrained) -> None:
     """Check that the outputs of two models can be averaged."""
     for name in ("vocab_size", "head", "labels"):
-        own = [one.config.get(name) for one in (first, model)]
-        if isinstance(own[0], Mapping):
+        values = [member.config.get(name) for member in (first, model)]
+        if isinstance(values[0], Mapping):
             raise ValueError("an ensemble of runs of several tasks is not supported")
         generates = first.module.generates
-        if own[0] != own[1] and (generates or name != "vocab_size"):
+        if values[0] != values[1] and (generates or name != "vocab_size"):
             raise ValueError(
-                f"the members of an ensemble have model.{name}={own[0]!r} and {own[1]!r}: their "
-                "outputs cannot be averaged"
+                f"the members of an ensemble have model.{name}={values[0]!r} and {values[1]!r}: "
+                "their outputs cannot be averaged"
             )
     if first.module.sides != model.module.sides:
-        sides = " and ".join("+".join(one.module.sides) for one in (first, model))
+        sides = " and ".join("+".join(member.module.sides) for member in (first, model))
         raise ValueError(f"the members of an ensemble read {sides}: choose models of one kind")

@@ -413,8 +413,8 @@ class Pretrained:
             raise ValueError("a model with weights in 8 bits is not written: load it in float32")
         record, config = self._record, self.hugging_face_config()
         left_out = record.not_exported
-        kept = {name: part for name, part in self.params.items() if name not in left_out}
-        flat = flax.traverse_util.flatten_dict(kept, sep="/")
+        exported = {name: part for name, part in self.params.items() if name not in left_out}
+        flat = flax.traverse_util.flatten_dict(exported, sep="/")
         config["dtype"] = next(iter(flat.values())).dtype.name
         parts = weight_map.pieces(record.weights, {name: x.shape for name, x in flat.items()})
         if jax.process_index() == 0:
@@ -531,8 +531,8 @@ class Pretrained:
             if targets is None:
                 return logits, None
             counted = targets != IGNORED_LABEL
-            places = jnp.where(counted, targets, 0)[..., None]
-            log_probs = jnp.take_along_axis(jax.nn.log_softmax(logits), places, axis=-1)[..., 0]
+            indices = jnp.where(counted, targets, 0)[..., None]
+            log_probs = jnp.take_along_axis(jax.nn.log_softmax(logits), indices, axis=-1)[..., 0]
             return logits, -jnp.mean(log_probs, where=counted)
 
         return jax.jit(forward)

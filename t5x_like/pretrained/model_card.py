@@ -59,17 +59,17 @@ class ModelCard:
         if workdir is None or self.average != 1:
             return {}
         rows = [row for row in _rows(workdir / _LOG) if row.get("step") == self.stored["step"]]
-        found = {
+        numbers = {
             name: value
             for row in rows
             for name, value in row.items()
             if name != "step" and not name.startswith(_TRAINING)
         }
-        for last in _rows(workdir / _EVALUATED, whole=True):
+        for last in _rows(workdir / _EVALUATED, single=True):
             if last.get("step") == self.stored["step"]:
                 for task, values in last["tasks"].items():
-                    found |= {f"{task}/{name}" if task else name: n for name, n in values.items()}
-        return {name: value for name, value in found.items() if isinstance(value, int | float)}
+                    numbers |= {f"{task}/{name}" if task else name: n for name, n in values.items()}
+        return {name: value for name, value in numbers.items() if isinstance(value, int | float)}
 
     def text(self, config: Mapping[str, Any]) -> str:
         """Return the card of the model in a folder with this config.json."""
@@ -103,11 +103,11 @@ class ModelCard:
         return _shown({name: self.settings[name] for name in _SECTIONS if self.settings.get(name)})
 
 
-def _rows(file: pathlib.Path, *, whole: bool = False) -> list[dict[str, Any]]:
+def _rows(file: pathlib.Path, *, single: bool = False) -> list[dict[str, Any]]:
     """Return the objects of JSON Lines, or the only object of a JSON file; [] without a file."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     rows = []
-    for line in [text] if whole else text.split("\n"):
+    for line in [text] if single else text.split("\n"):
         with contextlib.suppress(ValueError):  # a kill may leave a part of a line
             rows.append(json.loads(line))
     return rows
@@ -121,9 +121,9 @@ def _table(numbers: Mapping[str, float]) -> str:
 def _shown(value: Any) -> Any:
     """Return settings without the folders of this machine."""
     if isinstance(value, Mapping):
-        return {name: _shown(one) for name, one in value.items()}
+        return {name: _shown(element) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_shown(one) for one in value]
+        return [_shown(element) for element in value]
     is_path = isinstance(value, str) and os.path.isabs(os.path.expanduser(value))
     return f".../{os.path.basename(value.rstrip('/'))}" if is_path else value
 

@@ -96,11 +96,11 @@ class Adapter:
         """The `rank` and `alpha` of all pairs; several ranks or alphas are written as a text."""
         ranks = sorted({pair.a.shape[0] for pair in self.pairs.values()})
         alphas = sorted({pair.scale * pair.a.shape[0] for pair in self.pairs.values()})
-        found: dict[str, Sequence[Any]] = {"rank": ranks, "alpha": alphas}
+        values: dict[str, Sequence[Any]] = {"rank": ranks, "alpha": alphas}
         return {
-            name: own[0] if len(own) == 1 else " and ".join(map(str, own))
-            for name, own in found.items()
-            if own
+            name: distinct[0] if len(distinct) == 1 else " and ".join(map(str, distinct))
+            for name, distinct in values.items()
+            if distinct
         }
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Adapter:
             kernels: {path: pieces of the kernel} for all layers.
             shapes: {path of a matrix: shape}, with both matrices of each layer.
         """
-        found: dict[str, np.ndarray] = {}
+        matrices: dict[str, np.ndarray] = {}
         for path, parts in kernels.items():
             layer = path.removesuffix("/kernel")
             names = f"{layer}/{LORA_A}", f"{layer}/{LORA_B}"
@@ -145,13 +145,13 @@ class Adapter:
                     arrays, _layouts(piece, inputs), self.pairs[piece.tensor][:2], strict=True
                 )
             ]
-            if any(layout.their_shape(own.shape) != x.shape for own, layout, x in tasks):
+            if any(layout.their_shape(view.shape) != x.shape for view, layout, x in tasks):
                 continue
-            for own, layout, matrix in tasks:  # `own` is a view of its array
-                whole = tuple(slice(0, size) for size in own.shape)
-                own[...] = layout.read(matrix.__getitem__, own.shape, whole)
-            found |= dict(zip(names, arrays, strict=True))
-        return found
+            for view, layout, matrix in tasks:  # `view` is of its array in `arrays`
+                index = tuple(slice(0, size) for size in view.shape)
+                view[...] = layout.read(matrix.__getitem__, view.shape, index)
+            matrices |= dict(zip(names, arrays, strict=True))
+        return matrices
 
 
 def _config_of(folder: pathlib.Path) -> dict[str, Any]:
@@ -161,8 +161,8 @@ def _config_of(folder: pathlib.Path) -> dict[str, Any]:
 
 def _canonical(names: Collection[str], aliases: Mapping[str, str]) -> dict[str, str]:
     """Return {name in a file: name in the weight map}."""
-    found = canonical_names(names, aliases, wanted=())
-    return {original: name for name, originals in found.items() for original in originals}
+    groups = canonical_names(names, aliases, wanted=())
+    return {original: name for name, originals in groups.items() for original in originals}
 
 
 class AdaptedTensors:
@@ -184,10 +184,12 @@ class AdaptedTensors:
         self._names |= {name: name for name in new}
         self.names = list(self._names)
         for name, pair in self.adapter.pairs.items():
-            own = [self.shape(one) for one, known in self._names.items() if known == name]
+            shapes = [
+                self.shape(original) for original, known in self._names.items() if known == name
+            ]
             shape = (pair.b.shape[0], pair.a.shape[1])
-            if not own or own[0] not in (shape, shape[::-1]):
-                has = f"there has shape {list(own[0])}" if own else "is not there"
+            if not shapes or shapes[0] not in (shape, shape[::-1]):
+                has = f"there has shape {list(shapes[0])}" if shapes else "is not there"
                 raise ValueError(
                     f"{adapter.folder} has matrices for {name} as {list(shape)}, which {has}: its "
                     f"base is {base.folder}"
@@ -255,17 +257,18 @@ def read(folder: pathlib.Path) -> Adapter:
         else:
             replaced[known] = tensor
     pairs = {
-        f"{module}.weight": _pair(path, module, config, own) for module, own in modules.items()
+        f"{module}.weight": _pair(path, module, config, matrices)
+        for module, matrices in modules.items()
     }
     return Adapter(folder, config, pairs, replaced)
 
 
 def _pair(
-    path: pathlib.Path, module: str, config: Mapping[str, Any], own: Mapping[str, np.ndarray]
+    path: pathlib.Path, module: str, config: Mapping[str, Any], matrices: Mapping[str, np.ndarray]
 ) -> LowRankUpdate:
-    if own.keys() != {"A", "B"} or any(x.ndim != 2 for x in own.values()):
+    if matrices.keys() != {"A", "B"} or any(x.ndim != 2 for x in matrices.values()):
         raise ValueError(f"{path}: {module} has not two matrices, lora_A and lora_B")
-    a, b = (own[name].astype(np.float32) for name in "AB")
+    a, b = (matrices[name].astype(np.float32) for name in "AB")
     rank = _pattern(config.get("rank_pattern"), module, config.get("r"))
     if not a.shape[0] == b.shape[1] == rank:
         raise ValueError(
@@ -294,14 +297,14 @@ def _layouts(piece: Piece, inputs: int) -> tuple[AxisLayout, AxisLayout]:
         ValueError: the tensor is not a matrix between these inputs and outputs.
     """
     layout = piece.layout or AxisLayout((("inputs",), ("outputs",)), ("inputs", "outputs"))
-    own, others = layout.ours[:inputs], layout.ours[inputs:]
+    input_axes, output_axes = layout.ours[:inputs], layout.ours[inputs:]
     sides = {tuple(a for a in group if "/" not in a): group for group in layout.theirs}
-    if len(piece.tensor_shape) != 2 or sides.keys() != {own, others}:
+    if len(piece.tensor_shape) != 2 or sides.keys() != {input_axes, output_axes}:
         raise ValueError(f"PEFT has no LoRA matrices for {piece.tensor}, which is not a matrix")
     rank = ("rank",)
     return (
-        AxisLayout((rank, sides[own]), (*own, "rank")),
-        AxisLayout((sides[others], rank), ("rank", *others)),
+        AxisLayout((rank, sides[input_axes]), (*input_axes, "rank")),
+        AxisLayout((sides[output_axes], rank), ("rank", *output_axes)),
     )
 
 
@@ -346,7 +349,7 @@ def write(
             trained.
     """
     layers = [path.removesuffix(f"/{LORA_A}") for path in trained if path.endswith(f"/{LORA_A}")]
-    kernels = pieces(weights, {f"{one}/kernel": shapes[f"{one}/kernel"] for one in layers})
+    kernels = pieces(weights, {f"{layer}/kernel": shapes[f"{layer}/kernel"] for layer in layers})
     blocks: dict[str, list[tuple[str, Piece]]] = collections.defaultdict(list)
     for path, parts in kernels.items():
         for piece in parts:
@@ -354,21 +357,22 @@ def write(
     tensors: dict[str, np.ndarray] = {}
     ranks: dict[str, int] = {}
     first = False
-    for name, own in blocks.items():
-        a, b, first = _joined(own, trained, rank=rank)
+    for name, group in blocks.items():
+        a, b, first = _joined(group, trained, rank=rank)
         module = name.removesuffix(".weight")
         tensors |= {f"{module}.lora_A.weight": a, f"{module}.lora_B.weight": b}
         ranks[module] = len(a)
     replaced = _replaced({k: x for k, x in trained.items() if not is_matrix(k)}, shapes, weights)
     modules = sorted({name.rpartition(".")[0] for name in replaced})
+    other_ranks = {name: size for name, size in ranks.items() if size != rank}
     config = {
         "peft_type": "LORA",
         "task_type": task,
         "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": alpha,
-        "rank_pattern": {name: own for name, own in ranks.items() if own != rank},
-        "alpha_pattern": {name: alpha * own / rank for name, own in ranks.items() if own != rank},
+        "rank_pattern": other_ranks,
+        "alpha_pattern": {name: alpha * size / rank for name, size in other_ranks.items()},
         "target_modules": sorted(ranks),
         "modules_to_save": modules or None,
         "fan_in_fan_out": first,
@@ -416,10 +420,10 @@ def _replaced(
 ) -> dict[str, np.ndarray]:
     """Return the tensors of trained parameters other than LoRA matrices."""
     parts = pieces(weights, {path: x.shape for path, x in trained.items()})
-    wanted = {piece.tensor for own in parts.values() for piece in own}
+    wanted = {piece.tensor for group in parts.values() for piece in group}
     base = {path: shape for path, shape in shapes.items() if not is_matrix(path)}
-    for path, own in pieces(weights, base).items():
-        if path not in trained and (same := {piece.tensor for piece in own} & wanted):
+    for path, group in pieces(weights, base).items():
+        if path not in trained and (same := {piece.tensor for piece in group} & wanted):
             raise ValueError(
                 f"{path} is not trained, and other parts of {min(same)} are: PEFT's file has only "
                 "whole tensors"

@@ -54,33 +54,33 @@ class PretrainedPermuted(PretrainedEncoder):
         """
         self._refuse(unknown)
         batch = self._batch(input_ids, attention_mask, token_type_ids)
-        given = {"perm_mask": perm_mask, "target_mapping": target_mapping, "mems": mems}
-        for name, value in given.items():
+        arguments = {"perm_mask": perm_mask, "target_mapping": target_mapping, "mems": mems}
+        for name, value in arguments.items():
             if value is not None and self._has_choices:
                 raise ValueError(f"{name}: not with multiple choice, whose rows are alone")
         batch |= self._order(perm_mask, target_mapping, *batch["encoder_input_tokens"].shape[-2:])
         if mems is not None:
             batch["memory"] = self._memory(mems, rows=len(batch["encoder_input_tokens"]))
-        kept = use_mems and not self._has_choices
-        outputs = self._run(batch, all_layers=output_hidden_states or kept)
+        returns_memory = use_mems and not self._has_choices
+        outputs = self._run(batch, all_layers=output_hidden_states or returns_memory)
         layers = outputs.pop("hidden_states", None)
-        found = {"loss": self._label_loss(outputs, labels), **outputs}
+        fields = {"loss": self._label_loss(outputs, labels), **outputs}
         if output_hidden_states:
-            found["hidden_states"] = layers
-        if kept:
-            found["mems"] = self._next_memory(mems, layers[:-1], reuse_len)
-        return ModelOutput(**found)
+            fields["hidden_states"] = layers
+        if returns_memory:
+            fields["mems"] = self._next_memory(mems, layers[:-1], reuse_len)
+        return ModelOutput(**fields)
 
     def _order(
         self, perm_mask: ArrayLike | None, target_mapping: ArrayLike | None, rows: int, length: int
     ) -> dict[str, Any]:
         """Return the fields of the batch for what each token sees, and for the queries."""
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if perm_mask is not None:
             hidden = _ones("perm_mask", perm_mask, (rows, length, length))
-            found["encoder_visible"] = ~hidden
+            fields["encoder_visible"] = ~hidden
         if target_mapping is None:
-            return found
+            return fields
         if self.config["head"] not in _MAPPED:
             raise ValueError(
                 f"target_mapping: the head {self.config['head']!r} reads all tokens; allowed with "
@@ -89,15 +89,15 @@ class PretrainedPermuted(PretrainedEncoder):
         mapping = _ones("target_mapping", target_mapping, (rows, None, length))
         if np.any(mapping.sum(-1) != 1):
             raise ValueError("target_mapping: each query must have a single 1, its position")
-        places: Int[np.ndarray, "B P"] = np.argmax(mapping, axis=-1).astype(np.int32)
+        positions: Int[np.ndarray, "B P"] = np.argmax(mapping, axis=-1).astype(np.int32)
         visible = np.ones((rows, length, length), bool)
-        return {"encoder_visible": visible} | found | {"predicted_positions": places}
+        return {"encoder_visible": visible} | fields | {"predicted_positions": positions}
 
     def _memory(self, mems: Sequence[ArrayLike], *, rows: int) -> dict[str, Array]:
         """Return the memory of the network."""
-        arrays = [jnp.asarray(one) for one in mems]
+        arrays = [jnp.asarray(array) for array in mems]
         layers, width = self.config["layers"], self.config["d_model"]
-        shapes = {one.shape for one in arrays}
+        shapes = {array.shape for array in arrays}
         if len(arrays) != layers or len(shapes) != 1 or arrays[0].shape[1:] != (rows, width):
             raise ValueError(
                 f"mems: {len(arrays)} arrays of shapes {sorted(map(list, shapes))}; this model "
@@ -113,22 +113,22 @@ class PretrainedPermuted(PretrainedEncoder):
         if not 0 <= reuse_len <= inputs.shape[2]:
             raise ValueError(f"reuse_len={reuse_len}: 0 to {inputs.shape[2]} allowed")
         inputs = jnp.swapaxes(inputs[:, :, : reuse_len or None], 1, 2)
-        before = [None] * len(inputs) if mems is None else [jnp.asarray(one) for one in mems]
-        whole = [
-            own if one is None else jnp.concatenate([one, own])
-            for one, own in zip(before, inputs, strict=True)
+        before = [None] * len(inputs) if mems is None else [jnp.asarray(memory) for memory in mems]
+        sequences = [
+            layer_inputs if memory is None else jnp.concatenate([memory, layer_inputs])
+            for memory, layer_inputs in zip(before, inputs, strict=True)
         ]
         size = self.config["memory"]
-        return tuple(one[-size:] if size else one for one in whole)
+        return tuple(sequence[-size:] if size else sequence for sequence in sequences)
 
 
 def _ones(
-    name: str, given: ArrayLike, shape: tuple[int | None, ...]
+    name: str, values: ArrayLike, shape: tuple[int | None, ...]
 ) -> Bool[np.ndarray, "B rows L"]:
     """Return where an array of zeros and ones is 1; None in `shape` for any size."""
-    array = np.asarray(given)
+    array = np.asarray(values)
     fits = array.ndim == len(shape) and all(
-        size in (None, own) for own, size in zip(array.shape, shape, strict=True)
+        size in (None, length) for length, size in zip(array.shape, shape, strict=True)
     )
     if not fits or not np.isin(array, (0, 1)).all():
         sizes = ["queries" if size is None else str(size) for size in shape]

@@ -47,10 +47,10 @@ class _Network:
     module: nn.Module
     params: dict[str, jax.Array]
 
-    def apply(self, params: Mapping[str, jax.Array], *given: Any, **named: Any) -> Any:
+    def apply(self, params: Mapping[str, jax.Array], *arguments: Any, **named: Any) -> Any:
         """Apply the network with parameters by their path, `decoder/layers_0/...`, or in 8 bits."""
         tree = flax.traverse_util.unflatten_dict(int8_weights.of_arrays(params), sep="/")
-        return self.module.apply({"params": tree}, *given, **named)
+        return self.module.apply({"params": tree}, *arguments, **named)
 
 
 def save(
@@ -76,16 +76,16 @@ def save(
         rounded = flax.traverse_util.unflatten_dict(exact.params, sep="/")
         rounded = flax.traverse_util.flatten_dict(int8_weights.quantize(rounded), sep="/")
         network = dataclasses.replace(exact, params=int8_weights.to_arrays(rounded))
-    made = _programs(model, network, sizes)
+    programs = _programs(model, network, sizes)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, program in made.items():
+    for name, program in programs.items():
         (folder / f"{name}.stablehlo").write_bytes(program.serialize())
     tensors = [
         Tensor(name, x.shape, np.dtype(x.dtype), functools.partial(np.asarray, x))
         for name, x in network.params.items()
     ]
     files.write_tensors(folder, tensors, max_shard_size=2**62)
-    files.write_json(folder / "program.json", _description(model, made))
+    files.write_json(folder / "program.json", _description(model, programs))
     return _change(model, exact.params, network) if int8 else 0.0
 
 
@@ -103,8 +103,8 @@ def _change(model: Pretrained, exact: Mapping[str, jax.Array], network: _Network
     run = jax.jit(_forward(network) if model.module.generates else _encode(network))
     outputs, rounded = run(exact, inputs), run(network.params, inputs)
     return max(
-        float(jnp.max(jnp.abs(rounded[name] - one)) / jnp.max(jnp.abs(one)))
-        for name, one in outputs.items()
+        float(jnp.max(jnp.abs(rounded[name] - output)) / jnp.max(jnp.abs(output)))
+        for name, output in outputs.items()
     )
 
 
@@ -125,16 +125,18 @@ def _opened(inputs: Mapping[str, Any], *, most: int, prompt: str = "") -> dict[s
         prompt: the name of the input that must fit into the slots, or "".
     """
     arrays = jax.tree.leaves(inputs)
-    used = {name for one in arrays for size in one.shape for name in re.findall(r"\w+", str(size))}
-    bounds = [f"{one} <= {most}" for one in SIZES[1:] if one in used and most]
+    used = {
+        name for array in arrays for size in array.shape for name in re.findall(r"\w+", str(size))
+    }
+    bounds = [f"{size} <= {most}" for size in SIZES[1:] if size in used and most]
     if prompt:
         bounds.append(f"{inputs['slots'].shape[0]} >= {inputs[prompt].shape[1]}")
     scope = export.SymbolicScope(bounds)
 
-    def opened(one: _Array) -> jax.ShapeDtypeStruct:
-        sizes = ",".join(map(str, one.shape))
-        shape = export.symbolic_shape(sizes, scope=scope) if one.shape else ()
-        return jax.ShapeDtypeStruct(shape, one.dtype)
+    def opened(array: _Array) -> jax.ShapeDtypeStruct:
+        sizes = ",".join(map(str, array.shape))
+        shape = export.symbolic_shape(sizes, scope=scope) if array.shape else ()
+        return jax.ShapeDtypeStruct(shape, array.dtype)
 
     return jax.tree.map(opened, inputs)
 
@@ -217,9 +219,9 @@ def _one_line_of_open_sizes(inputs: _Inputs) -> Iterator[None]:
 def _exported(function: _Function, params: PyTree, inputs: _Inputs) -> export.Exported:
     """Export a function of parameters and inputs for all platforms."""
     # Keep an input whose values are not read, such as `slots`: its size is read.
-    made = export.export(jax.jit(function, keep_unused=True), platforms=PLATFORMS)
+    exporter = export.export(jax.jit(function, keep_unused=True), platforms=PLATFORMS)
     with _one_line_of_open_sizes(inputs):
-        return made(jax.tree.map(jax.typeof, params), inputs)
+        return exporter(jax.tree.map(jax.typeof, params), inputs)
 
 
 def _cache(prefill: Callable[..., Any], params: PyTree, prompt: _Inputs) -> Any:
@@ -255,12 +257,12 @@ def _forward(network: _Network) -> _Function:
 def _prefill(network: _Network) -> Callable[[PyTree, _Inputs], tuple[jax.Array, Any]]:
     def prefill(params: PyTree, inputs: _Inputs) -> tuple[jax.Array, Any]:
         ids, real = inputs["input_ids"], inputs["attention_mask"] != 0
-        given = {"decoder_input_tokens": ids, "decoder_mask": real}
+        batch = {"decoder_input_tokens": ids, "decoder_mask": real}
         if "decoder_input_ids" in inputs:
-            given = {"encoder_input_tokens": ids, "encoder_mask": real}
-            given["decoder_input_tokens"] = inputs["decoder_input_ids"]
+            batch = {"encoder_input_tokens": ids, "encoder_mask": real}
+            batch["decoder_input_tokens"] = inputs["decoder_input_ids"]
         slots = inputs["slots"].shape[0]
-        return network.apply(params, **given, cache_length=slots, method="prefill")
+        return network.apply(params, **batch, cache_length=slots, method="prefill")
 
     return prefill
 
@@ -293,17 +295,17 @@ def _names(structure: Any) -> list[str]:
     return [jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
 
 
-def _description(model: Pretrained, made: Mapping[str, export.Exported]) -> dict[str, Any]:
+def _description(model: Pretrained, exported: Mapping[str, export.Exported]) -> dict[str, Any]:
     """Return the content of `program.json`, which a program that runs the functions needs."""
 
     def described(tree: Any) -> Any:
-        def one(array: _Array) -> dict[str, Any]:
+        def description(array: _Array) -> dict[str, Any]:
             return {"shape": list(array.shape), "dtype": jnp.dtype(array.dtype).name}
 
-        return jax.tree.map(one, _stated(tree))
+        return jax.tree.map(description, _stated(tree))
 
     functions = {}
-    for name, program in made.items():
+    for name, program in exported.items():
         (_, inputs), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
         outputs = jax.tree.unflatten(program.out_tree, program.out_avals)
         functions[name] = {"inputs": described(inputs), "outputs": described(outputs)}

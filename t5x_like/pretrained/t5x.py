@@ -42,22 +42,22 @@ def layer_by_layer() -> WeightMap:
     """Return the weight map of a network with separate arrays for each layer."""
     weights: dict[str, Any] = dict(_ENDS)
     for tower, attentions in _ATTENTIONS.items():
-        here, there = f"{tower}/layers/{{layer}}", f"{tower}/layers_{{layer}}"
+        layer, t5x_layer = f"{tower}/layers/{{layer}}", f"{tower}/layers_{{layer}}"
         weights[f"{tower}/relative_position_bias/embedding"] = (
             f"{tower}/relpos_bias/rel_embedding",
             "H N -> N H",
         )
         weights[f"{tower}/final_norm/scale"] = f"{tower}/{tower}_norm/scale"
-        weights[f"{here}/feed_forward_norm/scale"] = f"{there}/pre_mlp_layer_norm/scale"
+        weights[f"{layer}/feed_forward_norm/scale"] = f"{t5x_layer}/pre_mlp_layer_norm/scale"
         for kernel in (*_INTO_HIDDEN, "wo/kernel"):
-            weights[f"{here}/feed_forward/{kernel}"] = f"{there}/mlp/{kernel}"
+            weights[f"{layer}/feed_forward/{kernel}"] = f"{t5x_layer}/mlp/{kernel}"
         for ours, (theirs, norm) in attentions.items():
-            weights[f"{here}/{ours}_norm/scale"] = f"{there}/{norm}/scale"
+            weights[f"{layer}/{ours}_norm/scale"] = f"{t5x_layer}/{norm}/scale"
             for kernel in _PROJECTIONS:
-                line = (f"{there}/{theirs}/{kernel}", "D (H K) -> D H K")
-                weights[f"{here}/{ours}/{kernel}"] = line
-            line = (f"{there}/{theirs}/out/kernel", "(H K) D -> H K D")
-            weights[f"{here}/{ours}/out/kernel"] = line
+                line = (f"{t5x_layer}/{theirs}/{kernel}", "D (H K) -> D H K")
+                weights[f"{layer}/{ours}/{kernel}"] = line
+            line = (f"{t5x_layer}/{theirs}/out/kernel", "(H K) D -> H K D")
+            weights[f"{layer}/{ours}/out/kernel"] = line
     return weights
 
 
@@ -78,21 +78,24 @@ def with_experts(*, sparse_every: int) -> WeightMap:
         sparse_every: the number of layers in a group here, 1 or 2; the last has experts.
     """
     # Our path of each layer in a group -> its layer number there.
-    places = {"{layer}": "{layer}"}
+    layers = {"{layer}": "{layer}"}
     if sparse_every == 2:
-        places = {f"{{layer}}/block_{n}": f"{{2*layer+{n}}}" for n in range(2)}
-    last_here, last_there = list(places.items())[-1]
+        layers = {f"{{layer}}/block_{n}": f"{{2*layer+{n}}}" for n in range(2)}
+    last_layer, last_t5x_layer = list(layers.items())[-1]
     weights: dict[str, Any] = {}
     for ours, line in layer_by_layer().items():
         theirs, *layout = [line] if isinstance(line, str) else line
-        for here, there in places.items():
-            own = theirs.replace("{layer}", there)
-            weights[ours.replace("{layer}", here)] = (own, *layout) if layout else own
+        for layer, t5x_layer in layers.items():
+            t5x_name = theirs.replace("{layer}", t5x_layer)
+            weights[ours.replace("{layer}", layer)] = (t5x_name, *layout) if layout else t5x_name
     for tower in _ATTENTIONS:
-        here, there = f"{tower}/layers/{last_here}/feed_forward", f"{tower}/layers_{last_there}/mlp"
-        weights[f"{here}/router/kernel"] = f"{there}/router/router_weights/w/kernel"
+        feed_forward, mlp = (
+            f"{tower}/layers/{last_layer}/feed_forward",
+            f"{tower}/layers_{last_t5x_layer}/mlp",
+        )
+        weights[f"{feed_forward}/router/kernel"] = f"{mlp}/router/router_weights/w/kernel"
         for kernel in (*_INTO_HIDDEN, "wo/kernel"):
-            weights[f"{here}/experts/{kernel}"] = f"{there}/expert/{kernel}"
+            weights[f"{feed_forward}/experts/{kernel}"] = f"{mlp}/expert/{kernel}"
     return weights
 
 
@@ -106,19 +109,19 @@ def stacked(**layers: int) -> WeightMap:
     for tower, count in layers.items():
         weights[f"{tower}/final_norm/scale"] = f"{tower}/{tower}_norm/scale"
         # Our scanned stack stacks the layers, too; our looped stack has each layer's part.
-        places = {"block": "L"} | {f"layer_{n}": f"{n}/{count}" for n in range(count)}
-        for name, (theirs, there, here) in _within_a_layer(tower).items():
-            first, *rest = there.split()
-            for place, part in places.items():
-                ours = f"L {here}" if place == "block" else here
+        parts = {"block": "L"} | {f"layer_{n}": f"{n}/{count}" for n in range(count)}
+        for name, (theirs, t5x_axes, axes) in _within_a_layer(tower).items():
+            first, *rest = t5x_axes.split()
+            for child, part in parts.items():
+                ours = f"L {axes}" if child == "block" else axes
                 layout = f"{' '.join([first, part, *rest])} -> {ours}"
-                weights[f"{tower}/layers/{place}/{name}"] = (f"{tower}/{tower}/{theirs}", layout)
+                weights[f"{tower}/layers/{child}/{name}"] = (f"{tower}/{tower}/{theirs}", layout)
     return weights
 
 
 def _within_a_layer(tower: str) -> dict[str, tuple[str, str, str]]:
     """Return {our name within a layer: (T5X's name, axes there, axes here)}."""
-    found = {
+    names = {
         "self_attention/relative_position_bias/embedding": (
             "relpos_bias/rel_embedding",
             "H N",
@@ -128,17 +131,17 @@ def _within_a_layer(tower: str) -> dict[str, tuple[str, str, str]]:
         "feed_forward/wo/kernel": ("mlp/wo/kernel", "F D", "F D"),
     }
     for kernel in _INTO_HIDDEN:
-        found[f"feed_forward/{kernel}"] = (f"mlp/{kernel}", "D F", "D F")
+        names[f"feed_forward/{kernel}"] = (f"mlp/{kernel}", "D F", "D F")
     for ours, (theirs, norm) in _ATTENTIONS[tower].items():
-        found[f"{ours}_norm/scale"] = (f"{norm}/scale", "D", "D")
-        found[f"{ours}/out/kernel"] = (f"{theirs}/out/kernel", "H K D", "H K D")
+        names[f"{ours}_norm/scale"] = (f"{norm}/scale", "D", "D")
+        names[f"{ours}/out/kernel"] = (f"{theirs}/out/kernel", "H K D", "H K D")
         for kernel in _PROJECTIONS:
-            found[f"{ours}/{kernel}"] = (f"{theirs}/{kernel}", "D H K", "D H K")
-    return found
+            names[f"{ours}/{kernel}"] = (f"{theirs}/{kernel}", "D H K", "D H K")
+    return names
 
 
 # The embedding table of a decoder-only network; in others it is next to the towers.
-_DECODER_ALONE = "decoder/token_embedder/embedding"
+_DECODER_TABLE = "decoder/token_embedder/embedding"
 # Two architectures with the same parameters; in the second, tokens of the prefix see each other.
 _DECODERS = ("decoder", "prefix_decoder")
 _EXPERT = "/mlp/expert/"  # in the names of layers with experts
@@ -151,12 +154,12 @@ def find_checkpoint(folder: pathlib.Path) -> pathlib.Path | None:
     """Return the folder if it is a checkpoint, or its newest `checkpoint_STEP`; None if neither."""
     if (folder / FILE).is_file():
         return folder
-    found = {
+    checkpoints = {
         int(match[1]): file.parent
         for file in folder.glob(f"checkpoint_*/{FILE}")
         if (match := re.fullmatch(r"checkpoint_(\d+)", file.parent.name))
     }
-    return found[max(found)] if found else None
+    return checkpoints[max(checkpoints)] if checkpoints else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,23 +203,23 @@ class T5XCheckpoint:
             ValueError: the network is neither T5X's T5 or umT5 nor flaxformer's Switch Transformer.
         """
         names = set(self.arrays.names)
-        alone = _DECODER_ALONE in names
-        attention = f"{'decoder/layers_0/self_' if alone else 'encoder/layers_0/'}attention"
+        only_decoder = _DECODER_TABLE in names
+        attention = f"{'decoder/layers_0/self_' if only_decoder else 'encoder/layers_0/'}attention"
         sparse = self.system == "switch"
-        known = f"{attention}/query/kernel" in names and not (alone and sparse)
+        known = f"{attention}/query/kernel" in names and not (only_decoder and sparse)
         if not known and _STACKED not in names:
             raise ValueError(f"{self.folder} is not supported: {_explain_network(names)}")
         sizes = self._stacked_sizes() if _STACKED in names else self._sizes(attention)
         tied = "decoder/logits_dense/kernel" not in names
         gated = any("/wi_0/" in name for name in names)
-        table = _DECODER_ALONE if alone else "token_embedder/embedding"
+        table = _DECODER_TABLE if only_decoder else "token_embedder/embedding"
         vocab_size, d_model = self._shape(table)
         size = "base_8" if sparse else "v1_0_small" if tied else "small"
         return {
             **systems.find("switch" if sparse else "t5").sizes[size],
             **(self._experts() if sparse else {}),
             **sizes,
-            "architecture": "decoder" if alone else "encoder_decoder",
+            "architecture": "decoder" if only_decoder else "encoder_decoder",
             "vocab_size": vocab_size,
             "d_model": d_model,
             "feed_forward": "gated_gelu" if gated else "relu",
@@ -245,11 +248,11 @@ class T5XCheckpoint:
         names = set(self.arrays.names)
         steps = set()
         for tower in ("encoder", "decoder"):
-            found = {
+            sparse = {
                 int(m[1]) for n in names if (m := re.match(rf"{tower}/layers_(\d+){_EXPERT}", n))
             }
             layers = range(_layers(tower, names))
-            steps.add(next((k for k in (1, 2) if found == set(layers[k - 1 :: k])), 0))
+            steps.add(next((k for k in (1, 2) if sparse == set(layers[k - 1 :: k])), 0))
         if steps not in ({1}, {2}):
             raise ValueError(
                 f"{self.folder} is not supported: all layers must have experts, or every second "
@@ -297,7 +300,7 @@ class T5XCheckpoint:
             ValueError: a parameter is missing, left over or damaged, or has another shape.
         """
         parts = self.parts(wanted)
-        shapes = {piece.tensor: piece.tensor_shape for own in parts.values() for piece in own}
+        shapes = {piece.tensor: piece.tensor_shape for pieces in parts.values() for piece in pieces}
         names = set(self.arrays.names)
         present = names if whole else names & set(shapes)
         weight_map.check_names(shapes, present, where=str(self.folder))
@@ -328,8 +331,8 @@ class T5XCheckpoint:
 
 
 def _layers(tower: str, names: set[str]) -> int:
-    found = [re.match(rf"{tower}/layers_(\d+)/", name) for name in names]
-    return 1 + max((int(match[1]) for match in found if match), default=-1)
+    matches = [re.match(rf"{tower}/layers_(\d+)/", name) for name in names]
+    return 1 + max((int(match[1]) for match in matches if match), default=-1)
 
 
 def _explain_network(names: set[str]) -> str:

@@ -44,16 +44,16 @@ class StoredArrays:
     def __init__(self, folder: pathlib.Path, *, part: str = "target"):
         self.folder = folder
         tree = _read_tree(folder / FILE)
-        found = tree.get("optimizer", tree).get(part)
-        if part == "target" and found is None:
-            found = tree.get("params")
-        if not isinstance(found, Mapping):
+        subtree = tree.get("optimizer", tree).get(part)
+        if part == "target" and subtree is None:
+            subtree = tree.get("params")
+        if not isinstance(subtree, Mapping):
             what = {"target": "parameters", "state": "optimizer state"}[part]
             raise ValueError(
                 f"{folder / FILE} has no {what}: neither optimizer.{part} nor {part} is there"
             )
         leaves = flax.traverse_util.flatten_dict(
-            dict(found), sep="/", is_leaf=lambda _, node: node.keys() >= _SPECIFICATION
+            dict(subtree), sep="/", is_leaf=lambda _, node: node.keys() >= _SPECIFICATION
         )
         self._leaves = {name: leaf for name, leaf in leaves.items() if leaf is not None}
         self.empty = leaves.keys() - self._leaves.keys()
@@ -95,17 +95,21 @@ class StoredArrays:
     def _specification(self, name: str, leaf: Any) -> dict[str, Any]:
         """Return TensorStore's specification of an array, moved to this folder."""
         if isinstance(leaf, str) and leaf.startswith(_PLACEHOLDER):
-            place = leaf.removeprefix(_PLACEHOLDER)
+            array_folder = leaf.removeprefix(_PLACEHOLDER)
         elif isinstance(leaf, Mapping) and leaf.keys() >= _SPECIFICATION:
             if leaf["driver"] != "zarr":
                 raise ValueError(f"driver={leaf['driver']!r} is not supported; 'zarr' is")
-            place = leaf["kvstore"].get("path") or leaf.get("path", "")
+            array_folder = leaf["kvstore"].get("path") or leaf.get("path", "")
         else:
             raise ValueError(f"it is neither an array nor the place of one: {leaf!r}"[:200])
-        place = pathlib.PurePosixPath(place).name
-        store: dict[str, Any] = {"driver": "file", "path": str(self.folder / place)}
-        if not (self.folder / place).is_dir() and (self.folder / "manifest.ocdbt").is_file():
-            store = {"driver": "ocdbt", "base": f"file://{self.folder.resolve()}", "path": place}
+        array_folder = pathlib.PurePosixPath(array_folder).name
+        store: dict[str, Any] = {"driver": "file", "path": str(self.folder / array_folder)}
+        if not (self.folder / array_folder).is_dir() and (self.folder / "manifest.ocdbt").is_file():
+            store = {
+                "driver": "ocdbt",
+                "base": f"file://{self.folder.resolve()}",
+                "path": array_folder,
+            }
         # Otherwise a chunk whose file is missing would be read as zeros.
         return {"driver": "zarr", "kvstore": store, "fill_missing_data_reads": False}
 
@@ -172,10 +176,10 @@ def _write_arrays(folder: pathlib.Path, part: str, tensors: Iterable[Tensor]) ->
         if len(tensor.shape) < 2 or tensor.name.endswith(_FACTORS):
             leaves[tensor.name] = tensor.load()
             continue
-        place = f"{part}.{tensor.name.replace('/', '.')}"
+        array_folder = f"{part}.{tensor.name.replace('/', '.')}"
         specification = {
             "driver": "zarr",
-            "kvstore": {"driver": "file", "path": str(folder / place)},
+            "kvstore": {"driver": "file", "path": str(folder / array_folder)},
             "dtype": tensor.dtype.name,
             "metadata": {"shape": [*tensor.shape], "compressor": {"id": "gzip"}},
         }
@@ -184,5 +188,5 @@ def _write_arrays(folder: pathlib.Path, part: str, tensors: Iterable[Tensor]) ->
         # Not the minimal one: T5X takes a mapping without `metadata` for a part of the tree.
         stored = opened.spec().to_json()
         stored.pop("transform", None)
-        leaves[tensor.name] = {**stored, "kvstore": {"driver": "file", "path": f"{place}/"}}
+        leaves[tensor.name] = {**stored, "kvstore": {"driver": "file", "path": f"{array_folder}/"}}
     return flax.traverse_util.unflatten_dict(leaves, sep="/")

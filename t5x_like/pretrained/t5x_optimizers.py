@@ -48,9 +48,11 @@ def check_momentum(state: StoredArrays) -> None:
     Raises:
         ValueError: some parameters have a momentum `m`, and others do not.
     """
-    found = {state.shape(name) == (1,): name for name in state.names if name.endswith("/m")}
-    if len(found) > 1:
-        without, with_momentum = (found[key].removeprefix("param_states/") for key in (True, False))
+    examples = {state.shape(name) == (1,): name for name in state.names if name.endswith("/m")}
+    if len(examples) > 1:
+        without, with_momentum = (
+            examples[key].removeprefix("param_states/") for key in (True, False)
+        )
         raise ValueError(
             f"{state.folder}: the optimizer's state has {with_momentum} and no {without}: of a "
             "MultiOptimizer with Adafactors of different settings nothing can be read"
@@ -73,10 +75,10 @@ def read_moment(
         ValueError: the parameter is factored in only one of T5X's state and ours, or has no moments
             in the checkpoint.
     """
-    found = [_moment(part, averaged) for part in parts]
-    for part in found:
+    moments = [_moment(part, averaged) for part in parts]
+    for part in moments:
         _check(state, part, factored=bool(averaged))
-    return assembled(leaf, found, state.read)
+    return assembled(leaf, moments, state.read)
 
 
 def _moment(part: Piece, averaged: Sequence[int]) -> Piece:
@@ -87,15 +89,15 @@ def _moment(part: Piece, averaged: Sequence[int]) -> Piece:
     stacked, rank = len(part.index), len(part.tensor_shape)
     layout = part.layout or AxisLayout(tuple((axis,) for axis in _AXES[:rank]), tuple(_AXES[:rank]))
     gone = {axis for n, axis in enumerate(layout.ours) if n + stacked in averaged}
-    kept = [n for n, group in enumerate(layout.theirs) if not gone & set(group)]
-    by_size = kept == [int(np.argmin(part.tensor_shape))]
+    remaining = [n for n, group in enumerate(layout.theirs) if not gone & set(group)]
+    by_size = remaining == [int(np.argmin(part.tensor_shape))]
     is_row = by_size if rank == 2 else _HIDDEN not in gone
     return Piece(
         tensor=f"{name}/{'v_row' if is_row else 'v_col'}",
-        tensor_shape=tuple(part.tensor_shape[n] for n in kept),
+        tensor_shape=tuple(part.tensor_shape[n] for n in remaining),
         index=part.index,
         layout=AxisLayout(
-            tuple(layout.theirs[n] for n in kept),
+            tuple(layout.theirs[n] for n in remaining),
             tuple(axis for axis in layout.ours if axis not in gone),
         ),
     )
@@ -114,10 +116,10 @@ def _check(state: StoredArrays, part: Piece, *, factored: bool) -> None:
             "of T5X's Adafactor can be read"
         )
     if state.shape(part.tensor) != part.tensor_shape:
-        here, there = ("factored", "not") if factored else ("not factored", "factored")
+        ours, theirs = ("factored", "not") if factored else ("not factored", "factored")
         raise ValueError(
             f"{state.folder}: {kind} of {parameter} has shape {list(state.shape(part.tensor))}, "
-            f"and {list(part.tensor_shape)} is needed: the moments are {here} here and {there} in "
+            f"and {list(part.tensor_shape)} is needed: the moments are {ours} here and {theirs} in "
             "the checkpoint (optimizer.min_dim_size_to_factor), or of another network"
         )
 
@@ -143,16 +145,16 @@ class Adafactor:
         """
         arrays: dict[str, jax.Array] = {}
         pieces: dict[str, list[Piece]] = {}
-        for path, own in self.moments.items():
-            for number, (moment, averaged) in enumerate(own):
+        for path, moments in self.moments.items():
+            for number, (moment, averaged) in enumerate(moments):
                 arrays[f"{path}/{number}"] = moment
                 pieces[f"{path}/{number}"] = [_moment(part, averaged) for part in parts[path]]
         written = list(weight_map.disassemble(arrays, pieces, copy=copy_part))
         yield from written
-        kept = {tensor.name for tensor in written}
-        for name in dict.fromkeys(part.tensor for own in parts.values() for part in own):
+        names = {tensor.name for tensor in written}
+        for name in dict.fromkeys(part.tensor for group in parts.values() for part in group):
             for state in (f"param_states/{name}/{kind}" for kind in _KINDS):
-                if state not in kept:
+                if state not in names:
                     yield Tensor(state, (1,), np.dtype(np.float32), load=_zero)
 
 
@@ -172,8 +174,8 @@ def check_factored(
         ValueError: T5X factors it and we do not, or the other way round.
     """
     stacked = [part for part in parts if len(part.tensor_shape) > 2]
-    there = [part.layout is not None and _HIDDEN in part.layout.ours for part in stacked]
-    if any(one != factored for one in there):
+    factored_by_t5x = [part.layout is not None and _HIDDEN in part.layout.ours for part in stacked]
+    if any(theirs != factored for theirs in factored_by_t5x):
         words = ("not factored", "factored")
         raise ValueError(
             f"the second moments of {path} {list(shape)} are {words[factored]} here, and "
@@ -224,9 +226,9 @@ class StoredAdam:
                 count of a schedule is not the run's step, or a setting in the checkpoint differs
                 from ours.
         """
-        own = {f"{self.place}{kind}/{name}" for kind in _MOMENTS for name in parameters}
-        own |= {"step", f"{self.place}count"}
-        for name in sorted(set(self.state.names) - own):
+        known = {f"{self.place}{kind}/{name}" for kind in _MOMENTS for name in parameters}
+        known |= {"step", f"{self.place}count"}
+        for name in sorted(set(self.state.names) - known):
             *_, parent, last = name.split("/")
             if last == "count":
                 self._check_count(name, step)
@@ -250,10 +252,10 @@ class StoredAdam:
             ValueError: the checkpoint has no such moment, or it has another shape, or for `mu`
                 another dtype.
         """
-        found = [_adam_moment(part, f"{self.place}{kind}") for part in parts]
-        for part in found:
+        moments = [_adam_moment(part, f"{self.place}{kind}") for part in parts]
+        for part in moments:
             self._check_moment(part, kind, leaf)
-        return assembled(leaf, found, self.state.read)
+        return assembled(leaf, moments, self.state.read)
 
     def _check_moment(self, part: Piece, kind: str, leaf: jax.ShapeDtypeStruct) -> None:
         name, folder = part.tensor, self.state.folder
@@ -280,11 +282,11 @@ class StoredAdam:
         ours, default = _SETTINGS.get(key := name.rpartition("/")[2], ("", None))
         if default is None:  # the learning rate: its schedule comes from the config
             return
-        given = settings.get(ours)
-        value = np.float32(default if given is None else given)
-        if (there := np.float32(self.state.read(name, ()))) != value:
-            place = f"optimizer.{ours}={value:g}" if ours else f"{value:g} here"
-            raise ValueError(f"{self.state.folder}: {key}={there:g} of its Adam, and {place}")
+        setting = settings.get(ours)
+        value = np.float32(default if setting is None else setting)
+        if (stored := np.float32(self.state.read(name, ()))) != value:
+            our_value = f"optimizer.{ours}={value:g}" if ours else f"{value:g} here"
+            raise ValueError(f"{self.state.folder}: {key}={stored:g} of its Adam, and {our_value}")
 
     def _number(self, name: str) -> int:
         if name not in self.state.names:
@@ -302,14 +304,14 @@ def find_adam(state: StoredArrays, parameter: str) -> StoredAdam:
         ValueError: the state has no Adam, or several.
     """
     last = f"mu/{parameter}"
-    places = [name.removesuffix(last) for name in state.names if name.endswith(f"/{last}")]
-    if len(places) != 1:
-        found = f"{len(places)} moments" if places else "no moment"
+    prefixes = [name.removesuffix(last) for name in state.names if name.endswith(f"/{last}")]
+    if len(prefixes) != 1:
+        number = f"{len(prefixes)} moments" if prefixes else "no moment"
         raise ValueError(
-            f"{state.folder}: the optimizer's state has {found} mu of {parameter}: "
+            f"{state.folder}: the optimizer's state has {number} mu of {parameter}: "
             "optimizer.name='adamw' continues only from a single Adam of optax"
         )
-    return StoredAdam(state, places[0])
+    return StoredAdam(state, prefixes[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,22 +338,22 @@ class Adam:
         Args:
             parts: the pieces of each parameter.
         """
-        place = "param_states/1" if self.clipped else "param_states"
+        prefix = "param_states/1" if self.clipped else "param_states"
         for kind, tree in zip(_MOMENTS, (self.mu, self.nu), strict=True):
             moments = {
-                path: [_adam_moment(part, f"{place}/0/{kind}") for part in own]
-                for path, own in parts.items()
+                path: [_adam_moment(part, f"{prefix}/0/{kind}") for part in pieces]
+                for path, pieces in parts.items()
             }
             arrays = flax.traverse_util.flatten_dict(tree, sep="/")
             yield from weight_map.disassemble(arrays, moments, copy=copy_part)
-        yield _scalar(f"{place}/0/count", self.count)
+        yield _scalar(f"{prefix}/0/count", self.count)
         if self.schedule is not None:
-            yield _scalar(f"{place}/2/count", self.schedule)
+            yield _scalar(f"{prefix}/2/count", self.schedule)
 
 
-def _adam_moment(part: Piece, place: str) -> Piece:
+def _adam_moment(part: Piece, prefix: str) -> Piece:
     """Return the piece of a moment that belongs to a piece of a parameter."""
-    return dataclasses.replace(part, tensor=f"{place}/{part.tensor}")
+    return dataclasses.replace(part, tensor=f"{prefix}/{part.tensor}")
 
 
 def _scalar(name: str, value: int) -> Tensor:

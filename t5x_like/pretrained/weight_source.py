@@ -120,15 +120,15 @@ def open_source(
             `average` is above 1 for a folder with one model, or its system is a Python file that is
             not trusted.
     """
-    given = str(path)
-    path = paths.path(checkpoints.locate(paths.path(given.removeprefix(_T5X))))
+    address = str(path)
+    path = paths.path(checkpoints.locate(paths.path(address.removeprefix(_T5X))))
     if path.name == t5x_files.FILE and path.is_file():  # T5X takes both
         path = path.parent
     if not path.is_dir():
-        path = _of_hub(given, path)
-    if given.startswith(_T5X) and not find_checkpoint(path):
+        path = _of_hub(address, path)
+    if address.startswith(_T5X) and not find_checkpoint(path):
         raise ValueError(
-            f"{given!r}: {path} has neither a file `checkpoint` nor a folder checkpoint_STEP"
+            f"{address!r}: {path} has neither a file `checkpoint` nor a folder checkpoint_STEP"
         )
     open_other = _opener(path, system)
     if open_other is not None and paths.in_bucket(path):
@@ -168,8 +168,8 @@ def vocabulary_of(source: Source) -> str:
 
 def _opener(path: pathlib.Path, system: str | None) -> Callable[[], Source] | None:
     """Return a function that opens a folder of T5X, Hugging Face or AllenNLP; None for others."""
-    if found := find_checkpoint(path):
-        return functools.partial(T5XCheckpoint, found)
+    if checkpoint := find_checkpoint(path):
+        return functools.partial(T5XCheckpoint, checkpoint)
     config = path / files.CONFIG
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
         return functools.partial(_open_hugging_face, path, settings, system)
@@ -280,14 +280,14 @@ class _HuggingFace:
             return self.available(rest) | set(self._matrices(wanted))
         known = weight_map.mapped(self._record.weights, wanted)
         parts = self._parts({path: wanted[path] for path in known})
-        names = self._names({piece.tensor for own in parts.values() for piece in own})
+        names = self._names({piece.tensor for pieces in parts.values() for piece in pieces})
         return {
             path
-            for path, own in parts.items()
+            for path, pieces in parts.items()
             if all(
                 piece.tensor in names
                 and self.tensors.shape(names[piece.tensor][0]) == piece.tensor_shape
-                for piece in own
+                for piece in pieces
             )
         }
 
@@ -297,7 +297,7 @@ class _HuggingFace:
         stored = {path: leaf for path, leaf in wanted.items() if path not in matrices}
         whole = whole and not self.lora  # the base of an adapter may have another head
         parts = self._parts(stored)
-        shapes = {piece.tensor: piece.tensor_shape for own in parts.values() for piece in own}
+        shapes = {piece.tensor: piece.tensor_shape for pieces in parts.values() for piece in pieces}
         names = self._names(shapes)
         present = set(names) if whole else set(names) & set(shapes)
         weight_map.check_names(shapes, present, where=str(self.tensors.folder))
@@ -305,14 +305,14 @@ class _HuggingFace:
             self._check_shape(names[name][0], names[name][1:], shape)
         used = {name for tensor in shapes for name in names[tensor]}
         _name_dropped(str(self.tensors.folder), frozenset(self.tensors.names) - used)
-        found = {
+        params = {
             path: jax.device_put(array, wanted[path].sharding) for path, array in matrices.items()
         }
         # One parameter at a time, so that the host's memory holds only one.
         for path, leaf in stored.items():
             part = functools.partial(self._read_tensor, names, plain=path in beside)
-            found[path] = assembled(leaf, parts[path], part)
-        return found
+            params[path] = assembled(leaf, parts[path], part)
+        return params
 
     def _matrices(self, wanted: Leaves) -> dict[str, np.ndarray]:
         """Return the wanted LoRA matrices that the folder has, see `Adapter.matrices`."""
@@ -443,8 +443,8 @@ class _Checkpoint:
     @property
     def labels(self) -> dict[str, Labels]:
         return {
-            task: Labels(tuple(own["names"]), own.get("problem", ""))
-            for task, own in self.run.get("labels", {}).items()
+            task: Labels(tuple(stored["names"]), stored.get("problem", ""))
+            for task, stored in self.run.get("labels", {}).items()
         }
 
     @property
@@ -467,8 +467,10 @@ class _Checkpoint:
         if self.part:
             tree, whole = {self.part: tree}, False
         params, _ = checkpoints.restore_params(self.path, tree, whole=whole, average=self.average)
-        found = flax.traverse_util.flatten_dict(params[self.part] if self.part else params, sep="/")
-        return lora.merge(found, wanted, scale=lora.scale_of(**self.lora)) if matrices else found
+        leaves = flax.traverse_util.flatten_dict(
+            params[self.part] if self.part else params, sep="/"
+        )
+        return lora.merge(leaves, wanted, scale=lora.scale_of(**self.lora)) if matrices else leaves
 
     def _matrices(self) -> Leaves:
         """Return the shapes of the LoRA matrices."""
