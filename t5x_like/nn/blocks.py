@@ -173,12 +173,12 @@ class PreNormBlock(nn.Module):
 
         If `shared.collect` is not empty, a `Collected` is returned instead of the cache.
         """
-        x, own, scores = self._self_attend(x, shared, cache)
+        x, updated, scores = self._self_attend(x, shared, cache)
         x, memory, cross_scores = self._cross_attend(x, shared, cache)
         x = self._feed_forward(x, shared)
         if shared.collect:
             return x, shared.collected(x, scores, cross_scores)
-        return x, None if own is None else LayerCache(own=own, memory=memory)
+        return x, None if updated is None else LayerCache(own=updated, memory=memory)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
         """Make an empty cache for `slots` positions, without the encoder's keys and values."""
@@ -190,8 +190,8 @@ class PreNormBlock(nn.Module):
         self, x: Array, shared: Shared, cache: LayerCache | None
     ) -> tuple[Array, KeyValues | None, Array | None]:
         y = self._sublayer_input(x, self.self_attention_norm)
-        y, own, scores = self_attend(self.self_attention, y, shared, cache)
-        return self._sublayer_output(x, y, self.self_attention_norm, shared), own, scores
+        y, updated, scores = self_attend(self.self_attention, y, shared, cache)
+        return self._sublayer_output(x, y, self.self_attention_norm, shared), updated, scores
 
     def _cross_attend(
         self, x: Array, shared: Shared, cache: LayerCache | None
@@ -310,7 +310,7 @@ def self_attend(
             f"collect={shared.collect!r} needs a forward pass of whole texts, without a key-value "
             "cache"
         )
-    seen, mask, own = attention.update_cache(
+    seen, mask, updated = attention.update_cache(
         attention.keys_values(x if context is None else context, shared.positions),
         None if cache is None else cache.own,
         mask=shared.mask,
@@ -326,7 +326,7 @@ def self_attend(
         deterministic=shared.deterministic,
         with_scores=shared.with_scores,
     )
-    return y, own, scores
+    return y, updated, scores
 
 
 def constrain(x: Float[Array, "B T D"]) -> Any:
@@ -362,12 +362,12 @@ class ParallelBlock(nn.Module):
         """
         refuse_memory(self, shared)
         y = self.norm(x)
-        read, own, scores = self_attend(self.self_attention, y, shared, cache)
+        read, updated, scores = self_attend(self.self_attention, y, shared, cache)
         y = read + self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
         x = constrain(x + self.drop(y, shared.deterministic))
         if shared.collect:
             return x, shared.collected(x, scores)
-        return x, None if own is None else LayerCache(own=own)
+        return x, None if updated is None else LayerCache(own=updated)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
         """Make an empty cache for `slots` positions."""
@@ -392,10 +392,10 @@ class TwoNormParallelBlock(PreNormBlock):
     ) -> tuple[Float[Array, "B T D"], LayerCache | Collected | None]:
         """Return the layer's output and the cache, see `ParallelBlock`."""
         refuse_memory(self, shared)
-        y, own, scores = self_attend(
+        y, updated, scores = self_attend(
             self.self_attention, self.self_attention_norm(x), shared, cache
         )
         x = constrain(self._feed_forward(x, shared) + self.drop(y, shared.deterministic))
         if shared.collect:
             return x, shared.collected(x, scores)
-        return x, None if own is None else LayerCache(own=own)
+        return x, None if updated is None else LayerCache(own=updated)

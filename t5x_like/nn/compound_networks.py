@@ -25,11 +25,11 @@ class Caches:
 
     def repeat(self, times: int) -> "Caches":
         """Repeat each row, see `decoding.decoder_contract.DecodingCache`."""
-        return Caches(tuple(one.repeat(times) for one in self.members))
+        return Caches(tuple(cache.repeat(times) for cache in self.members))
 
     def reorder(self, rows: Int[Array, " B"]) -> "Caches":
         """Select rows, see `decoding.decoder_contract.DecodingCache`."""
-        return Caches(tuple(one.reorder(rows) for one in self.members))
+        return Caches(tuple(cache.reorder(rows) for cache in self.members))
 
 
 class Ensemble(nn.Module):
@@ -76,7 +76,7 @@ class Ensemble(nn.Module):
         if self.generates:
             return _mean(outputs)
         names = [name for name in outputs[0] if name.endswith("logits")]
-        return {name: _of_head([own[name] for own in outputs]) for name in names}
+        return {name: _of_head([output[name] for output in outputs]) for name in names}
 
     def prefill(self, **arguments: Any) -> tuple[Float[Array, "B V"], Caches]:
         """Run the prompts through all members, see `Decoder.prefill`."""
@@ -87,23 +87,23 @@ class Ensemble(nn.Module):
         self, tokens: Int[Array, "B 1"], cache: Caches
     ) -> tuple[Float[Array, "B 1 V"], Caches]:
         """Run the next tokens through all members, see `Decoder.extend`."""
-        found = [
-            member.extend(tokens, own)
-            for member, own in zip(self.members, cache.members, strict=True)
+        extended = [
+            member.extend(tokens, member_cache)
+            for member, member_cache in zip(self.members, cache.members, strict=True)
         ]
-        logits, caches = zip(*found, strict=True)
+        logits, caches = zip(*extended, strict=True)
         return _mean(logits), Caches(caches)
 
 
 def _mean(logits: Sequence[Array]) -> Array:
-    return jnp.mean(jnp.stack([one.astype(jnp.float32) for one in logits]), axis=0)
+    return jnp.mean(jnp.stack([array.astype(jnp.float32) for array in logits]), axis=0)
 
 
 def _of_head(logits: Sequence[Array]) -> Array:
     """Average numbers [..., 1] directly; for logits, return the log of the mean probabilities."""
     if logits[0].shape[-1] == 1:
         return _mean(logits)
-    mean = _mean([jax.nn.softmax(one.astype(jnp.float32)) for one in logits])
+    mean = _mean([jax.nn.softmax(array.astype(jnp.float32)) for array in logits])
     return jnp.log(jnp.maximum(mean, jnp.finfo(mean.dtype).tiny))
 
 

@@ -260,10 +260,12 @@ def look_up(
         # Keep rows whole on each device: otherwise XLA moves all gathered rows between devices.
         table = nn.with_logical_constraint(table, (axis, "activation_embed"))
         return jnp.take(table, tokens, axis=0).astype(dtype)
-    own, columns = partitioning.mesh_axes(axis), partitioning.mesh_axes("embed")
+    vocabulary_axes, columns = partitioning.mesh_axes(axis), partitioning.mesh_axes("embed")
     rows = nn.logical_to_mesh_axes(("activation_batch",))
     return jax.shard_map(
-        functools.partial(_of_a_device, own=own, columns=columns, dtype=dtype),
+        functools.partial(
+            _of_a_device, vocabulary_axes=vocabulary_axes, columns=columns, dtype=dtype
+        ),
         in_specs=(nn.logical_to_mesh_axes((axis, "embed")), rows),
         out_specs=rows,
     )(table, tokens)
@@ -273,7 +275,7 @@ def _of_a_device(
     table: Float[Array, "V D"],
     tokens: Int[Array, "B L"],
     *,
-    own: tuple[str, ...],
+    vocabulary_axes: tuple[str, ...],
     columns: tuple[str, ...],
     dtype: Any,
 ) -> Float[Array, "B L D"]:
@@ -281,15 +283,16 @@ def _of_a_device(
 
     Args:
         table: the device's part of the table.
-        own, columns: the mesh axes that shard the vocabulary and the columns.
+        vocabulary_axes, columns: the mesh axes that shard the vocabulary and the columns.
     """
     tokens = jax.lax.all_gather(tokens, columns, axis=0, tiled=True)
-    if own:
-        index, vocabulary = jax.lax.axis_index(own), jax.lax.psum(table.shape[0], own)
+    if vocabulary_axes:
+        index = jax.lax.axis_index(vocabulary_axes)
+        vocabulary = jax.lax.psum(table.shape[0], vocabulary_axes)
         local = tokens - index * table.shape[0]
         known = (local >= 0) & (local < table.shape[0])
         x = jnp.take(table, jnp.where(known, local, 0), axis=0)
-        x = jax.lax.psum(jnp.where(known[..., None], x, 0).astype(dtype), own)
+        x = jax.lax.psum(jnp.where(known[..., None], x, 0).astype(dtype), vocabulary_axes)
         x = jnp.where((tokens < vocabulary)[..., None], x, jnp.nan)  # like `jnp.take`
     else:
         x = jnp.take(table, tokens, axis=0).astype(dtype)
@@ -442,10 +445,10 @@ class CountedEmbeddings(Embeddings):
         """Return the normed sum of the embeddings."""
         real = batch["encoder_segment_ids"] > 0
         positions = batch.get("encoder_positions", jnp.cumsum(real, axis=1, dtype=jnp.int32) - 1)
-        given = {**batch, "encoder_positions": jnp.where(real, positions, -1)}
+        inputs = {**batch, "encoder_positions": jnp.where(real, positions, -1)}
         if self.make_token_types is not None and self.token_type.vocab_size == 1:
-            given["encoder_token_types"] = jnp.zeros_like(positions)
-        return super().__call__(given)
+            inputs["encoder_token_types"] = jnp.zeros_like(positions)
+        return super().__call__(inputs)
 
 
 class ContentEmbeddings(nn.Module):

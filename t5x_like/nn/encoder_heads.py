@@ -57,11 +57,11 @@ class Heads(nn.Module):
         """
         if self.task is not None:
             choose("task", self.task, self.make_heads)
-        one = self.task is not None and not self.is_initializing()
+        only_task = self.task is not None and not self.is_initializing()
         outputs = {
             task: make_head(name=task)(hidden, table, batch, deterministic=deterministic)
             for task, make_head in self.make_heads.items()
-            if not one or task == self.task
+            if not only_task or task == self.task
         }
         return outputs if self.task is None else outputs[self.task]
 
@@ -456,7 +456,7 @@ class Features(nn.Module):
 
 def select_head(
     config: Mapping[str, Any],
-    own: Mapping[str, Callable[..., nn.Module]],
+    system_heads: Mapping[str, Callable[..., nn.Module]],
     *,
     make_pooler: Callable[..., nn.Module],
     kernel_init: Initializer,
@@ -470,8 +470,8 @@ def select_head(
     Args:
         config: `head`, `labels` (the number of classes or tags) and `dropout`. `head` is the name
             of a head, or {name of a task: its `head`, `labels` and `dropout`}.
-        own: {name: factory} of the system's own heads, added to the heads for labelled text and
-            `features`; a head of the same name replaces the default.
+        system_heads: {name: factory} of the system's own heads, added to the heads for labelled
+            text and `features`; a head of the same name replaces the default.
         make_pooler: factory of the pooler.
         make_row: factory of the head that predicts `outputs` numbers for each row; None for
             `SequenceHead` on the pooler's output.
@@ -498,7 +498,7 @@ def select_head(
                 MultipleChoiceHead, make_pooler=make_pooler, **output
             ),
             "features": functools.partial(Features, make_pooler=make_pooler),
-            **own,
+            **system_heads,
             **{name: functools.partial(make, labels=labels) for name, make in of_classes.items()},
         }
         if head in ("classification", "tagging", *of_classes) and labels < 2:

@@ -266,10 +266,10 @@ def _forward(x, gain, epsilon, subtract_mean):
     return centered * (root * gain.astype(jnp.float32)), (x, mean, root, gain)
 
 
-def _backward(epsilon, subtract_mean, kept, by_y):
+def _backward(epsilon, subtract_mean, residuals, by_y):
     """Compute dL/dx = r (g - mean(g) - n mean(g n)), with n = (x - m) r and g = dL/dy gain."""
     del epsilon
-    x, mean, root, gain = kept
+    x, mean, root, gain = residuals
     normal = _centered(x, mean) * root
     by_normal = by_y * gain.astype(jnp.float32)
     by_x = by_normal - normal * _mean(by_normal * normal)

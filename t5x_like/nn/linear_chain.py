@@ -40,10 +40,10 @@ def log_likelihood(
         alpha, score, before, begun = carry
         logit, tag, count = inputs
         after = jax.nn.logsumexp(alpha[:, :, None] + chain.transitions, axis=1)
-        own = jnp.where(begun[:, None], after, chain.first) + logit
+        updated = jnp.where(begun[:, None], after, chain.first) + logit
         added = jnp.where(begun, chain.transitions[before, tag], chain.first[tag])
         added += jnp.take_along_axis(logit, tag[:, None], axis=1)[:, 0]
-        alpha = jnp.where(count[:, None], own, alpha)
+        alpha = jnp.where(count[:, None], updated, alpha)
         score += jnp.where(count, added, 0)
         return (alpha, score, jnp.where(count, tag, before), begun | count), None
 
@@ -69,9 +69,9 @@ def best_tags(
         best, begun = carry
         logit, count = inputs
         scores = best[:, :, None] + chain.transitions
-        own = jnp.where(begun[:, None], jnp.max(scores, axis=1), chain.first) + logit
+        updated = jnp.where(begun[:, None], jnp.max(scores, axis=1), chain.first) + logit
         origin = jnp.where((begun & count)[:, None], jnp.argmax(scores, axis=1), classes)
-        return (jnp.where(count[:, None], own, best), begun | count), origin
+        return (jnp.where(count[:, None], updated, best), begun | count), origin
 
     def backward(tag: Array, origin: Array) -> tuple[Array, Array]:
         return jnp.take_along_axis(origin, tag[:, None], axis=1)[:, 0], tag

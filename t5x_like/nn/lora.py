@@ -77,7 +77,9 @@ def choose_layers(
     Raises:
         ValueError: a target matches no layer.
     """
-    layers = sorted(p for p in layers if not any(f"{p}/".startswith(f"{one}/") for one in frozen))
+    layers = sorted(
+        p for p in layers if not any(f"{p}/".startswith(f"{prefix}/") for prefix in frozen)
+    )
 
     def chosen(path: str, target: str) -> bool:
         return fnmatch.fnmatchcase(f"/{path}/", f"*/{target}/*")
@@ -112,7 +114,7 @@ def extend(
         kernel, spec = flat[f"{path}/kernel"], specs[f"{path}/kernel"]
         stacked = len(kernel.shape) - inputs - outputs
         middle = stacked + inputs
-        for name, shape, own in (
+        for name, shape, matrix_axes in (
             (LORA_A, (*kernel.shape[:middle], rank), (*spec[:middle], None)),
             (
                 LORA_B,
@@ -121,9 +123,11 @@ def extend(
             ),
         ):
             flat[f"{path}/{name}"] = jax.ShapeDtypeStruct(shape, jnp.float32)
-            specs[f"{path}/{name}"] = PartitionSpec(*own)
-    found, found_axes = (flax.traverse_util.unflatten_dict(tree, sep="/") for tree in (flat, specs))
-    return found, found_axes
+            specs[f"{path}/{name}"] = PartitionSpec(*matrix_axes)
+    extended, extended_axes = (
+        flax.traverse_util.unflatten_dict(tree, sep="/") for tree in (flat, specs)
+    )
+    return extended, extended_axes
 
 
 def initialize(params: PyTree, shapes: PyTree, *, seed: int) -> PyTree:
@@ -187,18 +191,18 @@ def beside(wanted: Mapping[str, Any], matrices: Mapping[str, Any]) -> dict[str, 
     return {**read, **wanted, **kernels}
 
 
-def merge(found: Mapping[str, Any], wanted: Mapping[str, Any], *, scale: float) -> dict[str, Any]:
+def merge(arrays: Mapping[str, Any], wanted: Mapping[str, Any], *, scale: float) -> dict[str, Any]:
     """Return the wanted parameters, with the product added to kernels whose matrices are not.
 
     Args:
-        found: the arrays of `beside`.
+        arrays: the result of `beside`, as arrays.
     """
     params = {}
     for path, leaf in wanted.items():
-        params[path] = found[path]
-        if _needs_product(path, wanted, found):
-            a, b = (found[f"{path.rpartition('/')[0]}/{name}"] for name in (LORA_A, LORA_B))
-            params[path] = _merged(found[path], a, b, scale, leaf.dtype, leaf.sharding)
+        params[path] = arrays[path]
+        if _needs_product(path, wanted, arrays):
+            a, b = (arrays[f"{path.rpartition('/')[0]}/{name}"] for name in (LORA_A, LORA_B))
+            params[path] = _merged(arrays[path], a, b, scale, leaf.dtype, leaf.sharding)
     return params
 
 
@@ -210,8 +214,8 @@ def _needs_product(path: str, wanted: Mapping[str, Any], held: Mapping[str, Any]
 
 def _merged(kernel: Array, a: Array, b: Array, scale: float, dtype: Any, sharding: Any) -> Array:
     """Return a kernel with its product, in the dtype and sharding of a wanted parameter."""
-    made = jax.jit(lambda *xs: merged(*xs, scale=scale).astype(dtype), out_shardings=sharding)
-    return made(kernel, a, b)
+    compute = jax.jit(lambda *xs: merged(*xs, scale=scale).astype(dtype), out_shardings=sharding)
+    return compute(kernel, a, b)
 
 
 def merged(

@@ -186,13 +186,13 @@ def _multiply(left: Array, right: Array, *, over: tuple[int, int], types: TypePa
 
 def _quantize(x: Array, axis: int, dtype: Any) -> tuple[Array, Array]:
     """Quantize a matrix to 8 bits; also return the scales to multiply the entries by."""
-    whole = jnp.issubdtype(dtype, jnp.integer)
-    largest = float(jnp.iinfo(dtype).max if whole else jnp.finfo(dtype).max)
+    is_integer = jnp.issubdtype(dtype, jnp.integer)
+    largest = float(jnp.iinfo(dtype).max if is_integer else jnp.finfo(dtype).max)
     x = x.astype(jnp.float32)
     # The lower bound avoids a division by 0 if all entries are 0.
     scale = jnp.maximum(jnp.max(jnp.abs(x), axis=axis), 1e-30) / largest
     x = x / jnp.expand_dims(scale, axis)
-    return (jnp.round(x) if whole else x).astype(dtype), scale
+    return (jnp.round(x) if is_integer else x).astype(dtype), scale
 
 
 # The bounds of the block size, which is half of the average number of rows in a group.
@@ -264,8 +264,8 @@ def _ragged_forward(rows, kernels, sizes):
     return out, (rows, kernels, sizes)
 
 
-def _ragged_backward(kept, gradient):
-    rows, kernels, sizes = kept
+def _ragged_backward(residuals, gradient):
+    rows, kernels, sizes = residuals
     gradient = gradient.astype(rows.dtype)
     by_rows = ragged_product_of_rows(gradient, kernels, sizes, equation="bm,nm->bn")
     by_kernels = ragged_product_of_groups(rows, gradient, sizes)
@@ -294,10 +294,10 @@ def ragged_product_of_rows(
 
         def multiply(number: Array, out: Array) -> Array:
             # The last block may contain rows of later groups, which overwrite them afterwards.
-            place = begin + number * block
-            part = jax.lax.dynamic_slice_in_dim(padded, place, block)
+            start = begin + number * block
+            part = jax.lax.dynamic_slice_in_dim(padded, start, block)
             part = float32_sums(equation, part, kernel).astype(out.dtype)
-            return jax.lax.dynamic_update_slice_in_dim(out, part, place, 0)
+            return jax.lax.dynamic_update_slice_in_dim(out, part, start, 0)
 
         return jax.lax.fori_loop(0, _blocks(begin, end, block), multiply, out), None
 
@@ -318,11 +318,11 @@ def ragged_product_of_groups(
         begin, end = group
 
         def add(number: Array, total: Array) -> Array:
-            place = begin + number * block
-            own = place + jnp.arange(block) < end
-            part = jax.lax.dynamic_slice_in_dim(rows, place, block)
-            part = jnp.where(own[:, None], part, 0)
-            by_part = jax.lax.dynamic_slice_in_dim(gradient, place, block)
+            start = begin + number * block
+            in_group = start + jnp.arange(block) < end
+            part = jax.lax.dynamic_slice_in_dim(rows, start, block)
+            part = jnp.where(in_group[:, None], part, 0)
+            by_part = jax.lax.dynamic_slice_in_dim(gradient, start, block)
             return total + float32_sums("bn,bm->nm", part, by_part)
 
         total = jnp.zeros((rows.shape[1], gradient.shape[1]), jnp.float32)

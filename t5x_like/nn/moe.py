@@ -120,17 +120,17 @@ class Router(nn.Module):
         slot = jnp.arange(capacity)
         # The choices of an expert are consecutive in `order`.
         start = jnp.cumsum(counts, axis=-1) - counts
-        place = jnp.minimum(start[..., None] + slot, order.shape[1] - 1)
-        chosen = jax.vmap(jnp.take)(order, place)
+        index = jnp.minimum(start[..., None] + slot, order.shape[1] - 1)
+        chosen = jax.vmap(jnp.take)(order, index)
         full = slot < counts[..., None]
         gate = jax.vmap(jnp.take)(choices_first(choice.gate), chosen)
-        given, kept = jnp.sum(counts, axis=0), jnp.sum(full)
-        total = jnp.maximum(jnp.sum(given), 1)
+        chosen_counts, filled = jnp.sum(counts, axis=0), jnp.sum(full)
+        total = jnp.maximum(jnp.sum(chosen_counts), 1)
         return Slots(
             token=jnp.where(full, chosen % length, length),
             gate=jnp.where(full, gate, 0.0),
-            load=given / total,
-            dropped=1.0 - kept / total,
+            load=chosen_counts / total,
+            dropped=1.0 - filled / total,
             balance=choice.balance,
             z=choice.z,
         )
@@ -494,8 +494,8 @@ class SparseFeedForward(nn.Module):
         self.sow("routing", "balance", routed.balance)
         self.sow("routing", "z", routed.z)
         if self.is_mutable_collection("assignment"):  # a large array, made only on request
-            own = assigned(routed, length=groups[1], experts=router.experts)
-            self.sow("assignment", "computed_by", own)
+            computed_by = assigned(routed, length=groups[1], experts=router.experts)
+            self.sow("assignment", "computed_by", computed_by)
         return y.reshape(x.shape)
 
     def _capacity(self, length: int, *, experts: int, deterministic: bool) -> int:
@@ -582,24 +582,24 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
     Raises:
         ValueError: the network has no mixture-of-experts layers.
     """
-    found: dict[str, list[tuple[tuple, Array]]] = {}
+    statistics: dict[str, list[tuple[tuple, Array]]] = {}
     for path, value in jax.tree.leaves_with_path(routing):
         keys = [key.key for key in path if hasattr(key, "key")]
-        name, place = keys[-1], "/".join(map(str, keys[:-1]))
+        name, layer_path = keys[-1], "/".join(map(str, keys[:-1]))
         alone = {"load": 1, "computed_by": 3}.get(name, 0)
-        numbers = [int(n) for n in re.findall(r"(?:layer|block)_(\d+)", place)]
+        numbers = [int(n) for n in re.findall(r"(?:layer|block)_(\d+)", layer_path)]
         layers = value if value.ndim > alone else value[None]
         for n, layer in enumerate(layers):
-            order = (not place.startswith("encoder"), n, *numbers)
-            found.setdefault(name, []).append((order, layer))
-    if not found:
+            order = (not layer_path.startswith("encoder"), n, *numbers)
+            statistics.setdefault(name, []).append((order, layer))
+    if not statistics:
         raise ValueError(
             "this network has no sparse layer, so there are no routing statistics: use a system "
             "with experts, such as 'switch'"
         )
     return {
         name: jnp.stack([layer for _, layer in sorted(layers, key=lambda item: item[0])])
-        for name, layers in found.items()
+        for name, layers in statistics.items()
     }
 
 
@@ -608,8 +608,8 @@ def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
     # A row of one token is a decoding step, which must not depend on other rows.
     rows = 1 if length == 1 else max(1, group_size // length)
     devices = parts("activation_batch")
-    own = batch if batch % devices else batch // devices
-    rows = next(n for n in range(min(rows, own), 0, -1) if own % n == 0)
+    local_rows = batch if batch % devices else batch // devices
+    rows = next(n for n in range(min(rows, local_rows), 0, -1) if local_rows % n == 0)
     return batch // rows, rows * length
 
 
@@ -658,7 +658,7 @@ def _keep(factory: functools.partial) -> Mapping[str, Any]:
     router = factory.keywords["make_router"]
     if issubclass(router.func, ExpertChoiceRouter):
         raise ValueError(
-            "model.router='expert_choice': an expert compares a token with later ones, so that "
+            "model.router='expert_choice': an expert compares a token with later tokens, so "
             "texts have no probability token by token, and cannot be generated or scored; to do "
             "so train with another router, such as 'switch' or 'top2'"
         )

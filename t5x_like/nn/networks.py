@@ -436,14 +436,16 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Array, "B T D"], Any]:
         """Run the decoder on an encoder's output, and return what it collected, too."""
         tokens = batch["decoder_input_tokens"]
-        own = batch.get("decoder_segment_ids")
+        decoder_segments = batch.get("decoder_segment_ids")
         shared = Shared(
-            mask=AttentionMask(query_segments=own, key_segments=own, visibility="causal"),
+            mask=AttentionMask(
+                query_segments=decoder_segments, key_segments=decoder_segments, visibility="causal"
+            ),
             positions=positions_of(batch, "decoder", tokens),
             tokens=tokens,
             memory=memory,
             memory_mask=AttentionMask(
-                query_segments=own, key_segments=segments, padding=_padding(batch)
+                query_segments=decoder_segments, key_segments=segments, padding=_padding(batch)
             ),
             deterministic=deterministic,
             collect=collect,

@@ -176,7 +176,7 @@ BIAS = RelativeBias(TABLE)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"bias": jnp.zeros((1, HEADS, LENGTH, LENGTH))}, "relative position bias alone"),
+        ({"bias": jnp.zeros((1, HEADS, LENGTH, LENGTH))}, "adds only T5.s relative position bias"),
         ({"dropout": 0.1, "dropout_rng": jax.random.key(0)}, "only where model.dropout_broadcast"),
         ({"mask": AttentionMask(prefix=jnp.ones((ROWS, LENGTH), bool))}, "this mask is another"),
         ({"mask": AttentionMask(visibility="prefix")}, "this mask is another"),

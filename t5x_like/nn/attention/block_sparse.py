@@ -137,11 +137,9 @@ def _block_sparse(
         x = jnp.pad(x, [(0, 0), (0, number * width - length)] + [(0, 0)] * (x.ndim - 2))
         return x.reshape(batch, number, width, *x.shape[2:])
 
-    segments = mask.key_segments
-    assert segments is not None  # encoders have them
-    key, value = map(blocks, keys_values.by_position())
-    segments = blocks(segments)
-    own = None if mask.query_segments is None else blocks(mask.query_segments)
+    assert mask.key_segments is not None  # encoders have them
+    key, value, segments = map(blocks, (*keys_values.by_position(), mask.key_segments))
+    query_segments = None if mask.query_segments is None else blocks(mask.query_segments)
     queries = blocks(query)
     is_global = "global" in pattern.parts
     inner = slice(1, -1) if is_global else slice(None)
@@ -157,7 +155,7 @@ def _block_sparse(
         return core(
             rows(query),
             KeyValues.from_positions(rows(chosen.keys(key)), rows(chosen.keys(value))),
-            mask=ComputedMask(allowed=rows(chosen.masks(segments, own))),
+            mask=ComputedMask(allowed=rows(chosen.masks(segments, query_segments))),
             dropout_rng=None if rngs[0] is None else jax.random.fold_in(rngs[0], number),
             **settings,
         )
@@ -165,7 +163,9 @@ def _block_sparse(
     out = _one_head_at_a_time(attend, queries, key, value, random_blocks)
     out = out.reshape(batch, count, *queries.shape[2:])
     if is_global:
-        both = _ends(queries, own, keys_values, core, mask=mask, dropout_rng=rngs[1], **settings)
+        both = _ends(
+            queries, query_segments, keys_values, core, mask=mask, dropout_rng=rngs[1], **settings
+        )
         out = jnp.concatenate([both[:, :1], out, both[:, 1:]], axis=1)
     out = jnp.where((segments > 0)[..., None, None], out, 0)
     return out.reshape(batch, number * width, *query.shape[2:])[:, :length]
@@ -231,7 +231,7 @@ class _Chosen:
             parts += [jnp.roll(x, shift, axis=1) for shift in (1, 0, -1)]
         if "random" in self.pattern.parts:
             heads = jnp.moveaxis(x, 3, 1)  # [B H n W K]
-            taken = jax.vmap(lambda x, own: x[:, own], in_axes=(1, 0), out_axes=1)(
+            taken = jax.vmap(lambda x, chosen: x[:, chosen], in_axes=(1, 0), out_axes=1)(
                 heads, self.random_blocks
             )  # [B H n R W K]
             taken = jnp.moveaxis(taken, 1, 4)  # [B n R W H K]
@@ -245,11 +245,15 @@ class _Chosen:
         number, width = keys.shape[1:]
         heads = self.random_blocks.shape[0]
         per_head = jnp.broadcast_to(keys[..., None, None], (*keys.shape, heads, 1))
-        found = jnp.moveaxis(self.keys(per_head)[..., 0], 3, 2)  # [B n H S]
-        found = jnp.where(jnp.repeat(self._once(number), width, axis=1)[None, :, None], found, 0)
+        segments = jnp.moveaxis(self.keys(per_head)[..., 0], 3, 2)  # [B n H S]
+        segments = jnp.where(
+            jnp.repeat(self._once(number), width, axis=1)[None, :, None], segments, 0
+        )
         if queries is None:
-            return (found > 0)[:, :, :, None]
-        return (found[:, :, :, None] == queries[:, :, None, :, None]) & (found[:, :, :, None] > 0)
+            return (segments > 0)[:, :, :, None]
+        return (segments[:, :, :, None] == queries[:, :, None, :, None]) & (
+            segments[:, :, :, None] > 0
+        )
 
     def _once(self, number: int) -> Bool[np.ndarray, "n blocks"]:
         """Return False for neighbors outside the text, or included as global blocks."""

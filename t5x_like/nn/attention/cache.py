@@ -53,11 +53,11 @@ class KeyValues:
     def write_ring(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
         """Return a copy with `new` written to these W entries as a ring: slot s at s modulo W."""
         size, length = self.length, new.length
-        kept = min(size, length)
-        places = (slot + length - kept + jnp.arange(kept)) % size
+        count = min(size, length)
+        entries = (slot + length - count + jnp.arange(count)) % size
 
         def update(old: Array, fresh: Array) -> Array:
-            old = old.at[:, :, places].set(fresh[:, :, length - kept :].astype(old.dtype))
+            old = old.at[:, :, entries].set(fresh[:, :, length - count :].astype(old.dtype))
             return nn.with_logical_constraint(old, KEY_AXES)
 
         return jax.tree.map(update, self, new)
@@ -79,14 +79,14 @@ class LayerCache:
 
     def repeat(self, times: int) -> "LayerCache":
         """Repeat each row of `own` `times` times."""
-        own = jax.tree.map(lambda x: jnp.repeat(x, times, axis=x.ndim - 4), self.own)
-        return dataclasses.replace(self, own=own)
+        repeated = jax.tree.map(lambda x: jnp.repeat(x, times, axis=x.ndim - 4), self.own)
+        return dataclasses.replace(self, own=repeated)
 
     def reorder(self, rows: Int[Array, " B"]) -> "LayerCache":
         """Select rows of `own`; each new row must be of the same prompt."""
         # Scanned layers add an axis before the rows.
-        own = jax.tree.map(lambda x: jnp.take(x, rows, axis=x.ndim - 4), self.own)
-        return dataclasses.replace(self, own=own)
+        selected = jax.tree.map(lambda x: jnp.take(x, rows, axis=x.ndim - 4), self.own)
+        return dataclasses.replace(self, own=selected)
 
     def from_slots(self, slots: Int[Array, "B S"]) -> "LayerCache":
         """Return a cache with the content of slot `slots[b, s]` in slot s of row b.
@@ -101,8 +101,8 @@ class LayerCache:
                     f"a layer with a window keeps {x.shape[-2]} of {slots.shape[1]} slots, and "
                     "its rows cannot be moved: use a model without a window"
                 )
-            places = slots.reshape((1,) * (x.ndim - 4) + (len(slots), 1, -1, 1))
-            return jnp.take_along_axis(x, places, axis=x.ndim - 2)
+            indices = slots.reshape((1,) * (x.ndim - 4) + (len(slots), 1, -1, 1))
+            return jnp.take_along_axis(x, indices, axis=x.ndim - 2)
 
         return LayerCache(own=jax.tree.map(take, self.own), memory=self.memory)
 
@@ -158,9 +158,9 @@ class Cache:
         """
         slots = jnp.arange(self.real.shape[1])[None]
         old = slots - by[:, None]
-        places = jnp.maximum(old, 0)
-        real = jnp.take_along_axis(self.real, places, axis=1) & (old >= 0) & (slots < self.length)
-        layers = self._each_layer(lambda layer: layer.from_slots(places))
+        sources = jnp.maximum(old, 0)
+        real = jnp.take_along_axis(self.real, sources, axis=1) & (old >= 0) & (slots < self.length)
+        layers = self._each_layer(lambda layer: layer.from_slots(sources))
         return dataclasses.replace(self, layers=layers, real=real, starts=self.starts + by)
 
     def _each_layer(self, change: Callable[[LayerCache], LayerCache]) -> PyTree:

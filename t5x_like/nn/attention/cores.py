@@ -30,9 +30,9 @@ def _broadcast_forward(x, shape):
     return jnp.broadcast_to(x, shape), x.shape
 
 
-def _broadcast_backward(shape, kept, gradient):
+def _broadcast_backward(shape, input_shape, gradient):
     del shape
-    return (sum_to(gradient, kept),)
+    return (sum_to(gradient, input_shape),)
 
 
 broadcast_to.defvjp(_broadcast_forward, _broadcast_backward)
@@ -432,8 +432,8 @@ def _forward(scale, causal, operands):
     return attended.output, (operands, attended)
 
 
-def _backward(scale, causal, kept, gradient):
-    operands, attended = kept
+def _backward(scale, causal, residuals, gradient):
+    operands, attended = residuals
     if causal:
         return (_gradients_of_blocks(operands, attended, gradient, scale=scale),)
     return (_gradients(operands, attended, gradient, scale=scale),)

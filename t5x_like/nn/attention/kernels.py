@@ -88,8 +88,8 @@ def _cudnn(
     if mask.key_segments is None:
         return _kernel(*rows, bias=bias, **settings)
     if mask.query_segments is None and mask.padding == "at_end":
-        own, read = _lengths(mask.key_segments, queries=length)
-        settings |= {"query_seq_lengths": own, "key_value_seq_lengths": read}
+        query_lengths, key_lengths = _lengths(mask.key_segments, queries=length)
+        settings |= {"query_seq_lengths": query_lengths, "key_value_seq_lengths": key_lengths}
         return _kernel(*rows, bias=bias, **settings)
     if query.shape[-1] + _FEATURES <= _widest():
         segments = mask.segments(batch=len(query), queries=length, keys=keys_values.length)
@@ -179,8 +179,8 @@ def _attend_within_segments(
     query: Float[Array, "B T H K"],
     key: Float[Array, "B S G K"],
     value: Float[Array, "B S G K"],
-    own: Int[Array, "B T"],
-    read: Int[Array, "B S"],
+    query_segments: Int[Array, "B T"],
+    key_segments: Int[Array, "B S"],
     bias: Float[Array, "B H T S"] | None,
     *,
     scale: float,
@@ -198,10 +198,12 @@ def _attend_within_segments(
     """
     width = query.shape[-1]
     shifts = jnp.arange(_BITS)
-    asked, kept = ((segments[..., None] >> shifts) & 1 for segments in (own, read))
+    query_bits, key_bits = (
+        (segments[..., None] >> shifts) & 1 for segments in (query_segments, key_segments)
+    )
     # The product of both factors is 2^20, and each factor fits into float16.
-    of_queries = jnp.concatenate([asked, 1 - asked], axis=-1) * (2.0**10 / scale)
-    of_keys = jnp.concatenate([1 - kept, kept], axis=-1) * -(2.0**10)
+    of_queries = jnp.concatenate([query_bits, 1 - query_bits], axis=-1) * (2.0**10 / scale)
+    of_keys = jnp.concatenate([1 - key_bits, key_bits], axis=-1) * -(2.0**10)
 
     def beside(x: Array, features: Array) -> Array:
         shape = (*x.shape[:3], _FEATURES)
@@ -257,13 +259,16 @@ def _splash(
     drops = dropout if dropout_rng is not None else 0.0
     if problem := _splash_problem(keys_values, bias=bias, mask=mask, dropout=drops):
         raise ValueError(f"model.attention='splash' {problem}: set model.attention='dense'")
-    own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
+    query_segments, key_segments = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     # Padding queries attend to padding keys, since the kernel needs a key for each query.
     padding = -queries % _LANES
     rows = (query * scale, *keys_values.by_position())
     out = _on_shards(
         *(jnp.pad(x, [(0, 0), (0, padding), (0, 0), (0, 0)]) for x in rows),
-        *(jnp.pad(x, [(0, 0), (0, padding)], constant_values=_PADDING) for x in (own, read)),
+        *(
+            jnp.pad(x, [(0, 0), (0, padding)], constant_values=_PADDING)
+            for x in (query_segments, key_segments)
+        ),
         causal=mask.visibility == "causal",
         window=mask.window,
     )
@@ -317,15 +322,15 @@ def _on_shards(
     query: Float[Array, "B T H K"],
     key: Float[Array, "B T G K"],
     value: Float[Array, "B T G K"],
-    own: Int[Array, "B T"],
-    read: Int[Array, "B T"],
+    query_segments: Int[Array, "B T"],
+    key_segments: Int[Array, "B T"],
     **shape: Any,
 ) -> Float[Array, "B T H K"]:
     """Run the kernel on each device's rows and heads, since XLA cannot partition a kernel."""
     run: Any = functools.partial(_attend, **shape, interpret=partitioning.platform() != "tpu")
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
-        return run(query, key, value, own, read)
+        return run(query, key, value, query_segments, key_segments)
     batch, heads, groups = (
         partitioning.mesh_axes(f"activation_{name}") for name in ("batch", "heads", "kv_heads")
     )
@@ -333,15 +338,15 @@ def _on_shards(
     rows = PartitionSpec(batch, None)
     return jax.shard_map(
         run, in_specs=(queries, keys, keys, rows, rows), out_specs=queries, check_vma=False
-    )(query, key, value, own, read)
+    )(query, key, value, query_segments, key_segments)
 
 
 def _attend(
     query: Array,
     key: Array,
     value: Array,
-    own: Array,
-    read: Array,
+    query_segments: Array,
+    key_segments: Array,
     *,
     causal: bool,
     window: int | None,
@@ -373,12 +378,14 @@ def _attend(
         interpret=interpret,
     )
 
-    def one(query: Array, key: Array, value: Array, own: Array, read: Array) -> Array:
+    def attend_row(
+        query: Array, key: Array, value: Array, query_segments: Array, key_segments: Array
+    ) -> Array:
         heads_first = (jnp.swapaxes(x, 0, 1) for x in (query, key, value))
-        segments = splash_attention.SegmentIds(own, read)
+        segments = splash_attention.SegmentIds(query_segments, key_segments)
         return jnp.swapaxes(kernel(*heads_first, segment_ids=segments), 0, 1)
 
-    return jax.vmap(one)(query, key, value, own, read).astype(query.dtype)
+    return jax.vmap(attend_row)(query, key, value, query_segments, key_segments).astype(query.dtype)
 
 
 def _by_device(

@@ -121,21 +121,21 @@ class Attention(nn.Module):
             The keys and values to attend to, their mask, and the updated cache.
         """
         if self.window is None:
-            kept = None if cache is None else cache.write(new, slot=mask.first_slot)
-            return (new if first or kept is None else kept), mask, kept
+            updated = None if cache is None else cache.write(new, slot=mask.first_slot)
+            return (new if first or updated is None else updated), mask, updated
         mask = dataclasses.replace(mask, window=self.window)
         if cache is None:
             return new, mask, None
-        kept = cache.write_ring(new, slot=mask.first_slot)
+        updated = cache.write_ring(new, slot=mask.first_slot)
         if first:
-            return new, mask, kept
+            return new, mask, updated
         # Attend to the old ring followed by the new keys: in the new ring, new keys could have
         # overwritten keys that the first new query still attends to.
         size, length = cache.length, new.length
         last = mask.first_slot - 1
         before = last - (last - jnp.arange(size)) % size
         mask = mask.at_slots(jnp.concatenate([before, last + 1 + jnp.arange(length)]))
-        return cache.append(new), mask, kept
+        return cache.append(new), mask, updated
 
     def __call__(
         self, x: Float[Array, "B T D"], keys_values: KeyValues, **settings: Any

@@ -80,10 +80,12 @@ class AttentionMask:
         """Return the segments of queries and keys; queries attend within segments other than 0."""
         if self.query_segments is not None and self.key_segments is not None:
             return self.query_segments, self.key_segments
-        own, read = (jnp.ones((batch, length), jnp.int32) for length in (queries, keys))
+        query_segments, key_segments = (
+            jnp.ones((batch, length), jnp.int32) for length in (queries, keys)
+        )
         if self.key_segments is not None:  # queries attend to every key that is not padding
-            read = (self.key_segments > 0).astype(jnp.int32)
-        return own, read
+            key_segments = (self.key_segments > 0).astype(jnp.int32)
+        return query_segments, key_segments
 
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"] | None:
         """Return the matrix for `queries` (T) and `keys` (S), or None if all keys are visible."""
@@ -304,8 +306,8 @@ class Llama3Scaling:
         """Return the scaled frequencies."""
         turns = self.original_max_position_embeddings * frequencies / (2 * math.pi)
         slope = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
-        kept = np.clip(slope, 0.0, 1.0)
-        return kept * frequencies + (1.0 - kept) * frequencies / self.factor
+        share = np.clip(slope, 0.0, 1.0)
+        return share * frequencies + (1.0 - share) * frequencies / self.factor
 
 
 Scaling = Callable[[Frequencies], Frequencies]
@@ -323,20 +325,20 @@ def select_scaling(settings: Mapping[str, Any]) -> Scaling | None:
     """
     if not settings:
         return None
-    own = dict(settings)
-    make = choose("model.rope_scaling.rope_type", own.pop("rope_type", None), SCALINGS)
+    values = dict(settings)
+    make = choose("model.rope_scaling.rope_type", values.pop("rope_type", None), SCALINGS)
     names = list(inspect.signature(make).parameters)
-    for name in own:
+    for name in values:
         if name not in names:
             raise ValueError(f"model.rope_scaling has no {name!r}.{hint(name, names)}")
     for name in names:
-        if name not in own:
+        if name not in values:
             raise ValueError(
                 f"model.rope_scaling lacks {name}, which rope_type={settings['rope_type']!r} needs"
             )
-        if not own[name] > 0:
-            raise ValueError(f"model.rope_scaling.{name}={own[name]!r} must be above 0")
-    return make(**own)
+        if not values[name] > 0:
+            raise ValueError(f"model.rope_scaling.{name}={values[name]!r} must be above 0")
+    return make(**values)
 
 
 @dataclasses.dataclass(frozen=True)

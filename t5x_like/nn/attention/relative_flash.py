@@ -66,13 +66,13 @@ def write_tiles(settings: KernelSettings, tiles: Any, *table: Any, head: Any) ->
     """Write the biases of a head, one tile for each diagonal."""
     if not table:
         return
-    for place, diagonal in enumerate(settings.tiles):
+    for index, diagonal in enumerate(settings.tiles):
         (_, bucket), *later = settings.steps_of_tile(diagonal)
         bias = jnp.full((LANES, LANES), table[0][head, bucket])
         position = positions(diagonal * LANES, (LANES, LANES))
         for first, bucket in later:
             bias = jnp.where(position >= first, table[0][head, bucket], bias)
-        tiles[place] = bias
+        tiles[index] = bias
 
 
 def positions(start: Any, shape: tuple[int, ...]) -> Array:
@@ -88,12 +88,12 @@ def bucket_sums(settings: KernelSettings, tile_sums: Any, *, lanes: int) -> Floa
     """Return the gradient of a head's row of the table, from the summed gradients of its tiles."""
     lane = jax.lax.broadcasted_iota(jnp.int32, (1, lanes), 1)
     out = jnp.zeros((1, lanes), jnp.float32)
-    for place, diagonal in enumerate(settings.tiles if settings.steps else ()):
+    for index, diagonal in enumerate(settings.tiles if settings.steps else ()):
         position = positions(diagonal * LANES, (LANES, LANES))
         steps = settings.steps_of_tile(diagonal)
         ends = [first for first, _ in steps[1:]]
         for n, (_, bucket) in enumerate(steps):
-            within = tile_sums[place]
+            within = tile_sums[index]
             if n > 0:
                 within = jnp.where(position >= ends[n - 1], within, 0.0)
             if n < len(ends):
@@ -174,8 +174,8 @@ class Grid:
             again: the arrays that are read block by block, for each pair that is not masked.
             blocks: the number of blocks of an array in `again`.
         """
-        places = itertools.product(range(self.query_blocks), range(self.key_blocks))
-        seen = sum(bool(self.is_seen(i, j)) for i, j in places)
+        block_pairs = itertools.product(range(self.query_blocks), range(self.key_blocks))
+        seen = sum(bool(self.is_seen(i, j)) for i, j in block_pairs)
         pairs = self.batch * self.heads * self.query_block * self.key_block * seen
         once_bytes, again_bytes = (
             sum(x.size * x.dtype.itemsize for x in arrays) for arrays in (once, again)
@@ -198,8 +198,8 @@ def segment_specs(grid: Grid, of_queries: Any, of_keys: Any) -> list[Any]:
     """Return the block specs of the query and key segments, from the index maps of both."""
 
     def without_head(index: Any) -> Any:
-        def row(*place: Any) -> tuple:
-            b, _, _, block = index(*place)
+        def row(*grid_index: Any) -> tuple:
+            b, _, _, block = index(*grid_index)
             return b, 0, block
 
         return row
@@ -211,29 +211,36 @@ def segment_specs(grid: Grid, of_queries: Any, of_keys: Any) -> list[Any]:
 
 
 def masked_scores(
-    grid: Grid, tiles: Any, own: Any, read: Any, query: Any, key: Any, i: Any, j: Any
+    grid: Grid,
+    tiles: Any,
+    query_segments: Any,
+    key_segments: Any,
+    query: Any,
+    key: Any,
+    i: Any,
+    j: Any,
 ) -> tuple[Array, Array]:
     """Return the masked scores of a block, [keys, queries], and the pairs that are not masked."""
     scores = dot(key[0, 0], query[0, 0], contract=(0, 0))
     if grid.settings.steps:
         scores += jnp.concatenate(
             [
-                jnp.concatenate([tiles[place] for place in places], axis=1)
-                for places in tile_places(grid, i, j)
+                jnp.concatenate([tiles[tile] for tile in row], axis=1)
+                for row in tile_numbers(grid, i, j)
             ],
             axis=0,
         )
     # Transpose the key segments to a column.
-    column = jnp.broadcast_to(read[0], (LANES, grid.key_block)).T
+    column = jnp.broadcast_to(key_segments[0], (LANES, grid.key_block)).T
     column = jnp.concatenate([column] * (grid.query_block // LANES), axis=1)
-    allowed = (column == own[0]) & (column > 0)
+    allowed = (column == query_segments[0]) & (column > 0)
     if grid.settings.causal:
         start = j * grid.key_block - i * grid.query_block
         allowed &= positions(start, scores.shape) <= 0
     return jnp.where(allowed, scores, HIDDEN), allowed
 
 
-def tile_places(grid: Grid, i: Any, j: Any) -> list[list[Any]]:
+def tile_numbers(grid: Grid, i: Any, j: Any) -> list[list[Any]]:
     """Return the index in `KernelSettings.tiles` of each tile of a block, row by row."""
     diagonals = grid.settings.tiles
     high, wide = grid.key_block // LANES, grid.query_block // LANES
@@ -263,8 +270,8 @@ def attend(
     key: Float[Array, "B H K S"],
     value: Float[Array, "B H K S"],
     table: Float[Array, "H b"],
-    own: Int[Array, "B T"],
-    read: Int[Array, "B S"],
+    query_segments: Int[Array, "B T"],
+    key_segments: Int[Array, "B S"],
 ) -> Float[Array, "B H K T"]:
     """Compute softmax(q k^T + bias) v by blocks of scores (Dao et al. 2022, FlashAttention).
 
@@ -276,10 +283,10 @@ def attend(
 
     Args:
         table: the bias of each bucket, float32; without columns if `settings` has no steps.
-        own, read: the segments of queries and keys: a query attends to the keys of its segment,
-            except segment 0. A query without keys has an output of 0.
+        query_segments, key_segments: a query attends to the keys of its segment, except segment
+            0. A query without keys has an output of 0.
     """
-    return _forward(settings, query, key, value, table, own, read)[0]
+    return _forward(settings, query, key, value, table, query_segments, key_segments)[0]
 
 
 def _forward(
@@ -288,8 +295,8 @@ def _forward(
     key: Array,
     value: Array,
     table: Array,
-    own: Array,
-    read: Array,
+    query_segments: Array,
+    key_segments: Array,
 ) -> tuple[Array, Any]:
     grid = Grid.of(settings, query, key)
     rows = jax.ShapeDtypeStruct((grid.batch, grid.heads, 1, grid.queries), jnp.float32)
@@ -322,14 +329,15 @@ def _forward(
         ),
     )(
         functools.partial(_forward_kernel, grid)
-    )(*tables, own[:, None], read[:, None], query, key, value)
+    )(*tables, query_segments[:, None], key_segments[:, None], query, key, value)
     out, log_sums = checkpoint_name(out, KEPT), checkpoint_name(log_sums, KEPT)
-    return out, (query, key, value, table, own, read, out, log_sums)
+    return out, (query, key, value, table, query_segments, key_segments, out, log_sums)
 
 
 def _forward_kernel(grid: Grid, *refs: Any) -> None:
     """Process query block i and key block j of a row and head: a running softmax over j."""
-    *table, own, read, query, key, value, out, log_sums, tiles, largest, total, summed = refs
+    *table, query_segments, key_segments, query, key, value = refs[:-6]
+    out, log_sums, tiles, largest, total, summed = refs[-6:]
     head, row, i, j = (pl.program_id(axis) for axis in range(4))
 
     @pl.when((row == 0) & (i == 0) & (j == 0))
@@ -344,7 +352,7 @@ def _forward_kernel(grid: Grid, *refs: Any) -> None:
 
     @pl.when(grid.is_seen(i, j))
     def _() -> None:
-        scores, allowed = masked_scores(grid, tiles, own, read, query, key, i, j)
+        scores, allowed = masked_scores(grid, tiles, query_segments, key_segments, query, key, i, j)
         before = largest[...]
         now = jnp.maximum(before, jnp.max(scores, axis=0, keepdims=True))
         weights = jnp.where(allowed, jnp.exp(scores - now), 0.0)
@@ -357,13 +365,13 @@ def _forward_kernel(grid: Grid, *refs: Any) -> None:
 
     @pl.when(j == grid.key_blocks - 1)
     def _() -> None:
-        whole = jnp.where(total[...] > 0.0, total[...], 1.0)  # 0 for a query without keys
-        out[0, 0] = (summed[...] / whole).astype(out.dtype)
-        log_sums[0, 0] = largest[...] + jnp.log(whole)
+        divisor = jnp.where(total[...] > 0.0, total[...], 1.0)  # 0 for a query without keys
+        out[0, 0] = (summed[...] / divisor).astype(out.dtype)
+        log_sums[0, 0] = largest[...] + jnp.log(divisor)
 
 
-def _backward(settings: KernelSettings, kept: Any, gradient: Array) -> tuple[Any, ...]:
-    query, key, value, table, own, read, out, log_sums = kept
+def _backward(settings: KernelSettings, residuals: Any, gradient: Array) -> tuple[Any, ...]:
+    query, key, value, table, query_segments, key_segments, out, log_sums = residuals
     grid = Grid.of(settings, query, key)
     # For each query, the sum over keys of weight times its gradient (Dao et al. 2022, B.2).
     centers = jnp.sum(out.astype(jnp.float32) * gradient.astype(jnp.float32), 2, keepdims=True)
@@ -375,11 +383,7 @@ def _backward(settings: KernelSettings, kept: Any, gradient: Array) -> tuple[Any
     by_query, by_key, by_value, by_table = grid.compile(
         name="relative_flash_backward",
         grid=(grid.heads, grid.batch, grid.key_blocks, grid.query_blocks),
-        in_specs=[
-            *table_specs,
-            *segments,
-            *(queries, keys, keys, queries, rows, rows),
-        ],
+        in_specs=[*table_specs, *segments, *(queries, keys, keys, queries, rows, rows)],
         out_specs=[
             *(ready_queries, keys, keys),
             pl.BlockSpec((1, 1, lanes), lambda h, b, j, i: (h, 0, 0)),
@@ -398,9 +402,11 @@ def _backward(settings: KernelSettings, kept: Any, gradient: Array) -> tuple[Any
             again=[query, gradient, log_sums, centers],
             blocks=grid.query_blocks,
         ),
-    )(
-        functools.partial(_backward_kernel, grid)
-    )(*tables, own[:, None], read[:, None], query, key, value, gradient, log_sums, centers)
+    )(functools.partial(_backward_kernel, grid))(
+        *tables,
+        *(query_segments[:, None], key_segments[:, None]),
+        *(query, key, value, gradient, log_sums, centers),
+    )
     return by_query, by_key, by_value, by_table[:, 0, : table.shape[1]], None, None
 
 
@@ -477,9 +483,9 @@ def _backward_kernel(grid: Grid, *refs: Any) -> None:
 
 def _add_block(grid: Grid, operands: Any, tiles: Any, sums: Any, i: Any, j: Any) -> None:
     """Add the contribution of a block of scores to the sums of all gradients."""
-    own, read, query, key, value, gradient, log_sums, centers = operands
+    query_segments, key_segments, query, key, value, gradient, log_sums, centers = operands
     tile_sums, query_sums, key_sums, value_sums = sums
-    scores, allowed = masked_scores(grid, tiles, own, read, query, key, i, j)
+    scores, allowed = masked_scores(grid, tiles, query_segments, key_segments, query, key, i, j)
     weights = jnp.where(allowed, jnp.exp(scores - log_sums[0, 0]), 0.0)
     by_weights = dot(value[0, 0], gradient[0, 0], contract=(0, 0))
     by_scores = weights * (by_weights - centers[0, 0])
@@ -493,10 +499,10 @@ def _add_block(grid: Grid, operands: Any, tiles: Any, sums: Any, i: Any, j: Any)
 def _add_to_tiles(grid: Grid, tile_sums: Any, by_scores: Array, i: Any, j: Any) -> None:
     if not grid.settings.steps:
         return
-    for down, places in enumerate(tile_places(grid, i, j)):
-        for right, place in enumerate(places):
+    for down, row in enumerate(tile_numbers(grid, i, j)):
+        for right, tile in enumerate(row):
             rows, columns = (slice(n * LANES, (n + 1) * LANES) for n in (down, right))
-            tile_sums[place] += by_scores[rows, columns]
+            tile_sums[tile] += by_scores[rows, columns]
 
 
 attend.defvjp(_forward, _backward)
@@ -543,15 +549,15 @@ def _relative_flash(
         keys_values = drop_keys(keys_values, heads=heads, rate=dropout, rng=dropout_rng)
     settings, table = _settings(bias, heads=query.shape[2], causal=mask.visibility == "causal")
     _check_fits(settings, query)
-    own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
+    query_segments, key_segments = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     out = _on_shards(
         settings,
         _positions_last(jnp.swapaxes(query * scale, 1, 2)),
         _positions_last(keys_values.key),
         _positions_last(keys_values.value),
         table.astype(query.dtype).astype(jnp.float32),  # rounded as in dense attention
-        jnp.pad(own, [(0, 0), (0, -queries % LANES)]),
-        jnp.pad(read, [(0, 0), (0, -keys % LANES)]),
+        jnp.pad(query_segments, [(0, 0), (0, -queries % LANES)]),
+        jnp.pad(key_segments, [(0, 0), (0, -keys % LANES)]),
     )
     return out[..., :queries].transpose(0, 3, 1, 2)
 
@@ -578,7 +584,7 @@ def _check(
 ) -> None:
     problem = ""
     if not isinstance(bias, RelativeBias | None):
-        problem = "adds T5's relative position bias alone to the scores, and this network another"
+        problem = "adds only T5's relative position bias to the scores, and this network another"
     elif query.shape[2] != keys_values.key.shape[1]:
         problem = "has no grouped heads: there must be as many of keys as of queries"
     elif drops_singly:
@@ -631,18 +637,18 @@ def _on_shards(
     key: Float[Array, "B H K S"],
     value: Float[Array, "B H K S"],
     table: Float[Array, "H b"],
-    own: Int[Array, "B T"],
-    read: Int[Array, "B S"],
+    query_segments: Int[Array, "B T"],
+    key_segments: Int[Array, "B S"],
 ) -> Float[Array, "B H K T"]:
     """Run the kernel on each device's rows and heads, since XLA cannot partition a kernel."""
     run: Any = functools.partial(attend, settings)
     if jax.sharding.get_abstract_mesh().empty:
-        return run(query, key, value, table, own, read)
+        return run(query, key, value, table, query_segments, key_segments)
     batch, heads = (partitioning.mesh_axes(f"activation_{name}") for name in ("batch", "heads"))
-    whole, rows = PartitionSpec(batch, heads), PartitionSpec(batch)
+    spec, rows = PartitionSpec(batch, heads), PartitionSpec(batch)
     return jax.shard_map(
         run,
-        in_specs=(whole, whole, whole, PartitionSpec(heads), rows, rows),
-        out_specs=whole,
+        in_specs=(spec, spec, spec, PartitionSpec(heads), rows, rows),
+        out_specs=spec,
         check_vma=False,
-    )(query, key, value, table, own, read)
+    )(query, key, value, table, query_segments, key_segments)
