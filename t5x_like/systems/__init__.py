@@ -111,11 +111,11 @@ def policy_of(name: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     Raises:
         ValueError: one of the two systems does not exist.
     """
-    own = dict(config[find(name).policy])
-    policy = own.pop("system")
+    settings = dict(config[find(name).policy])
+    policy = settings.pop("system")
     # The settings of the whole network override the policy's settings of the same name.
-    own |= {setting: value for setting, value in config.items() if setting in own}
-    return policy, complete(policy, own)
+    settings |= {setting: value for setting, value in config.items() if setting in settings}
+    return policy, complete(policy, settings)
 
 
 def inside(config: Mapping[str, Any], part: str) -> dict[str, Any]:

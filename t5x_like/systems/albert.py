@@ -149,23 +149,23 @@ class SharedStack(nn.Module):
             policy = choose("model.remat", self.compute.remat, {"none": None, **REMAT_POLICIES})
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
         scan = functools.partial(jax.lax.scan, unroll=in_a_row)
-        own = {
+        separate = {
             part: jax.tree.map(lambda x: x.reshape(self.groups, -1, *x.shape[1:]), tree)
             for part, tree in params.items()
             if part not in self.parts
         }
 
         def group(carry: PyTree, xs: Any) -> Any:
-            same, own, rest = xs
+            same, separate, rest = xs
 
             def layer(carry: PyTree, xs: Any) -> Any:
                 params = same | xs[0]
                 return scan(lambda c, xs: apply(c, *xs), carry, (params, *xs[1]), length=self.inner)
 
-            return scan(layer, carry, (own, rest), length=self.layers // self.groups)
+            return scan(layer, carry, (separate, rest), length=self.layers // self.groups)
 
         same = {part: params[part] for part in self.parts}
-        return scan(group, carry, (same, own, xs), length=self.groups)
+        return scan(group, carry, (same, separate, xs), length=self.groups)
 
     def _parameters(self, init: Callable[[Array], PyTree]) -> PyTree:
         """Return {submodule of the block: its parameters}, which are created in initialization."""
@@ -178,10 +178,10 @@ class SharedStack(nn.Module):
         def stacked(key: Array, part: str) -> PyTree:
             copies = self.groups if part in self.parts else self.layers
             keys = jax.random.split(key, (copies, self.inner))
-            made = jax.vmap(jax.vmap(lambda key: init(key)["params"][part]))(keys)
+            arrays = jax.vmap(jax.vmap(lambda key: init(key)["params"][part]))(keys)
             for axis in ("inner_layers", "layers"):
-                made = nn.meta.add_axis(made, 0, {nn.PARTITION_NAME: axis})
-            return made
+                arrays = nn.meta.add_axis(arrays, 0, {nn.PARTITION_NAME: axis})
+            return arrays
 
         return {part: self.param(part, stacked, part) for part in names}
 
@@ -197,7 +197,7 @@ def build(config: AlbertConfig) -> nn.Module:
     make_pooler = functools.partial(
         Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
-    own = {
+    heads = {
         "pretraining": functools.partial(
             Pretraining,
             make_masked_lm=make_masked_lm,
@@ -222,7 +222,7 @@ def build(config: AlbertConfig) -> nn.Module:
         make_encoder=tower(config),
         make_head=select_head(
             dataclasses.replace(config, dropout=config.head_dropout),
-            own,
+            heads,
             make_pooler=make_pooler,
             kernel_init=config.init,
         ),

@@ -182,18 +182,18 @@ def build(config: BertConfig) -> nn.Module:
     return network(config, pretraining_heads(config))
 
 
-def network(config: BertConfig, own: Mapping[str, Callable[..., nn.Module]]) -> Encoder:
+def network(config: BertConfig, heads: Mapping[str, Callable[..., nn.Module]]) -> Encoder:
     """Build the network with other heads of pretraining, {name: factory}; see `build`."""
     return Encoder(
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
-        make_features=layer_features(config, pretraining=own),
+        make_features=layer_features(config, pretraining=heads),
         make_head=select_head(
             config,
-            own,
+            heads,
             make_pooler=_pooler(config),
             kernel_init=config.init,
-            make_lstm=lstm(config, pretraining=own),
+            make_lstm=lstm(config, pretraining=heads),
         ),
     )
 

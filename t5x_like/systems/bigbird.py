@@ -105,7 +105,7 @@ def build(config: BigBirdConfig) -> nn.Module:
         kernel_init=config.init,
         dropout=config.dropout,
     )
-    own: dict[str, Callable[..., nn.Module]] = {
+    heads: dict[str, Callable[..., nn.Module]] = {
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
         "pretraining": functools.partial(
             Pretraining,
@@ -120,7 +120,7 @@ def build(config: BigBirdConfig) -> nn.Module:
         make_embeddings=bert.embeddings(config),
         make_encoder=tower(config),
         make_head=select_head(
-            config, own, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
+            config, heads, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
         ),
     )
 

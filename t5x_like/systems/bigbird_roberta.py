@@ -195,13 +195,13 @@ def _copies() -> dict[str, tuple[str, ...]]:
         f"lm_head/{name}": f"head/masked_lm/{name}" for name in ("transform", "norm", "output")
     }
     for side in ("encoder", "decoder"):
-        own = ("position", "token_type", "norm")
-        pairs |= {f"{side}/entrance/{name}": f"embeddings/{name}" for name in own}
+        modules = ("position", "token_type", "norm")
+        pairs |= {f"{side}/entrance/{name}": f"embeddings/{name}" for name in modules}
     for layer in _LAYERS:
         pairs |= {f"decoder/{layer}/{name}": f"encoder/{layer}/{name}" for name in _MODULES}
     return {
-        f"{here}/{leaf}": (f"{there}/{leaf}",)
-        for here, there in pairs.items()
+        f"{path}/{leaf}": (f"{source}/{leaf}",)
+        for path, source in pairs.items()
         for leaf in ("embedding", "scale", "kernel", "bias")
     }
 

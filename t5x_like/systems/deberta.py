@@ -237,8 +237,10 @@ class MaskDecoderBlock(PostNormBlock):
     def _self_attend(
         self, x: Array, shared: Shared, cache: LayerCache | None
     ) -> tuple[Array, KeyValues | None, Array | None]:
-        y, own, scores = self_attend(self.self_attention, x, shared, cache, context=shared.memory)
-        return self._sublayer_output(x, y, self.self_attention_norm, shared), own, scores
+        y, updated, scores = self_attend(
+            self.self_attention, x, shared, cache, context=shared.memory
+        )
+        return self._sublayer_output(x, y, self.self_attention_norm, shared), updated, scores
 
     def _cross_attend(
         self, x: Array, shared: Shared, cache: LayerCache | None
@@ -329,8 +331,10 @@ class MaskDecoderStack(nn.Module):
             policy = choose("model.remat", remat, {"none": None, **REMAT_POLICIES})
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
         if "block" in params:
-            own = jax.tree.map(lambda p: p[begin:end], params["block"])
-            return jax.lax.scan(lambda x, layer: apply(x, *layer), x, (own, keys), unroll=in_a_row)
+            sliced = jax.tree.map(lambda p: p[begin:end], params["block"])
+            return jax.lax.scan(
+                lambda x, layer: apply(x, *layer), x, (sliced, keys), unroll=in_a_row
+            )
         outs = []
         for n in range(begin, end):
             x, out = apply(x, params[f"layer_{n}"], None if keys is None else keys[n - begin])
@@ -384,7 +388,7 @@ def network(
         Pooler, activation=bert.GELU, kernel_init=config.init, compute=config.compute
     )
     make_masked_lm = bert.masked_lm(config, make_norm=NORM)
-    own: dict[str, Callable[..., nn.Module]] = {
+    all_heads: dict[str, Callable[..., nn.Module]] = {
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
         "features": Features,
         **(heads or {}),
@@ -392,7 +396,7 @@ def network(
     return DisentangledEncoder(
         make_embeddings=embeddings(config, ContentEmbeddings),
         make_encoder=_tower(config, make_neighbors),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
+        make_head=select_head(config, all_heads, make_pooler=make_pooler, kernel_init=config.init),
     )
 
 

@@ -296,7 +296,7 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
 
 def _attention() -> WeightMap:
     """Map the projections of the tokens, and of the position table if they are separate."""
-    here, there = f"{BLOCK}/self_attention", f"{LAYER}.attention.self"
+    ours, theirs = f"{BLOCK}/self_attention", f"{LAYER}.attention.self"
     names = {
         "query": "query_proj",
         "key": "key_proj",
@@ -305,9 +305,9 @@ def _attention() -> WeightMap:
         "position_key": "pos_key_proj",
     }
     weights: dict[str, str | tuple[str, str]] = {}
-    for name, their in names.items():
-        weights[f"{here}/{name}/kernel"] = (f"{there}.{their}.weight", "(H K) D -> D H K")
-        weights[f"{here}/{name}/bias"] = (f"{there}.{their}.bias", "(H K) -> H K")
+    for name, projection in names.items():
+        weights[f"{ours}/{name}/kernel"] = (f"{theirs}.{projection}.weight", "(H K) D -> D H K")
+        weights[f"{ours}/{name}/bias"] = (f"{theirs}.{projection}.bias", "(H K) -> H K")
     return weights
 
 

@@ -43,7 +43,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
         system: the system of the teacher.
         teacher: the settings of the teacher.
     """
-    kept = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *systems.COMPUTATION)
+    names = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *systems.COMPUTATION)
     return {
         "head": "pretraining",
         "labels": 2,
@@ -51,7 +51,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
         "dropout_broadcast": False,
         **bert.EARLIER_INIT,
         "start": "teacher",
-        **{name: teacher[name] for name in kept},
+        **{name: teacher[name] for name in names},
         "teacher": {"system": system, **teacher, "head": "masked_lm"},
     }
 
@@ -127,14 +127,14 @@ class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
             ValueError: the teacher's parameters have other shapes than the student's.
         """
         boxed = jax.eval_shape(lambda: self.init(jax.random.key(0), self.example_batch()))
-        own = nn.unbox(boxed)["params"]
-        rows = own["embeddings"]["position"]["embedding"].shape[0]
+        wanted = nn.unbox(boxed)["params"]
+        rows = wanted["embeddings"]["position"]["embedding"].shape[0]
         embeddings = {k: v for k, v in teacher["embeddings"].items() if k != "token_type"}
         embeddings["position"] = {"embedding": embeddings["position"]["embedding"][-rows:]}
         layers = _thin(teacher["encoder"]["layers"], layers=self.layers)
         params = teacher | {"embeddings": embeddings, "encoder": {"layers": layers}}
         params["teacher"] = teacher
-        shapes = [jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (own, params)]
+        shapes = [jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (wanted, params)]
         if shapes[0] != shapes[1]:
             raise ValueError(
                 "a student that begins with layers of its teacher needs parameters of the same "
@@ -154,10 +154,10 @@ def _thin(stack: PyTree, *, layers: int) -> PyTree:
     """Return the parameters of `layers` evenly spread layers of a stack, scanned or unrolled."""
     scanned = "block" in stack
     number = len(jax.tree.leaves(stack)[0]) if scanned else len(stack)
-    kept = np.round(np.linspace(0, number - 1, layers)).astype(int)
+    chosen = np.round(np.linspace(0, number - 1, layers)).astype(int)
     if scanned:
-        return jax.tree.map(lambda leaf: leaf[kept], stack)
-    return {f"layer_{n}": stack[f"layer_{layer}"] for n, layer in enumerate(kept)}
+        return jax.tree.map(lambda leaf: leaf[chosen], stack)
+    return {f"layer_{n}": stack[f"layer_{layer}"] for n, layer in enumerate(chosen)}
 
 
 def build(config: DistilBertConfig) -> nn.Module:
@@ -180,7 +180,7 @@ def build(config: DistilBertConfig) -> nn.Module:
     make_pooler = functools.partial(
         Pooler, activation=nn.relu, kernel_init=config.init, compute=config.compute
     )
-    own: dict[str, Callable[..., nn.Module]] = {
+    heads: dict[str, Callable[..., nn.Module]] = {
         "pretraining": masked_lm,
         "masked_lm": masked_lm,
         "features": Features,
@@ -189,7 +189,7 @@ def build(config: DistilBertConfig) -> nn.Module:
     student: dict[str, Callable[..., nn.Module]] = {
         "make_embeddings": functools.partial(bert.embeddings(encoder), make_token_types=None),
         "make_encoder": bert.tower(encoder),
-        "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
+        "make_head": select_head(config, heads, make_pooler=make_pooler, kernel_init=config.init),
     }
     if config.head != "pretraining" and not fine_tuned:
         return Encoder(**student)
@@ -315,10 +315,10 @@ def fine_tuning_loss(
         ValueError: a weight or a temperature is given without a teacher, or the temperature is not
             above 0.
     """
-    given = {"labels": labels, "soft_targets": soft_targets, "temperature": temperature}
+    settings = {"labels": labels, "soft_targets": soft_targets, "temperature": temperature}
     defaults = {"labels": 0.5, "soft_targets": 0.5, "temperature": 2.0}
     has_teacher = isinstance(module, Student)
-    chosen = losses.distillation.settings(given, defaults, has_teacher=has_teacher)
+    chosen = losses.distillation.settings(settings, defaults, has_teacher=has_teacher)
     if not has_teacher:
         return losses.fine_tuning.loss(head, module, params, batch, rng)
     student, teacher = losses.forward(module, params, batch, rng, method="compare")

@@ -126,8 +126,8 @@ def start(module: Any, config: DpoConfig, read: ReadPart) -> PyTree:
         ValueError: the folder has another system, or lacks parameters of its network.
     """
     del module
-    found = read("policy", system=config.policy["system"])
-    return {"policy": found, "reference": found}
+    policy = read("policy", system=config.policy["system"])
+    return {"policy": policy, "reference": policy}
 
 
 def loss(
@@ -152,7 +152,8 @@ def loss(
     rows = preferences.rows(batch)
     both = losses.forward(module, params, rows, rng, method="compare")
     policy, reference = (
-        _of_responses(losses.log_probs(one, rows["decoder_target_tokens"]), rows) for one in both
+        _of_responses(losses.log_probs(logits, rows["decoder_target_tokens"]), rows)
+        for logits in both
     )
     rewards = beta * (policy - reference).reshape(batch["ranks"].shape)
     return preferences.ranking(rewards, batch["ranks"])

@@ -74,7 +74,7 @@ SIZES: dict[str, ElectraConfig] = {
 DISCRIMINATOR_OBJECTIVES: dict[str, str] = {  # sections 2 and 3.5: what the discriminator predicts
     "electra": "whether each token was replaced",
     "electra_15": "whether each masked token was replaced",
-    "replace_mlm": "masked tokens, as BERT does, with the generator's samples in place of [MASK]",
+    "replace_mlm": "masked tokens, as BERT does, with the generator's samples instead of [MASK]",
     "all_tokens_mlm": "every token, by a mixture of copying the input and a softmax",
 }
 
@@ -197,14 +197,14 @@ def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
         dropout=config.dropout,
     )
     predicting = {"replace_mlm": masked_lm, "all_tokens_mlm": copying}
-    own = {
+    heads = {
         **dict.fromkeys(TWO_NETWORKS, predicting.get(config.objective, replaced)),
         "discriminator": replaced,
         "masked_lm": masked_lm,
         "features": Features,
     }
     return select_head(
-        config, own, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
+        config, heads, make_pooler=make_pooler, kernel_init=config.init, make_row=make_row
     )
 
 

@@ -98,11 +98,11 @@ _ACTIVATIONS = ("gelu_pytorch_tanh", "gelu")
 def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
-    found = llama.derive_settings({**config, "head_dim": settings["head_width"]}, settings, names)
+    derived = llama.derive_settings({**config, "head_dim": settings["head_width"]}, settings, names)
     # Until version 5, `hidden_activation` replaced `hidden_act`.
     one_of(None, _ACTIVATIONS[0]).check("hidden_activation", config.get("hidden_activation"))
     ids = {"bos_id": config.get("bos_token_id", 2), "eos_id": config.get("eos_token_id", 1)}
-    return {**found, **ids}
+    return {**derived, **ids}
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:

@@ -216,10 +216,10 @@ class LSTMStack(nn.Module):
         assert positions is not None  # decoders have them
         real = jnp.ones(x.shape[:2], bool)
         if mask.key_segments is not None:  # with a cache, of all slots
-            own = jax.lax.dynamic_slice_in_dim(
+            segments = jax.lax.dynamic_slice_in_dim(
                 mask.key_segments, mask.first_slot, x.shape[1], axis=1
             )
-            real = own > 0
+            real = segments > 0
         state = None if per_layer is None else jax.tree.map(lambda x: x[None], per_layer.own)
         lstm = ProjectedLSTM(cell=self.cell, features=None, compute=self.compute, name="lstm")
         y, state = lstm(x[None], real[None], state, begins=(positions == 0)[None])

@@ -143,11 +143,11 @@ _HERE, _THERE = "decoder/layers/{layer}", "transformer.h.{layer}"
 
 def _attention() -> WeightMap:
     """Map query, key and value, which are one tensor in the file."""
-    here, there = f"{_HERE}/self_attention", f"{_THERE}.attn.c_attn"
+    ours, theirs = f"{_HERE}/self_attention", f"{_THERE}.attn.c_attn"
     weights = {}
     for n, name in enumerate(("query", "key", "value")):
-        weights[f"{here}/{name}/kernel"] = (f"{there}.weight", f"D ({n}/3 H K) -> D H K")
-        weights[f"{here}/{name}/bias"] = (f"{there}.bias", f"({n}/3 H K) -> H K")
+        weights[f"{ours}/{name}/kernel"] = (f"{theirs}.weight", f"D ({n}/3 H K) -> D H K")
+        weights[f"{ours}/{name}/bias"] = (f"{theirs}.bias", f"({n}/3 H K) -> H K")
     return weights
 
 

@@ -127,11 +127,13 @@ def _in_columns(
         x = jnp.swapaxes(x.reshape(batch, number, stride, *x.shape[2:]), 1, 2)
         return x.reshape(batch * stride, number, *x.shape[3:])
 
-    own, read = (
+    query_segments, key_segments = (
         None if segments is None else columns(segments)
         for segments in (mask.query_segments, mask.key_segments)
     )
-    within = AttentionMask(query_segments=own, key_segments=read, visibility=mask.visibility)
+    within = AttentionMask(
+        query_segments=query_segments, key_segments=key_segments, visibility=mask.visibility
+    )
     pairs = KeyValues.from_positions(*map(columns, keys_values.by_position()))
     out = core(columns(query), pairs, mask=within, **settings)
     out = jnp.swapaxes(out.reshape(batch, stride, number, *query.shape[2:]), 1, 2)
@@ -157,8 +159,8 @@ class BlockAttention(Attention):
             blocks = _key_positions(mask, positions, keys=keys_values.length) // self.window + 1
             if mask.key_segments is not None:
                 blocks = jnp.where(mask.key_segments > 0, blocks, 0)
-            own = positions // self.window + 1
-            mask = dataclasses.replace(mask, query_segments=own, key_segments=blocks)
+            query_blocks = positions // self.window + 1
+            mask = dataclasses.replace(mask, query_segments=query_blocks, key_segments=blocks)
         return super().attend(x, keys_values, **settings | {"mask": mask})
 
 
@@ -207,12 +209,12 @@ def _of_summaries(
     **settings: Any,
 ) -> Float[Array, "B T H K"]:
     length = query.shape[1]
-    own, read = mask.segments(batch=len(query), queries=length, keys=length)
+    query_segments, key_segments = mask.segments(batch=len(query), queries=length, keys=length)
     # No more than this many in a row, whatever the lengths of its documents.
     number = max(length * columns // stride, 1)
-    slots = jnp.argsort(read == 0, axis=1, stable=True)[:, :number]
-    chosen = jnp.take_along_axis(read, slots, axis=1)
-    allowed = (own[:, :, None] == chosen[:, None]) & (chosen[:, None] > 0)
+    slots = jnp.argsort(key_segments == 0, axis=1, stable=True)[:, :number]
+    chosen = jnp.take_along_axis(key_segments, slots, axis=1)
+    allowed = (query_segments[:, :, None] == chosen[:, None]) & (chosen[:, None] > 0)
     allowed &= slots[:, None] <= jnp.arange(length)[:, None]
     taken = KeyValues(
         *(

@@ -224,8 +224,8 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     del names
-    own = settings["d_model"] // settings["heads"]
-    one_of(None, own).check("head_dim", config.get("head_dim"))
+    head_width = settings["d_model"] // settings["heads"]
+    one_of(None, head_width).check("head_dim", config.get("head_dim"))
     # transformers 5 has one setting, older versions have two.
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -258,11 +258,11 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
 
 def _attention() -> WeightMap:
     """Map query, key and value to one tensor, in which each of the H heads has all three."""
-    here, there = f"{_HERE}/self_attention", f"{_THERE}.attention.query_key_value"
+    ours, theirs = f"{_HERE}/self_attention", f"{_THERE}.attention.query_key_value"
     weights = {}
     for n, name in enumerate(("query", "key", "value")):
-        weights[f"{here}/{name}/kernel"] = (f"{there}.weight", f"(H {n}/3 K) D -> D H K")
-        weights[f"{here}/{name}/bias"] = (f"{there}.bias", f"(H {n}/3 K) -> H K")
+        weights[f"{ours}/{name}/kernel"] = (f"{theirs}.weight", f"(H {n}/3 K) D -> D H K")
+        weights[f"{ours}/{name}/bias"] = (f"{theirs}.bias", f"(H {n}/3 K) -> H K")
     return weights
 
 

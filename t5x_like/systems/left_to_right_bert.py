@@ -57,7 +57,7 @@ def build(config: LeftToRightConfig) -> nn.Module:
     )
     of_row = {"make_pooler": make_pooler, "kernel_init": config.init, "dropout": config.dropout}
     pretraining = ("language_modeling",)
-    own = {
+    heads = {
         "language_modeling": functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config)),
         "multiple_choice": functools.partial(LastTokenChoiceHead, **of_row),
     }
@@ -67,7 +67,7 @@ def build(config: LeftToRightConfig) -> nn.Module:
         make_features=bert.layer_features(config, pretraining=pretraining),
         make_head=select_head(
             config,
-            own,
+            heads,
             make_pooler=make_pooler,
             kernel_init=config.init,
             make_row=functools.partial(LastTokenHead, **of_row),

@@ -242,25 +242,25 @@ def _read_rotary(config: Settings) -> dict[str, Any]:
     Raises:
         ValueError: the settings are not supported, or the new and the old setting differ.
     """
-    given = [name for name in ("rope_parameters", "rope_scaling") if config.get(name)]
-    found = [_read_rope(name, config) for name in given or ("rope_parameters",)]
-    if found[0] != found[-1]:
+    names = [name for name in ("rope_parameters", "rope_scaling") if config.get(name)]
+    rotary = [_read_rope(name, config) for name in names or ("rope_parameters",)]
+    if rotary[0] != rotary[-1]:
         raise ValueError(
             f"config.json has rope_parameters={config['rope_parameters']!r} and another "
             f"rope_scaling={config['rope_scaling']!r}; allowed: one of them"
         )
-    return found[0]
+    return rotary[0]
 
 
 def _read_rope(setting: str, config: Settings) -> dict[str, Any]:
-    found = dict(config.get(setting) or {})
-    kinds = [found.pop(name, None) for name in ("rope_type", "type")]
+    values = dict(config.get(setting) or {})
+    kinds = [values.pop(name, None) for name in ("rope_type", "type")]
     kind = next(filter(None, kinds), "default")
     TEXT.check(f"{setting}.rope_type", kind)
-    for name, value in found.items():
+    for name, value in values.items():
         POSITIVE.check(f"{setting}.{name}", value)
-    theta = found.pop("rope_theta", None) or config.get("rope_theta", 10_000.0)
-    scaling = {} if kind == "default" else {"rope_type": kind, **found}
+    theta = values.pop("rope_theta", None) or config.get("rope_theta", 10_000.0)
+    scaling = {} if kind == "default" else {"rope_type": kind, **values}
     select_scaling(scaling)  # raises an error if the kind is not supported
     return {"rope_theta": theta, "rope_scaling": scaling}
 

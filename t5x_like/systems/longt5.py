@@ -84,8 +84,8 @@ class Globals:
 
     def sums(self, x: Float[Array, "B T D"]) -> Float[Array, "B G D"]:
         """Return the sum of the tokens that belong to each global token."""
-        own = jax.nn.one_hot(self.of_tokens, self.segments.shape[1], dtype=x.dtype)
-        return jnp.einsum("BTD,BTG->BGD", x, own)
+        membership = jax.nn.one_hot(self.of_tokens, self.segments.shape[1], dtype=x.dtype)
+        return jnp.einsum("BTD,BTG->BGD", x, membership)
 
 
 class GlobalTokens(nn.Module):
@@ -111,13 +111,13 @@ class GlobalTokens(nn.Module):
         # At least one, which no token belongs to in rows shorter than a block.
         count = max(segments.shape[1] // self.block, 1)
         of_tokens = _blocks_of(segments, self.block)
-        own = of_tokens[:, :, None] == jnp.arange(count)
+        membership = of_tokens[:, :, None] == jnp.arange(count)
         bias = self.make_bias(name="relative_position_bias")(
             queries=count, keys=count, offset=0, bidirectional=True
         )
         return Globals(
             of_tokens=of_tokens,
-            segments=jnp.max(jnp.where(own, segments[:, :, None], 0), axis=1),
+            segments=jnp.max(jnp.where(membership, segments[:, :, None], 0), axis=1),
             bias=jnp.moveaxis(bias[0], 0, 1),
         )
 
@@ -184,9 +184,9 @@ class TransientGlobalAttention(LocalAttention):
         self, x: Float[Array, "B T D"], keys_values: KeyValues, *, extra: Globals, **settings: Any
     ) -> tuple[Float[Array, "B T D"], None]:
         """Return the output for each token, see `Attention.attend`."""
-        own = self.keys_values(self.global_norm(extra.sums(x)))
+        global_keys = self.keys_values(self.global_norm(extra.sums(x)))
         return super().attend(
-            x, keys_values, extra=dataclasses.replace(extra, keys_values=own), **settings
+            x, keys_values, extra=dataclasses.replace(extra, keys_values=global_keys), **settings
         )
 
 
@@ -203,11 +203,13 @@ def _attend_near(
 ) -> Float[Array, "B T H K"]:
     """Return the attention output over near tokens and, if given, global tokens."""
     batch, length = query.shape[:2]
-    own, read = mask.segments(batch=batch, queries=length, keys=length)
-    queries, own = into_blocks(query, block), into_blocks(own, block)
-    seen = _near_keys(keys_values, own, read, bias, block=block, dtype=query.dtype)
+    query_segments, key_segments = mask.segments(batch=batch, queries=length, keys=length)
+    queries, query_segments = into_blocks(query, block), into_blocks(query_segments, block)
+    seen = _near_keys(
+        keys_values, query_segments, key_segments, bias, block=block, dtype=query.dtype
+    )
     if global_tokens is not None:
-        seen = seen.beside(_global_keys(global_tokens, own, block=block))
+        seen = seen.beside(_global_keys(global_tokens, query_segments, block=block))
     number = queries.shape[1]
 
     def rows(x: Float[Array, "B n ..."]) -> Float[Array, "b ..."]:
@@ -248,16 +250,16 @@ class _Seen:
 
 def _near_keys(
     keys_values: KeyValues,
-    own: Int[Array, "B n W"],
-    read: Int[Array, "B T"],
+    query_segments: Int[Array, "B n W"],
+    key_segments: Int[Array, "B T"],
     bias: RelativeBias,
     *,
     block: int,
     dtype: Any,
 ) -> _Seen:
     """Return the tokens of each block and its neighbors, masked beyond W - 1 slots away."""
-    near = with_neighbors(into_blocks(read, block))
-    near = jnp.where(neighbors_exist(own.shape[1], block), near, 0)[:, :, None]
+    near = with_neighbors(into_blocks(key_segments, block))
+    near = jnp.where(neighbors_exist(query_segments.shape[1], block), near, 0)[:, :, None]
     in_radius = np.abs(distances(block)) < block
     # The keys begin one block before the queries.
     terms = dataclasses.replace(bias, offset=block).dense(
@@ -267,25 +269,28 @@ def _near_keys(
     return _Seen(
         key=key,
         value=value,
-        allowed=in_radius & (own[..., None] == near) & (near > 0),
+        allowed=in_radius & (query_segments[..., None] == near) & (near > 0),
         bias=terms[None],
     )
 
 
-def _global_keys(found: Globals, own: Int[Array, "B n W"], *, block: int) -> _Seen:
+def _global_keys(
+    global_tokens: Globals, query_segments: Int[Array, "B n W"], *, block: int
+) -> _Seen:
     """Return the global tokens; a token may attend to the global tokens of its document."""
-    assert found.keys_values is not None  # the layer computed them
-    segments = found.segments[:, None, None]
-    terms = jnp.take(found.bias, jnp.maximum(found.of_tokens, 0), axis=0)  # [B T H G]
+    assert global_tokens.keys_values is not None  # the layer computed them
+    segments = global_tokens.segments[:, None, None]
+    of_tokens = jnp.maximum(global_tokens.of_tokens, 0)
+    terms = jnp.take(global_tokens.bias, of_tokens, axis=0)  # [B T H G]
 
     def for_blocks(x: Float[Array, "B G H K"]) -> Float[Array, "B n G H K"]:
-        return jnp.broadcast_to(x[:, None], (x.shape[0], own.shape[1], *x.shape[1:]))
+        return jnp.broadcast_to(x[:, None], (x.shape[0], query_segments.shape[1], *x.shape[1:]))
 
-    key, value = map(for_blocks, found.keys_values.by_position())
+    key, value = map(for_blocks, global_tokens.keys_values.by_position())
     return _Seen(
         key=key,
         value=value,
-        allowed=(own[..., None] == segments) & (segments > 0),
+        allowed=(query_segments[..., None] == segments) & (segments > 0),
         bias=jnp.moveaxis(into_blocks(terms, block), 2, 3),
     )
 
@@ -361,8 +366,8 @@ _NAMES = {"local": "LocalSelfAttention", "transient_global": "TransientGlobalSel
 def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
-    found = t5.derive_settings(config, settings, names)
-    return {**found, "encoder_attention": _TYPES[config.get("encoder_attention_type", "local")]}
+    derived = t5.derive_settings(config, settings, names)
+    return {**derived, "encoder_attention": _TYPES[config.get("encoder_attention_type", "local")]}
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:
@@ -373,16 +378,16 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
 def _weights(name: str) -> WeightMap:
     """Return the weight map; `name` is Hugging Face's name of the encoder's self-attention."""
     first = f"encoder.block.0.layer.0.{name}"
-    there = "encoder.block.{layer}.layer.0"
+    sublayer = "encoder.block.{layer}.layer.0"
     return {
         **t5.HUGGING_FACE.weights,
-        **t5.attention_weights("encoder/layers/{layer}/self_attention", f"{there}.{name}"),
+        **t5.attention_weights("encoder/layers/{layer}/self_attention", f"{sublayer}.{name}"),
         "encoder/relative_position_bias/embedding": f"{first}.relative_attention_bias.weight",
         "encoder/extra/relative_position_bias/embedding": (
             f"{first}.global_relative_attention_bias.weight"
         ),
         "encoder/layers/{layer}/self_attention/global_norm/scale": (
-            f"{there}.{name}.global_input_layer_norm.weight"
+            f"{sublayer}.{name}.global_input_layer_norm.weight"
         ),
     }
 

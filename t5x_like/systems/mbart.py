@@ -57,11 +57,11 @@ SYSTEM = pegasus.declare("mbart", SIZES, build)
 def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
-    found = pegasus.derive_settings(config, settings, names)
+    derived = pegasus.derive_settings(config, settings, names)
     # Folders for several target languages have no start token; then Hugging Face starts with <s>.
     if config.get("decoder_start_token_id") is None:
-        found["start_id"] = config.get("bos_token_id") or 0
-    return found
+        derived["start_id"] = config.get("bos_token_id") or 0
+    return derived
 
 
 HUGGING_FACE = dataclasses.replace(

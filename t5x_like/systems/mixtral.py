@@ -107,8 +107,8 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     absent = {"rope_theta": 1_000_000.0, "num_key_value_heads": 8}
-    found = llama.derive_settings({**absent, **config}, settings, names)
-    return {**found, "window": config.get("sliding_window") or 0}
+    derived = llama.derive_settings({**absent, **config}, settings, names)
+    return {**derived, "window": config.get("sliding_window") or 0}
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:

@@ -76,9 +76,9 @@ class GatedUnit(nn.Module):
         axes, size = ("embed", "gates", "mlp"), (3, x.shape[-1])
         of_input, of_state = (
             keep_whole(
-                Linear(size, axes=axes, use_bias=True, kernel_init=self.kernel_init, name=name)(own)
+                Linear(size, axes=axes, use_bias=True, kernel_init=self.kernel_init, name=name)(y)
             )
-            for name, own in (("input", x), ("state", state))
+            for name, y in (("input", x), ("state", state))
         )
         reset, update = (nn.sigmoid(of_input[:, gate] + of_state[:, gate]) for gate in range(2))
         new = nn.tanh(of_input[:, 2] + reset * of_state[:, 2])
@@ -158,19 +158,21 @@ class StochasticAnswer(nn.Module):
 
     def _mean(self, logs: Float[Array, "B K C"], *, deterministic: bool) -> Float[Array, "B C"]:
         """Return the logarithm of the mean probabilities, in training over the steps kept."""
-        kept = jnp.ones(logs.shape[:2], bool)
+        counted = jnp.ones(logs.shape[:2], bool)
         if not deterministic and self.prediction_dropout:
-            kept = kept_steps(self.make_rng("dropout"), kept.shape, rate=self.prediction_dropout)
-        total = nn.logsumexp(jnp.where(kept[..., None], logs, -jnp.inf), axis=1)
-        return total - jnp.log(jnp.sum(kept, axis=1, keepdims=True))
+            counted = kept_steps(
+                self.make_rng("dropout"), counted.shape, rate=self.prediction_dropout
+            )
+        total = nn.logsumexp(jnp.where(counted[..., None], logs, -jnp.inf), axis=1)
+        return total - jnp.log(jnp.sum(counted, axis=1, keepdims=True))
 
 
 def kept_steps(key: Array, shape: tuple[int, ...], *, rate: float) -> Bool[Array, "B K"]:
     """Return which steps of each row are kept: a random step, and others at the rate 1 - rate."""
-    of_steps, of_one = jax.random.split(key)
-    one = jax.random.randint(of_one, shape[:1], 0, shape[1])
+    of_steps, of_certain = jax.random.split(key)
+    certain = jax.random.randint(of_certain, shape[:1], 0, shape[1])
     return jax.random.bernoulli(of_steps, 1 - rate, shape) | jax.nn.one_hot(
-        one, shape[1], dtype=bool
+        certain, shape[1], dtype=bool
     )
 
 

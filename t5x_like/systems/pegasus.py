@@ -193,7 +193,11 @@ HUGGING_FACE = HuggingFaceFormat(
     class_suffix="ForConditionalGeneration",
     defaults=SIZES["large"],
     settings={
-        **{name: one for name, one in bart.HUGGING_FACE.settings.items() if name not in _IDS},
+        **{
+            name: setting
+            for name, setting in bart.HUGGING_FACE.settings.items()
+            if name not in _IDS
+        },
         "attention_dropout": Setting(
             "dropout", bart.HUGGING_FACE.settings["dropout"].allowed, default=0.0
         ),
@@ -215,7 +219,11 @@ HUGGING_FACE = HuggingFaceFormat(
     derive_settings=derive_settings,
     derive_config=derive_config,
     weights={
-        **{here: there for here, there in bart.HUGGING_FACE.weights.items() if "head/" not in here},
+        **{
+            path: tensor
+            for path, tensor in bart.HUGGING_FACE.weights.items()
+            if "head/" not in path
+        },
         "lm_head/bias": bart.HUGGING_FACE.weights["lm_head/bias"],
         **norm("encoder/exit", "model.encoder.layer_norm"),
         **norm("decoder/exit", "model.decoder.layer_norm"),

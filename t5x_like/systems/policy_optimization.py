@@ -110,8 +110,8 @@ def generalized_advantages(
         now = delta + discount * decay * later
         return now, now
 
-    found = jax.lax.scan(back, jnp.zeros(len(rewards)), deltas.T, reverse=True)[1].T * mask
-    return found, found + values
+    advantages = jax.lax.scan(back, jnp.zeros(len(rewards)), deltas.T, reverse=True)[1].T * mask
+    return advantages, advantages + values
 
 
 def whiten(
@@ -228,7 +228,7 @@ def sample(
         return logits / temperature, cache
 
     logits, cache = generator.prefill(arguments, cache_length=tokens.shape[1] + new)
-    found: Generated = decoding.generate(
+    generated: Generated = decoding.generate(
         extend_tempered,
         logits / temperature,
         cache,
@@ -238,19 +238,19 @@ def sample(
         rng=rng,
         log_probs=True,
     )
-    assert found.log_probs is not None
-    mask = mask_of(found.lengths, new)
+    assert generated.log_probs is not None
+    mask = mask_of(generated.lengths, new)
     mask *= jnp.any(real, axis=1, keepdims=True)
     segments = jnp.concatenate([real, mask > 0], axis=1).astype(jnp.int32)
     episodes = {
-        "decoder_input_tokens": jnp.concatenate([tokens, found.tokens], axis=1),
+        "decoder_input_tokens": jnp.concatenate([tokens, generated.tokens], axis=1),
         "decoder_segment_ids": segments,
         "decoder_positions": jnp.maximum(jnp.cumsum(segments, axis=1) - 1, 0),
         "response_mask": mask,
     }
     if "encoder" not in module.sides:  # in sampling, a prefix LM has the prompt as its prefix
         episodes["decoder_causal_attention"] = segments.at[:, -new:].set(0)
-    return {**prompts, **episodes}, found.log_probs
+    return {**prompts, **episodes}, generated.log_probs
 
 
 def log_probs(
@@ -387,8 +387,10 @@ def loss(
     }
     if gamma_ptx:
         rows = _pretraining_rows(batch)
-        own = autoregressive.loss(undropped(module.make_policy()), params["policy"], rows, None)
-        terms["pretraining"] = gamma_ptx, own
+        language_modeling = autoregressive.loss(
+            undropped(module.make_policy()), params["policy"], rows, None
+        )
+        terms["pretraining"] = gamma_ptx, language_modeling
     total, weight, metrics = losses.combine(terms)
     return total, weight, {**metrics, **_of_episodes(batch)}
 
@@ -411,16 +413,16 @@ def _pretraining_rows(batch: Batch) -> dict[str, Array]:
 def _of_episodes(batch: Batch) -> dict[str, tuple[Array, Array]]:
     """Return the metrics of the sampled responses."""
     lengths = jnp.sum(batch["response_mask"], axis=1)
-    there = (lengths > 0).astype(jnp.float32)
-    number, tokens = jnp.sum(there), jnp.sum(lengths)
-    found = {
-        "reward": (jnp.sum(batch["score"] * there), number),
-        "divergence": (jnp.sum(batch["divergence"] * there), number),
-        "ended": (jnp.sum(batch["ended"] * there), number),
+    sampled = (lengths > 0).astype(jnp.float32)
+    number, tokens = jnp.sum(sampled), jnp.sum(lengths)
+    metrics = {
+        "reward": (jnp.sum(batch["score"] * sampled), number),
+        "divergence": (jnp.sum(batch["divergence"] * sampled), number),
+        "ended": (jnp.sum(batch["ended"] * sampled), number),
         "response_length": (tokens, number),
         "entropy": (-jnp.sum(batch["old_log_probs"] * batch["response_mask"]), tokens),
     }
-    return jax.lax.stop_gradient(found)
+    return jax.lax.stop_gradient(metrics)
 
 
 def _check(**settings: float) -> None:

@@ -87,9 +87,9 @@ _HERE, _THERE = "decoder/layers/{layer}/self_attention", "model.layers.{layer}.s
 def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
-    found = llama.derive_settings(config, settings, names)
+    derived = llama.derive_settings(config, settings, names)
     ids = {"bos_id": config.get("bos_token_id"), "eos_id": config.get("eos_token_id")}
-    return {**found, **ids}
+    return {**derived, **ids}
 
 
 HUGGING_FACE = dataclasses.replace(

@@ -181,7 +181,7 @@ def _derive_settings(
     del settings
     labels = config.get("num_labels", len(config.get("id2label") or (0, 1)))
     one_of(1).check("num_labels, the number of names in id2label,", labels)
-    record = next(one for one in _TRUNKS.values() if config["model_type"] in one.model_types)
+    record = next(trunk for trunk in _TRUNKS.values() if config["model_type"] in trunk.model_types)
     return reward_model_of(record.system, record.from_config(config, names=names))
 
 
@@ -189,8 +189,8 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
     trunk = dict(settings["trunk"])
     record = _record_of(trunk.pop("system"))
     # Batches are padded with token 0; the class scores the last token that is not padding.
-    one = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-    return {**record.to_config(trunk), **one, "pad_token_id": 0}
+    labels = {"num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    return {**record.to_config(trunk), **labels, "pad_token_id": 0}
 
 
 def _record_of(system: str) -> HuggingFaceFormat:

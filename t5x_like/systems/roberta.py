@@ -61,7 +61,7 @@ def build(config: RobertaConfig) -> nn.Module:
         kernel_init=config.init,
         dropout=config.dropout,
     )
-    own: dict[str, Callable[..., nn.Module]] = {
+    heads: dict[str, Callable[..., nn.Module]] = {
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
         "pretraining": functools.partial(
             Pretraining,
@@ -74,14 +74,14 @@ def build(config: RobertaConfig) -> nn.Module:
     return Encoder(
         make_embeddings=embeddings(config, make_norm=make_norm),
         make_encoder=bert.tower(config, make_norm=make_norm),
-        make_features=bert.layer_features(config, pretraining=own),
+        make_features=bert.layer_features(config, pretraining=heads),
         make_head=select_head(
             config,
-            own,
+            heads,
             make_pooler=make_pooler,
             kernel_init=config.init,
             make_row=make_row,
-            make_lstm=bert.lstm(config, pretraining=own),
+            make_lstm=bert.lstm(config, pretraining=heads),
         ),
     )
 

@@ -77,21 +77,21 @@ class SpanBoundary(nn.Module):
         if "predicted_positions" in batch:
             at = batch["predicted_positions"]
             left, right = (jnp.take_along_axis(x, at, axis=1) for x in (left, right))
-        place = at - left - 1
-        known = (right > 0) & (place < self.places)
+        offset = at - left - 1
+        known = (right > 0) & (offset < self.places)
         ends = [jnp.take_along_axis(hidden, x[..., None], axis=1) for x in (left, right)]
-        x = jnp.concatenate([*ends, self._place_vectors(jnp.where(known, place, 0))], axis=-1)
+        x = jnp.concatenate([*ends, self._place_vectors(jnp.where(known, offset, 0))], axis=-1)
         x = self._layer(x, hidden.shape[-1], ("boundary", "mlp"), "first")
         x = self._layer(x, table.shape[1], ("embed", "mlp"), "second")
         logits = TiedHead(use_bias=True, name="output")(x, table)
         return {"boundary_logits": logits, "boundary_known": known}
 
-    def _place_vectors(self, place: Array) -> Array:
+    def _place_vectors(self, offset: Array) -> Array:
         init = nn.with_logical_partitioning(self.kernel_init, ("positions", "boundary"))
         vectors = self.param("place", init, (self.places, self.features))
         # Multiply by one-hot vectors, since the backward pass of a gather is a slow scatter.
         dtype = self.compute.dtype
-        return nn.one_hot(place, self.places, dtype=dtype) @ vectors.astype(dtype)
+        return nn.one_hot(offset, self.places, dtype=dtype) @ vectors.astype(dtype)
 
     def _layer(self, x: Array, width: int, axes: tuple[str, str], name: str) -> Array:
         x = Linear(
@@ -140,9 +140,9 @@ def build(config: SpanBertConfig) -> nn.Module:
     Raises:
         ValueError: the head is unknown.
     """
-    own = bert.pretraining_heads(config)
+    heads = bert.pretraining_heads(config)
     # Pretraining predicts no sentence pairs, so nothing trains the pooler before fine-tuning.
-    own["pretraining"] = functools.partial(
+    heads["pretraining"] = functools.partial(
         SpanPretraining,
         make_masked_lm=bert.masked_lm(config),
         make_boundary=functools.partial(
@@ -155,7 +155,7 @@ def build(config: SpanBertConfig) -> nn.Module:
             compute=config.compute,
         ),
     )
-    return bert.network(config, own)
+    return bert.network(config, heads)
 
 
 def loss(

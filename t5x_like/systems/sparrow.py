@@ -132,8 +132,8 @@ class RuledActorCritic(ActorCritic, kw_only=True):  # type: ignore[call-arg]
         """Return the logit of violating each rule: the rule model reads it after the response."""
         number, length = len(self.rule_tokens), max(map(len, self.rule_tokens))
         tokens, real = np.zeros((2, number, length), np.int32)
-        for rule, own in enumerate(self.rule_tokens):
-            tokens[rule, : len(own)], real[rule, : len(own)] = own, 1
+        for rule, ids in enumerate(self.rule_tokens):
+            tokens[rule, : len(ids)], real[rule, : len(ids)] = ids, 1
         after = {"decoder_input_tokens": tokens, "decoder_segment_ids": real}
         if "encoder" not in self.sides:
             after["decoder_causal_attention"] = 0 * real

@@ -25,9 +25,9 @@ def build(config: bert.BertConfig) -> nn.Module:
     Raises:
         ValueError: the head or the features are unknown.
     """
-    own = bert.pretraining_heads(config)
-    own["pretraining"] = functools.partial(own["pretraining"], classes=RELATIONS)
-    return bert.network(config, own)
+    heads = bert.pretraining_heads(config)
+    heads["pretraining"] = functools.partial(heads["pretraining"], classes=RELATIONS)
+    return bert.network(config, heads)
 
 
 def loss(

@@ -42,8 +42,8 @@ class SwitchConfig(t5.UnquantizedT5Config):
     init_scale: float = 0.1
 
 
-def _size(dense: str, **own: Any) -> SwitchConfig:
-    return t5.SIZES[dense].to(SwitchConfig, **{"dropout": 0.0, **own})
+def _size(dense: str, **changes: Any) -> SwitchConfig:
+    return t5.SIZES[dense].to(SwitchConfig, **{"dropout": 0.0, **changes})
 
 
 def _base(experts: int) -> SwitchConfig:
@@ -231,22 +231,22 @@ SYSTEM = System(
 # Switch Transformer in Hugging Face's folders.
 
 
-def _layer_weights(here: str, there: str, *attentions: str) -> dict[str, Any]:
+def _layer_weights(ours: str, theirs: str, *attentions: str) -> dict[str, Any]:
     weights: dict[str, Any] = {}
     for n, attention in enumerate(attentions):
         name = {"self_attention": "SelfAttention", "cross_attention": "EncDecAttention"}[attention]
-        weights[f"{here}/{attention}_norm/scale"] = f"{there}.{n}.layer_norm.weight"
-        weights |= t5.attention_weights(f"{here}/{attention}", f"{there}.{n}.{name}")
-    there = f"{there}.{len(attentions)}"
-    expert = f"{there}.mlp.experts.expert_{{expert}}"
-    own = f"{here}/feed_forward"
+        weights[f"{ours}/{attention}_norm/scale"] = f"{theirs}.{n}.layer_norm.weight"
+        weights |= t5.attention_weights(f"{ours}/{attention}", f"{theirs}.{n}.{name}")
+    theirs = f"{theirs}.{len(attentions)}"
+    expert = f"{theirs}.mlp.experts.expert_{{expert}}"
+    feed_forward = f"{ours}/feed_forward"
     return weights | {
-        f"{own}_norm/scale": f"{there}.layer_norm.weight",
-        f"{own}/wi/kernel": (f"{there}.mlp.wi.weight", "F D -> D F"),
-        f"{own}/wo/kernel": (f"{there}.mlp.wo.weight", "D F -> F D"),
-        f"{own}/router/kernel": (f"{there}.mlp.router.classifier.weight", "E D -> D E"),
-        f"{own}/experts/wi/kernel": (f"{expert}.wi.weight", "F D -> D F"),
-        f"{own}/experts/wo/kernel": (f"{expert}.wo.weight", "D F -> F D"),
+        f"{feed_forward}_norm/scale": f"{theirs}.layer_norm.weight",
+        f"{feed_forward}/wi/kernel": (f"{theirs}.mlp.wi.weight", "F D -> D F"),
+        f"{feed_forward}/wo/kernel": (f"{theirs}.mlp.wo.weight", "D F -> F D"),
+        f"{feed_forward}/router/kernel": (f"{theirs}.mlp.router.classifier.weight", "E D -> D E"),
+        f"{feed_forward}/experts/wi/kernel": (f"{expert}.wi.weight", "F D -> D F"),
+        f"{feed_forward}/experts/wo/kernel": (f"{expert}.wo.weight", "D F -> F D"),
     }
 
 
@@ -259,8 +259,8 @@ def _tower_weights(tower: str, *attentions: str) -> dict[str, Any]:
         **_layer_weights(block, f"{tower}.block.{{layer}}.layer", *attentions),
     }
     for n in (0, 1):  # used if every second layer is sparse
-        there = f"{tower}.block.{{2*layer+{n}}}.layer"
-        weights |= _layer_weights(f"{block}/block_{n}", there, *attentions)
+        layer = f"{tower}.block.{{2*layer+{n}}}.layer"
+        weights |= _layer_weights(f"{block}/block_{n}", layer, *attentions)
     return weights
 
 
@@ -300,10 +300,10 @@ def _derive_settings(
     # transformers makes the second of every (layers / sparse layers) layers sparse.
     every = {config[layers] / max(config[sparse], 1) for layers, sparse in _SPARSE.items()}
     if every not in ({1}, {2}):
-        found = ", ".join(f"{key}={config[key]}" for pair in _SPARSE.items() for key in pair)
+        numbers = ", ".join(f"{key}={config[key]}" for pair in _SPARSE.items() for key in pair)
         raise ValueError(
-            f"config.json has {found}: all layers must be sparse, or every second one, the same on "
-            "both sides"
+            f"config.json has {numbers}: all layers must be sparse, or every second one, the "
+            "same on both sides"
         )
     for side in ("encoder", "decoder"):
         step = min(every)

@@ -62,14 +62,14 @@ class ModelConfig(Mapping[str, Any]):
             ValueError: `attention` or `quantization` is unknown.
         """
         names = ("dropout", "dropout_broadcast", "loop", "remat")
-        given: dict[str, Any] = {name: self[name] for name in names if name in self}
+        arguments: dict[str, Any] = {name: self[name] for name in names if name in self}
         if "embedding_lookup" in self:
-            given["lookup"] = self["embedding_lookup"]
+            arguments["lookup"] = self["embedding_lookup"]
         if "attention" in self:
-            given["core"] = select_core(self["attention"])
+            arguments["core"] = select_core(self["attention"])
         if "quantization" in self:
-            given["product"] = select_product(self["quantization"])
-        return Compute(dtype=jnp.dtype(self.dtype), **given)
+            arguments["product"] = select_product(self["quantization"])
+        return Compute(dtype=jnp.dtype(self.dtype), **arguments)
 
     def to(self, kind: type[Other], **changes: Any) -> Other:
         """Convert to another class: keep the settings that both classes have, apply `changes`."""
@@ -208,17 +208,17 @@ def adaptation(
     config: Config,
     *,
     structure: tuple[str, ...] = ("head", "labels"),
-    **made: Any,
+    **attributes: Any,
 ) -> Adaptation:
     """Return an `Adaptation` that is `complete` if system and `structure` are the same.
 
     Args:
         source, config: see `System.adapt`.
         structure: the settings that decide which parameters a network has, apart from their shapes.
-        made: the other attributes of the `Adaptation`.
+        attributes: the other attributes of the `Adaptation`.
     """
     complete = all(source.get(name) == config.get(name) for name in ("system", *structure))
-    return Adaptation(complete=complete, **made)
+    return Adaptation(complete=complete, **attributes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

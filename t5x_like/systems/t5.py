@@ -192,13 +192,13 @@ class BiasedAttention(Attention):
         extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Any]:
         """Return the query, and the sum of this layer's relative position bias and `bias`."""
-        own = self.relative_position_bias(
+        relative_bias = self.relative_position_bias(
             queries=query.shape[1],
             keys=keys_values.length,
             offset=mask.first_slot,
             bidirectional=mask.visibility != "causal",
         )
-        return query, own if bias is None else bias + own
+        return query, relative_bias if bias is None else bias + relative_bias
 
 
 # ---- A Transformer layer with an adapter: a small sublayer, fine-tuned instead of the layer.
@@ -489,22 +489,22 @@ SYSTEM = System(
 # T5 and mT5 in Hugging Face's folders.
 
 
-def attention_weights(here: str, there: str) -> WeightMap:
+def attention_weights(ours: str, theirs: str) -> WeightMap:
     """Return the weight map of an attention layer without biases."""
     return {
-        f"{here}/query/kernel": (f"{there}.q.weight", "(H K) D -> D H K"),
-        f"{here}/key/kernel": (f"{there}.k.weight", "(H K) D -> D H K"),
-        f"{here}/value/kernel": (f"{there}.v.weight", "(H K) D -> D H K"),
-        f"{here}/out/kernel": (f"{there}.o.weight", "D (H K) -> H K D"),
+        f"{ours}/query/kernel": (f"{theirs}.q.weight", "(H K) D -> D H K"),
+        f"{ours}/key/kernel": (f"{theirs}.k.weight", "(H K) D -> D H K"),
+        f"{ours}/value/kernel": (f"{theirs}.v.weight", "(H K) D -> D H K"),
+        f"{ours}/out/kernel": (f"{theirs}.o.weight", "D (H K) -> H K D"),
     }
 
 
-def _feed_forward(here: str, there: str) -> WeightMap:
+def _feed_forward(ours: str, theirs: str) -> WeightMap:
     return {
-        f"{here}/wi/kernel": (f"{there}.wi.weight", "F D -> D F"),
-        f"{here}/wi_0/kernel": (f"{there}.wi_0.weight", "F D -> D F"),
-        f"{here}/wi_1/kernel": (f"{there}.wi_1.weight", "F D -> D F"),
-        f"{here}/wo/kernel": (f"{there}.wo.weight", "D F -> F D"),
+        f"{ours}/wi/kernel": (f"{theirs}.wi.weight", "F D -> D F"),
+        f"{ours}/wi_0/kernel": (f"{theirs}.wi_0.weight", "F D -> D F"),
+        f"{ours}/wi_1/kernel": (f"{theirs}.wi_1.weight", "F D -> D F"),
+        f"{ours}/wo/kernel": (f"{theirs}.wo.weight", "D F -> F D"),
     }
 
 
@@ -522,10 +522,10 @@ def _tower_weights(tower: str, *sublayers: str) -> dict[str, Any]:
         f"{tower}/final_norm/scale": f"{tower}.final_layer_norm.weight",
     }
     for n, sublayer in enumerate(sublayers):
-        here, there = f"{tower}/layers/{{layer}}/{sublayer}", f"{tower}.block.{{layer}}.layer.{n}"
+        ours, theirs = f"{tower}/layers/{{layer}}/{sublayer}", f"{tower}.block.{{layer}}.layer.{n}"
         name, kernels = _SUBLAYERS[sublayer]
-        weights[f"{here}_norm/scale"] = f"{there}.layer_norm.weight"
-        weights |= kernels(here, f"{there}.{name}")
+        weights[f"{ours}_norm/scale"] = f"{theirs}.layer_norm.weight"
+        weights |= kernels(ours, f"{theirs}.{name}")
     return weights
 
 

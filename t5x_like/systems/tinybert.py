@@ -54,7 +54,7 @@ def student_of(
         teacher: the settings of the teacher.
         layers, d_model, d_ff: the sizes of the student.
     """
-    kept = ("vocab_size", "positions", "heads", "dropout", *systems.COMPUTATION)
+    names = ("vocab_size", "positions", "heads", "dropout", *systems.COMPUTATION)
     return {
         "head": "pretraining",
         "labels": 2,
@@ -65,7 +65,7 @@ def student_of(
         "dropout_broadcast": False,
         "layer_map": "uniform",
         "start": "folder",
-        **{name: teacher[name] for name in kept},
+        **{name: teacher[name] for name in names},
         "teacher": {"system": system, **teacher, "head": "features"},
     }
 
@@ -141,12 +141,12 @@ class LayerStudent(Encoder, kw_only=True):  # type: ignore[call-arg]
                 both in the teacher's width; `attention_scores` [M, B, H, L, L], the scores of the
                 compared layers before the softmax.
         """
-        own: Any = self  # the type of the result depends on `collect`
+        call: Any = self  # the type of the result depends on `collect`
         if not layers:
-            student = own(batch, deterministic=deterministic)
+            student = call(batch, deterministic=deterministic)
             return student, jax.lax.stop_gradient(self.teacher(batch))
         every = tuple(range(1, len(self.teacher_layers) + 1))
-        student = _with_layers(own(batch, deterministic=deterministic, collect=_ALL), every)
+        student = _with_layers(call(batch, deterministic=deterministic, collect=_ALL), every)
         teacher = _with_layers(self.teacher(batch, collect=_ALL), self.teacher_layers)
         student["embeddings"] = self.embedding_map(student["embeddings"])
         student["hidden_states"] = self.hidden_map(student["hidden_states"])
@@ -161,12 +161,12 @@ def _with_layers(called: Any, layers: tuple[int, ...]) -> Outputs:
         layers: the layers to return, counted from 1.
     """
     outputs, collected = called
-    found, numbers = collected["encoder"], jnp.array(layers)
+    encoder, numbers = collected["encoder"], jnp.array(layers)
     return {
         **outputs,
-        "embeddings": found.hidden_states[0],
-        "hidden_states": found.hidden_states[numbers],
-        "attention_scores": found.attention_scores[numbers - 1],
+        "embeddings": encoder.hidden_states[0],
+        "hidden_states": encoder.hidden_states[numbers],
+        "attention_scores": encoder.attention_scores[numbers - 1],
     }
 
 
@@ -187,13 +187,13 @@ def build(config: TinyBertConfig) -> nn.Module:
     make_pooler = functools.partial(
         Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
-    own: dict[str, Callable[..., nn.Module]] = {
+    heads: dict[str, Callable[..., nn.Module]] = {
         "pretraining": functools.partial(Features, make_pooler=make_pooler)
     }
     student: dict[str, Callable[..., nn.Module]] = {
         "make_embeddings": bert.embeddings(config),
         "make_encoder": bert.tower(config),
-        "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
+        "make_head": select_head(config, heads, make_pooler=make_pooler, kernel_init=config.init),
     }
     if config.head != "pretraining" and "folder" not in config.teacher:
         return Encoder(**student)
@@ -285,10 +285,10 @@ def start(module: Any, config: TinyBertConfig, read: ReadPart) -> PyTree:
     if not isinstance(module, LayerStudent):
         return read.others()
     teacher = config.teacher
-    found = read("teacher", system=teacher["system"], folder=teacher.get("folder", ""))
+    teacher_params = read("teacher", system=teacher["system"], folder=teacher.get("folder", ""))
     if "folder" not in teacher or config.start == "random":
-        return {"teacher": found}
-    return {**read.others("teacher"), "teacher": found}
+        return {"teacher": teacher_params}
+    return {**read.others("teacher"), "teacher": teacher_params}
 
 
 def loss(
@@ -349,7 +349,7 @@ def task_loss(
         ValueError: a setting is given without a teacher, all weights are 0, the temperature is not
             above 0, or `prediction` is set for a head that predicts a number.
     """
-    given = {
+    settings = {
         "attention": attention,
         "hidden": hidden,
         "embedding": embedding,
@@ -358,7 +358,7 @@ def task_loss(
         "temperature": temperature,
     }
     has_teacher = isinstance(module, LayerStudent)
-    weights = losses.distillation.settings(given, _DEFAULTS, has_teacher=has_teacher)
+    weights = losses.distillation.settings(settings, _DEFAULTS, has_teacher=has_teacher)
     if not has_teacher:
         return losses.fine_tuning.loss(head, module, params, batch, rng)
     softness = weights.pop("temperature")
@@ -422,7 +422,9 @@ def _combine(terms: Mapping[str, losses.LossSums], weights: Mapping[str, float])
         raise ValueError(f"{settings} are all 0: set one of them above 0")
     total, weight, _ = losses.combine({name: (weights[name], term) for name, term in terms.items()})
     metrics = {
-        f"{name}/{key}": value for name, (*_, own) in terms.items() for key, value in own.items()
+        f"{name}/{key}": value
+        for name, (*_, term_metrics) in terms.items()
+        for key, value in term_metrics.items()
     }
     return total, weight, metrics
 

@@ -48,11 +48,11 @@ SYSTEM = System(
 def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
-    found = t5.derive_settings({"feed_forward_proj": "gated-gelu", **config}, settings, names)
+    derived = t5.derive_settings({"feed_forward_proj": "gated-gelu", **config}, settings, names)
     # The class scales the logits if the output layer is tied. In transformers 5 it scales them for
     # every folder, though the released models, which are not tied, were trained without a scale.
     scaled = config.get("tie_word_embeddings") is not False or "lm_head.weight" not in names
-    return {**found, "tied_head": scaled, "scale_tied_logits": True}
+    return {**derived, "tied_head": scaled, "scale_tied_logits": True}
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:

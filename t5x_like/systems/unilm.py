@@ -189,10 +189,10 @@ def build(config: UnilmConfig) -> nn.Module:
             f"model.token_types={config.token_types} must be {_SEGMENTS}: UniLM's language "
             "models have segments of their own"
         )
-    own = bert.pretraining_heads(config)
-    own["generation"] = own["masked_lm"]
-    encoder = bert.network(config, own)
-    if config.head not in list(own):  # several tasks have a mapping of heads
+    heads = bert.pretraining_heads(config)
+    heads["generation"] = heads["masked_lm"]
+    encoder = bert.network(config, heads)
+    if config.head not in list(heads):  # several tasks have a mapping of heads
         return encoder
     return UnifiedEncoder(
         make_embeddings=encoder.make_embeddings,

@@ -127,8 +127,8 @@ def _language_model(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
 
 
 def _check_filters(filters: Any) -> tuple[tuple[int, int], ...]:
-    pairs = tuple(tuple(one) for one in filters)
-    if not pairs or any(len(one) != 2 or min(one) < 1 or one[0] > LONGEST for one in pairs):
+    pairs = tuple(tuple(pair) for pair in filters)
+    if not pairs or any(len(pair) != 2 or min(pair) < 1 or pair[0] > LONGEST for pair in pairs):
         raise ValueError(
             f"model.filters={pairs!r} must be pairs of a width, 1 to {LONGEST} characters, and a "
             "number of filters, 1 or more"
@@ -230,8 +230,8 @@ def sampled_softmax(
 
     others = to_vocabulary(hidden, jnp.take(kernel, words, axis=0), offsets(words))
     others = jnp.where(words == targets[..., None], _NEVER, others)
-    own = jnp.take(kernel, targets, axis=0).astype(jnp.float32)
-    right = jnp.sum(hidden.astype(jnp.float32) * own, axis=-1) + offsets(targets)
+    target_rows = jnp.take(kernel, targets, axis=0).astype(jnp.float32)
+    right = jnp.sum(hidden.astype(jnp.float32) * target_rows, axis=-1) + offsets(targets)
     logits = jnp.concatenate([right[..., None], others], axis=-1)
     return cross_entropy(logits, jnp.zeros_like(targets), weights)
 
@@ -246,11 +246,11 @@ def full_softmax(
     """Return the cross-entropy over all V words, keeping the logits of one of T steps at a time."""
 
     @jax.checkpoint
-    def place(x: Array, target: Array, weight: Array) -> LossSums:
+    def step(x: Array, target: Array, weight: Array) -> LossSums:
         return cross_entropy(to_vocabulary(x, kernel, bias), target, weight)
 
-    xs = tuple(jnp.moveaxis(one, 1, 0) for one in (hidden, targets, weights))
-    _, sums = jax.lax.scan(lambda _, now: (None, place(*now)), None, xs)
+    xs = tuple(jnp.moveaxis(array, 1, 0) for array in (hidden, targets, weights))
+    _, sums = jax.lax.scan(lambda _, now: (None, step(*now)), None, xs)
     return jax.tree.map(jnp.sum, sums)
 
 
@@ -297,18 +297,18 @@ def loss(
     )
     softmax = outputs["kernel"], outputs["bias"]
     weights = batch["encoder_loss_weights"]
-    found = {}
+    sums = {}
     for number, name in enumerate(("target_tokens", "backward_targets")):
         inputs = outputs["hidden"][number], batch[f"encoder_{name}"], weights, *softmax
         if rng is None or not sampled:
-            found[name] = full_softmax(*inputs)
+            sums[name] = full_softmax(*inputs)
         else:
             key = jax.random.fold_in(rng, number + 1)
-            found[name] = sampled_softmax(key, *inputs, number=sampled)
-    forward, backward = found.values()
+            sums[name] = sampled_softmax(key, *inputs, number=sampled)
+    forward, backward = sums.values()
     total, weight, metrics = jax.tree.map(lambda a, b: (a + b) / 2, forward, backward)
-    for name, (_, _, own) in zip(("forward", "backward"), found.values(), strict=True):
-        metrics[f"{name}/cross_entropy"] = own["cross_entropy"]
+    for name, (_, _, values) in zip(("forward", "backward"), sums.values(), strict=True):
+        metrics[f"{name}/cross_entropy"] = values["cross_entropy"]
     return (total, weight, metrics), carry
 
 

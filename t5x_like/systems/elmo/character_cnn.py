@@ -25,8 +25,8 @@ class Convolution(nn.Module):
         zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("filters",))
         bias = self.param("bias", zeros, (self.filters,))
         # One matrix product, so that the gradients are matrix products too.
-        places = x.shape[1] - self.width + 1
-        windows = jnp.concatenate([x[:, n : n + places] for n in range(self.width)], axis=-1)
+        count = x.shape[1] - self.width + 1
+        windows = jnp.concatenate([x[:, n : n + count] for n in range(self.width)], axis=-1)
         y = windows @ kernel.reshape(-1, self.filters).astype(self.compute.dtype)
         return nn.relu(jnp.max(y, axis=1) + bias.astype(self.compute.dtype))
 
@@ -88,11 +88,11 @@ class CharacterCNN(nn.Module):
         ids = characters.reshape(rows * words, -1)
         x = jnp.where(ids[..., None] > 0, jnp.take(table, ids, axis=0), 0)
         x = x.astype(self.compute.dtype)
-        found = [
+        maxima = [
             Convolution(width, filters, compute=self.compute, name=f"convolution_{number}")(x)
             for number, (width, filters) in enumerate(self.filters)
         ]
-        y = jnp.concatenate(found, axis=-1).reshape(rows, words, -1)
+        y = jnp.concatenate(maxima, axis=-1).reshape(rows, words, -1)
         for number in range(self.highways):
             y = Highway(compute=self.compute, name=f"highway_{number}")(y)
         return keep_whole(

@@ -404,6 +404,6 @@ def _read_both_ways(
     lstm: nn.Module, x: Float[Array, "B L D"], real: Bool[Array, "B L"], *, deterministic: bool
 ) -> Float[Array, "N B L 2*P"]:
     """Return the outputs of all layers, both directions concatenated, for separate texts."""
-    both, real_both = (jnp.stack([one, jnp.flip(one, axis=1)]) for one in (x, real))
+    both, real_both = (jnp.stack([array, jnp.flip(array, axis=1)]) for array in (x, real))
     outputs, _ = lstm(both, real_both, deterministic=deterministic)
     return jnp.concatenate([outputs[:, 0], jnp.flip(outputs[:, 1], axis=2)], axis=-1)

@@ -59,13 +59,14 @@ class TransformerXLConfig(DropoutConfig, AttentionConfig):
         memory: M, the number of states before a row that it attends to; 0 for none.
         same_length: whether a token attends to exactly M tokens, up to itself; otherwise to the
             memory and to all tokens of its row up to itself.
-        longest_distance: larger distances count as this one (the code's `clamp_len`); 0: no limit.
+        longest_distance: larger distances count as this distance (the code's `clamp_len`); 0: no
+            limit.
         sines: the order in the vector of a distance, a name in SINES.
         untied_biases: whether each layer has its own u and v.
         cutoffs: the first words of all clusters but the first, for adaptive embeddings and an
             adaptive softmax; () for one table and one softmax. Words are sorted by frequency.
-        cluster_division: how many times as wide as a cluster's vectors those of the cluster before
-            are (the code's `div_val`).
+        cluster_division: the width of a cluster's vectors divided by the width of the next
+            cluster's vectors (the code's `div_val`).
     """
 
     vocab_size: int = 204
@@ -129,7 +130,7 @@ class TransformerXLAttention(Attention):
 
     Attributes:
         features: D, the width of the sinusoidal vectors; even.
-        longest_distance: larger distances count as this one; None: no limit.
+        longest_distance: larger distances count as this distance; None: no limit.
         make_sines: factory of the vectors R_d, `SinusoidalPositions` or a subclass.
         bias_init: initializer of u and v [H, K]; None if all layers share them: `extra` of `attend`
             is then (u, v), see `SharedBiases`.
@@ -169,7 +170,7 @@ class TransformerXLAttention(Attention):
     ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"]]:
         """Return the query plus u, and the scaled scores of the distances plus `bias`."""
         biases = extra if self.bias_init is None else (self.content_bias, self.distance_bias)
-        content, distance = (one.astype(query.dtype) for one in biases)
+        content, distance = (vector.astype(query.dtype) for vector in biases)
         # These are the distances of the last query; for earlier queries they are shifted.
         keys = keys_values.length
         distances = mask.first_slot + query.shape[1] - 1 - jnp.arange(keys)
@@ -234,8 +235,8 @@ class RecurrentBlock(PostNormBlock):
         context = jnp.concatenate([per_layer, x], axis=1)
         y, _, _ = self_attend(self.self_attention, x, shared, None, context=context)
         y = self._sublayer_output(x, y, self.self_attention_norm, shared)
-        kept = context[:, x.shape[1] :]
-        return self._feed_forward(y, shared), jax.lax.stop_gradient(kept)
+        memory = context[:, x.shape[1] :]
+        return self._feed_forward(y, shared), jax.lax.stop_gradient(memory)
 
 
 class RecurrentDecoder(Decoder):
@@ -437,7 +438,7 @@ SYSTEM = System(
 _NO_LIMIT = -1  # of `clamp_len`
 _CUTOFFS = Allowed(
     "a list of integers",
-    lambda value: isinstance(value, list) and all(type(one) is int for one in value),
+    lambda value: isinstance(value, list) and all(type(cutoff) is int for cutoff in value),
 )
 _HERE, _THERE = "decoder/layers/{layer}", "transformer.layers.{layer}"
 

@@ -74,11 +74,11 @@ class AdaptiveEmbed(nn.Module):
         for start, cluster, projection in zip(
             (0, *self.cutoffs), self.clusters, self.projections, strict=True
         ):
-            own = (tokens >= start) & (tokens < start + cluster.vocab_size)
-            x = cluster(jnp.where(own, tokens - start, 0))
+            in_cluster = (tokens >= start) & (tokens < start + cluster.vocab_size)
+            x = cluster(jnp.where(in_cluster, tokens - start, 0))
             if projection is not None:
                 x = jnp.einsum("BLE,ED->BLD", x, projection.astype(x.dtype))
-            total += jnp.where(own[..., None], x, 0)
+            total += jnp.where(in_cluster[..., None], x, 0)
         axes = ("activation_batch", "residual_length", "activation_embed")
         return nn.with_logical_constraint(total, axes)
 
@@ -114,8 +114,8 @@ class AdaptiveProduct:
         head = jax.nn.log_softmax(self.clusters[0].logits())
         parts = [head[..., : self._first]]
         for n, cluster in enumerate(self.clusters[1:]):
-            place = self._first + n
-            parts.append(head[..., place : place + 1] + jax.nn.log_softmax(cluster.logits()))
+            column = self._first + n
+            parts.append(head[..., column : column + 1] + jax.nn.log_softmax(cluster.logits()))
         return jnp.concatenate(parts, axis=-1)
 
     def log_probs(self, targets: Int[Array, "B L"]) -> Float[Array, "B L"]:
@@ -127,10 +127,10 @@ class AdaptiveProduct:
         head = jnp.where(targets < start, targets, 0)
         for n, cluster in enumerate(self.clusters[1:]):
             size = cluster.shape[-1]
-            own = (targets >= start) & (targets < start + size)
-            within = log_probs(cluster, jnp.where(own, targets - start, 0))
-            total += jnp.where(own, within, 0.0)
-            head = jnp.where(own, self._first + n, head)
+            in_cluster = (targets >= start) & (targets < start + size)
+            within = log_probs(cluster, jnp.where(in_cluster, targets - start, 0))
+            total += jnp.where(in_cluster, within, 0.0)
+            head = jnp.where(in_cluster, self._first + n, head)
             start += size
         known = (targets >= 0) & (targets < start)
         return jnp.where(known, total + log_probs(self.clusters[0], head), jnp.nan)

@@ -47,7 +47,7 @@ class XlnetConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
         memory: the number of remembered tokens before a row.
         longest_distance: distances beyond it count as it (the code's `clamp_len`); 0: no limit.
         backward_half: whether the text of the second half of a batch's rows runs backward, if the
-            batch does not say which rows do (the code's `bi_data`).
+            batch does not name these rows (the code's `bi_data`).
     """
 
     head: str | Mapping[str, Any] = "language_modeling"
@@ -192,11 +192,11 @@ class PermutedEncoder(Encoder):
 
     def predict(self, batch: Batch, *, deterministic: bool = True) -> tuple[Outputs, PyTree]:
         """Return the outputs of the head and the next memory, which is {} if the batch has none."""
-        hidden, found = self._encode(batch, deterministic=deterministic, collect=())
+        hidden, collected = self._encode(batch, deterministic=deterministic, collect=())
         outputs = self.head(hidden, self.table(), batch, deterministic=deterministic)
         if "memory" not in batch:
             return outputs, {}
-        after = rows_first(found["encoder"])
+        after = rows_first(collected["encoder"])
         real = jnp.concatenate(
             [_real(batch["memory"], batch), batch["encoder_segment_ids"] > 0], axis=1
         )
@@ -213,8 +213,8 @@ def _real(memory: PyTree, batch: Batch) -> Array:
 def _of_content(collected: Collected) -> Collected:
     """Return the collected arrays of the content stream."""
 
-    def content(found: PyTree) -> PyTree:
-        return None if found is None else found[CONTENT]
+    def content(streams: PyTree) -> PyTree:
+        return None if streams is None else streams[CONTENT]
 
     return Collected(
         hidden_states=content(collected.hidden_states),
@@ -231,7 +231,7 @@ def _streams(batch: Batch, real: Array | None) -> Streams:
     Raises:
         ValueError: the batch has positions to predict, but neither an order nor visible tokens.
     """
-    places: dict[str, Array | None] = {CONTENT: None}
+    positions: dict[str, Array | None] = {CONTENT: None}
     masks = {CONTENT: _mask(batch, real, None)}
     blind = None
     if "predicted_positions" in batch:
@@ -240,14 +240,14 @@ def _streams(batch: Batch, real: Array | None) -> Streams:
                 "this head predicts tokens in an order, and the batch has none: set "
                 "data.objective='xlnet', or model.head to one for the labels"
             )
-        places[QUERY] = at = batch["predicted_positions"]
+        positions[QUERY] = at = batch["predicted_positions"]
         masks[QUERY] = _mask(batch, real, at)
         keys = batch["encoder_segment_ids"].shape[1] + (0 if real is None else real.shape[1])
         seen: Any = masks[QUERY].dense(queries=at.shape[1], keys=keys)
         blind = ~jnp.any(seen, axis=(1, -1))
     return Streams(
         masks=masks,
-        extras={name: _sides(batch, real, at) for name, at in places.items()},
+        extras={name: _sides(batch, real, at) for name, at in positions.items()},
         blind=blind,
         reused=batch.get("reused"),
     )
@@ -325,7 +325,7 @@ def build(config: XlnetConfig) -> nn.Module:
         "kernel_init": config.init,
         "dropout": config.dropout,
     }
-    own: dict[str, Callable[..., nn.Module]] = {
+    heads: dict[str, Callable[..., nn.Module]] = {
         "language_modeling": OutputLayer,
         "multiple_choice": functools.partial(LastTokenChoiceHead, **of_row),
         "features": Features,
@@ -341,7 +341,7 @@ def build(config: XlnetConfig) -> nn.Module:
         make_encoder=tower(config),
         make_head=select_head(
             config,
-            own,
+            heads,
             make_pooler=make_pooler,
             kernel_init=config.init,
             make_row=functools.partial(LastTokenHead, **of_row),

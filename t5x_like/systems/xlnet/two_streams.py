@@ -250,8 +250,8 @@ class TwoStreamBlock(PostNormBlock):
             return after, shared.collected(after, scores if shared.with_scores else None)
         if memory is None:
             return after, None
-        kept = remembered(context, streams.reused, size=memory.shape[1])
-        return after, jax.lax.stop_gradient(kept)
+        new_memory = remembered(context, streams.reused, size=memory.shape[1])
+        return after, jax.lax.stop_gradient(new_memory)
 
 
 def remembered(
