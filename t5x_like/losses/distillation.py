@@ -17,16 +17,16 @@ _NEVER = -1e9  # the logit of padding, whose probability is then 0
 
 
 def settings(
-    given: Mapping[str, float | None], defaults: Mapping[str, float], *, has_teacher: bool
+    chosen: Mapping[str, float | None], defaults: Mapping[str, float], *, has_teacher: bool
 ) -> dict[str, float]:
     """Fill the distillation settings that are None with their defaults.
 
     Raises:
         ValueError: a setting is given without a teacher.
     """
-    for name in (name for name, value in given.items() if value is not None and not has_teacher):
+    for name in (name for name, value in chosen.items() if value is not None and not has_teacher):
         raise ValueError(f"loss.{name} is for a student with a teacher: model.teacher.folder")
-    return {name: defaults[name] if value is None else value for name, value in given.items()}
+    return {name: defaults[name] if value is None else value for name, value in chosen.items()}
 
 
 def distributions(head: str, outputs: Outputs, batch: Batch) -> Float[Array, "..."]:

@@ -42,8 +42,8 @@ def classification(
     """
     total, weight, metrics = cross_entropy(logits, labels, weights)
     constant = constant_accuracy(labels, weights, classes=logits.shape[-1])
-    kept = {name: metrics[name] for name in ("cross_entropy", "accuracy")}
-    return total, weight, {**kept, "constant_accuracy": constant}
+    selected = {name: metrics[name] for name in ("cross_entropy", "accuracy")}
+    return total, weight, {**selected, "constant_accuracy": constant}
 
 
 def binary(
@@ -67,13 +67,13 @@ def binary(
     each = jnp.where(labels, jax.nn.softplus(-logits), jax.nn.softplus(logits))
     total, weight = jnp.sum(each * weights), jnp.sum(weights)
     positive = logits > 0
-    found = jnp.sum(weights * (positive & labels))
+    true_positives = jnp.sum(weights * (positive & labels))
     metrics = {
         "cross_entropy": (jax.lax.stop_gradient(total), weight),
         "accuracy": (jnp.sum(weights * (positive == labels)), weight),
         "constant_accuracy": constant_accuracy(labels.astype(jnp.int32), weights, classes=2),
-        "precision": (found, jnp.sum(weights * positive)),
-        "recall": (found, jnp.sum(weights * labels)),
+        "precision": (true_positives, jnp.sum(weights * positive)),
+        "recall": (true_positives, jnp.sum(weights * labels)),
     }
     return total, weight, metrics
 
@@ -92,9 +92,9 @@ def tagging(
     """
     total, weight, metrics = cross_entropy(logits, tags, weights)
     exact = _exact(is_argmax(logits, tags), weights != 0)
-    kept = {name: metrics[name] for name in ("cross_entropy", "accuracy")}
+    selected = {name: metrics[name] for name in ("cross_entropy", "accuracy")}
     constant = constant_accuracy(tags, weights, classes=logits.shape[-1])
-    return total, weight, {**kept, "constant_accuracy": constant, "exact": exact}
+    return total, weight, {**selected, "constant_accuracy": constant, "exact": exact}
 
 
 def chained_tagging(

@@ -77,12 +77,12 @@ def predict_masked(
         )
     weights = batch["encoder_loss_weights"]
     weights = weights if also is None else weights + also
-    positions, kept = predicted_positions(weights, share=share)
+    positions, masked_weights = predicted_positions(weights, share=share)
     outputs = forward(
         module, params, {**batch, "predicted_positions": positions}, rng, method=method
     )
     targets = jnp.take_along_axis(batch["encoder_target_tokens"], positions, axis=1)
-    return outputs, MaskedTokens(positions=positions, targets=targets, weights=kept)
+    return outputs, MaskedTokens(positions=positions, targets=targets, weights=masked_weights)
 
 
 def loss(
@@ -149,11 +149,11 @@ def predicted_positions(
     if not 0 < share <= 1:
         raise ValueError(f"loss.predicted={share} must lie in (0, 1]")
     length = weights.shape[1]
-    places = math.ceil(round(share * length, 6))  # 0.28 * 25 is 7.000000000000001
+    count = math.ceil(round(share * length, 6))  # 0.28 * 25 is 7.000000000000001
     index = jax.lax.broadcasted_iota(jnp.int32, weights.shape, 1)
     # A sort rather than top_k: XLA does not partition a top_k over the rows.
     order = jnp.sort(jnp.where(weights != 0, index, index + length), axis=1)
-    positions = order[:, :places] % length
-    kept = jnp.take_along_axis(weights.astype(jnp.float32), positions, axis=1)
-    fits = jnp.sum(weights != 0, axis=1, keepdims=True) <= places
-    return positions, jnp.where(fits, kept, jnp.nan)
+    positions = order[:, :count] % length
+    chosen_weights = jnp.take_along_axis(weights.astype(jnp.float32), positions, axis=1)
+    fits = jnp.sum(weights != 0, axis=1, keepdims=True) <= count
+    return positions, jnp.where(fits, chosen_weights, jnp.nan)

@@ -37,13 +37,13 @@ def rows(batch: Batch) -> dict[str, Array]:
         The fields of both sides, with B * K rows.
     """
     responses = batch["ranks"].shape[1]
-    found = {}
+    flat = {}
     for name, values in batch.items():
         if name.startswith("decoder_"):
-            found[name] = values.reshape(-1, *values.shape[2:])
+            flat[name] = values.reshape(-1, *values.shape[2:])
         elif name.startswith("encoder_"):
-            found[name] = jnp.repeat(values, responses, axis=0)
-    return found
+            flat[name] = jnp.repeat(values, responses, axis=0)
+    return flat
 
 
 def pairs(ranks: Int[Array, "B K"]) -> Bool[Array, "B K K"]:
@@ -76,10 +76,10 @@ def ranking(rewards: Float[Array, "B K"], ranks: Int[Array, "B K"]) -> LossSums:
     each = jnp.where(preferred, jax.nn.softplus(-margins), 0.0)
     number = jnp.sum(preferred, axis=(1, 2), dtype=jnp.float32)
     total = jnp.sum(jnp.sum(each, axis=(1, 2)) / jnp.maximum(number, 1.0))
-    there = ranks > 0
+    ranked = ranks > 0
     metrics = {
         **pair_metrics(margins, preferred),
-        "reward": (jnp.sum(jnp.where(there, rewards, 0.0)), jnp.sum(there, dtype=jnp.float32)),
+        "reward": (jnp.sum(jnp.where(ranked, rewards, 0.0)), jnp.sum(ranked, dtype=jnp.float32)),
     }
     return total, jnp.sum(number > 0, dtype=jnp.float32), jax.lax.stop_gradient(metrics)
 
@@ -119,12 +119,12 @@ def violations(logits: Float[Array, "B K"], ranks: Int[Array, "B K"]) -> LossSum
         The sum over responses, their number, and the metrics `accuracy` and `violated`, the share
         of responses that violate their rule.
     """
-    there, violated = ranks > 0, ranks > 1
-    number = jnp.sum(there, dtype=jnp.float32)
+    ranked, violated = ranks > 0, ranks > 1
+    number = jnp.sum(ranked, dtype=jnp.float32)
     each = jax.nn.softplus(jnp.where(violated, -logits, logits))
-    total = jnp.sum(jnp.where(there, each, 0.0))
+    total = jnp.sum(jnp.where(ranked, each, 0.0))
     metrics = {
-        "accuracy": (jnp.sum(there & ((logits > 0) == violated), dtype=jnp.float32), number),
+        "accuracy": (jnp.sum(ranked & ((logits > 0) == violated), dtype=jnp.float32), number),
         "violated": (jnp.sum(violated, dtype=jnp.float32), number),
     }
     return total, number, jax.lax.stop_gradient(metrics)

@@ -133,11 +133,11 @@ def _reduce_tiles(
         higher = jnp.maximum(highest, top)
         exponentials *= jnp.exp(highest - higher)
         exponentials += jnp.sum(jnp.exp(x - higher[..., None]), axis=-1)
-        found = jnp.where(index == targets[..., None, None], x, 0)
+        target_logits = jnp.where(index == targets[..., None, None], x, 0)
         return (
             (higher, best),
             exponentials,
-            target + jnp.sum(found, axis=-1),
+            target + jnp.sum(target_logits, axis=-1),
             total + jnp.sum(x, axis=-1),
         )
 
@@ -182,8 +182,8 @@ def _backward(tiles, residuals, cotangents):
         by_hidden, by_kernel, by_bias = carry
         x = _logits(tiles, hidden, kernel, bias, start, size)
         gradient = by_log_z * jnp.exp(x - log_z[..., None, None]) + by_total
-        own = _index(parts, columns, start, size) == targets[..., None, None]
-        gradient += jnp.where(own, by_target, 0.0)
+        is_target = _index(parts, columns, start, size) == targets[..., None, None]
+        gradient += jnp.where(is_target, by_target, 0.0)
         if by_bias is not None:
             part = jnp.sum(gradient, axis=(0, 1)).astype(by_bias.dtype)
             by_bias = jax.lax.dynamic_update_slice_in_dim(by_bias, part, start, 1)
