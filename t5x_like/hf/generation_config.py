@@ -117,15 +117,16 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
 
 def _single_bad_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Move `bad_words_ids` to `suppress_tokens` if each has one token, as in Marian's folders."""
-    words, own = settings.get("bad_words_ids"), settings.get("suppress_tokens") or []
-    if not isinstance(words, list) or not isinstance(own, list):
+    words, suppressed = settings.get("bad_words_ids"), settings.get("suppress_tokens") or []
+    if not isinstance(words, list) or not isinstance(suppressed, list):
         return dict(settings)
     if not all(isinstance(word, list) and len(word) == 1 for word in words):
         return dict(settings)
     ends = settings.get("eos_token_id")
-    kept = ends if isinstance(ends, list) else [ends]  # Hugging Face never bans the end
+    never_banned = ends if isinstance(ends, list) else [ends]  # Hugging Face never bans the end
     rest = {name: value for name, value in settings.items() if name != "bad_words_ids"}
-    return {**rest, "suppress_tokens": [*own, *(one for (one,) in words if one not in kept)]}
+    banned = [token for (token,) in words if token not in never_banned]
+    return {**rest, "suppress_tokens": [*suppressed, *banned]}
 
 
 def without_effect(
@@ -143,15 +144,15 @@ def without_effect(
     path = folder / files.GENERATION
     stored = files.read_json(path) if path.is_file() else dict(config)
     left = _single_bad_words(stored)
-    found = unused.in_generation(left, known=_ALLOWED, idle=_UNSUPPORTED)
+    idle_settings = unused.in_generation(left, known=_ALLOWED, idle=_UNSUPPORTED)
     if not path.is_file():
-        own = {name: value for name, value in found.items() if name in _UNSUPPORTED}
+        unsupported = {name: value for name, value in idle_settings.items() if name in _UNSUPPORTED}
         rest = {name: value for name, value in unread.items() if name not in KNOWN}
-        return rest | own, {}
+        return rest | unsupported, {}
     for name in KNOWN & unread.keys():
         idle = (_DEFAULTS.get(name), stored.get(name), *_UNSUPPORTED.get(name, ()))
         unread = {n: v for n, v in unread.items() if n != name or v not in idle}
-    return dict(unread), found
+    return dict(unread), idle_settings
 
 
 def write_generation(folder: pathlib.Path, settings: GenerationSettings) -> None:

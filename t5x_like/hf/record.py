@@ -155,8 +155,8 @@ class HuggingFaceFormat:
             one_of(value).check(key, config.get(key, value))
         settings = {**self.defaults, **read_settings(config, self.settings)}
         (name,) = config.get("architectures") or [""]
-        for ending, own in self.other_classes.items():
-            settings |= own if name.endswith(ending) else {}
+        for ending, class_settings in self.other_classes.items():
+            settings |= class_settings if name.endswith(ending) else {}
         for key, divisor in self.multiples.items():
             check_multiple(config, key, divisor)
         settings |= self.derive_settings(config, settings, names)
@@ -185,7 +185,9 @@ class HuggingFaceFormat:
         prefix = self.model_types[config["model_type"]]
         if "head" not in settings:
             ends = (
-                end for end, own in self.other_classes.items() if own.items() <= settings.items()
+                end
+                for end, class_settings in self.other_classes.items()
+                if class_settings.items() <= settings.items()
             )
             return config | {"architectures": [prefix + next(ends, self.class_suffix)]}
         return config | architectures.write_head(

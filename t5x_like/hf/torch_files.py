@@ -171,10 +171,10 @@ def _read_zip(file: BinaryIO) -> tuple[Any, dict[str, int]]:
         with archive.open(top) as member:
             state = _Unpickler(member).load()
         before = f"{within}data/"
-        members = [one for one in archive.infolist() if one.filename.startswith(before)]
-    if any(one.compress_type != zipfile.ZIP_STORED for one in members):
+        members = [member for member in archive.infolist() if member.filename.startswith(before)]
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise ValueError("its storages are compressed")
-    return state, {one.filename.removeprefix(before): _start(file, one) for one in members}
+    return state, {member.filename.removeprefix(before): _start(file, member) for member in members}
 
 
 def _start(file: BinaryIO, member: zipfile.ZipInfo) -> int:

@@ -72,25 +72,26 @@ class AxisLayout:
             index: the part to read, with a start and a stop on each axis.
         """
         sizes, wanted = self._sizes(shape), dict(zip(self.ours, index, strict=True))
-        there: list[slice] = []
-        found: list[int] = []
+        slices: list[slice] = []
+        read_shape: list[int] = []
         within: list[int | slice] = []
         for group in self.theirs:
             spans = [self._span(axis, wanted) for axis in group]
             span, read_sizes, inner = _cover([sizes[axis] for axis in group], spans)
-            there.append(span)
-            found += read_sizes
+            slices.append(span)
+            read_shape += read_sizes
             within += [
-                one.start if "/" in axis else one for axis, one in zip(group, inner, strict=True)
+                extent.start if "/" in axis else extent
+                for axis, extent in zip(group, inner, strict=True)
             ]
-        part = read(tuple(there)).reshape(found)[tuple(within)]
+        part = read(tuple(slices)).reshape(read_shape)[tuple(within)]
         return part.transpose([self._order.index(axis) for axis in self.ours])
 
     def _span(self, axis: str, wanted: Mapping[str, slice]) -> slice:
         """Return the slice of an axis of the file that `wanted`, the slices of our axes, needs."""
         if "/" in axis:
-            place = int(axis.partition("/")[0])
-            return slice(place, place + 1)
+            number = int(axis.partition("/")[0])
+            return slice(number, number + 1)
         before, _ = self.more.get(axis, (0, 0))
         return slice(wanted[axis].start + before, wanted[axis].stop + before)
 
@@ -116,8 +117,8 @@ class AxisLayout:
             for axis in group
             if "/" in axis
         }
-        own = zip(self.ours, shape, strict=True)
-        return parts | {axis: size + sum(self.more.get(axis, ())) for axis, size in own}
+        axes = zip(self.ours, shape, strict=True)
+        return parts | {axis: size + sum(self.more.get(axis, ())) for axis, size in axes}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +162,7 @@ def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Pi
         ValueError: a parameter matches no line of the map, or several.
     """
     lines = [(_path_pattern(path), line) for path, line in weights.items()]
-    found: dict[str, list[Piece]] = {}
+    by_path: dict[str, list[Piece]] = {}
     for path, shape in shapes.items():
         matches = [(match, line) for pattern, line in lines if (match := pattern.fullmatch(path))]
         if len(matches) != 1:
@@ -173,8 +174,8 @@ def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Pi
             (line, None) if isinstance(line, str) else (line[0], AxisLayout.parse(line[1]))
         )
         numbers = {variable: n for variable, n in match.groupdict().items() if n is not None}
-        found[path] = _stacked(name, layout, numbers, shape)
-    return found
+        by_path[path] = _stacked(name, layout, numbers, shape)
+    return by_path
 
 
 def mapped(weights: WeightMap, paths: Iterable[str]) -> list[str]:
@@ -281,9 +282,9 @@ def _cover(sizes: list[int], spans: list[slice]) -> tuple[slice, list[int], list
     first = next((n for n, width in enumerate(widths) if width != 1), len(widths) - 1)
     steps = [math.prod(sizes[n + 1 :]) for n in range(first + 1)]
     start = sum(span.start * step for span, step in zip(spans, steps, strict=False))
-    found = [*widths[: first + 1], *sizes[first + 1 :]]
+    read_shape = [*widths[: first + 1], *sizes[first + 1 :]]
     within = [*(slice(0, width) for width in widths[: first + 1]), *spans[first + 1 :]]
-    return slice(start, start + widths[first] * steps[first]), found, within
+    return slice(start, start + widths[first] * steps[first]), read_shape, within
 
 
 def assemble(
@@ -307,10 +308,11 @@ def assemble(
     for piece in parts:
         stack = len(piece.index)
         inside = zip(piece.index, index[:stack], strict=True)
-        if all(span.start <= place < span.stop for place, span in inside):
-            here = functools.partial(read, piece.tensor)
-            own = index[stack:]
-            part = piece.layout.read(here, shape[stack:], own) if piece.layout else here(own)
+        if all(span.start <= position < span.stop for position, span in inside):
+            read_tensor = functools.partial(read, piece.tensor)
+            rest = index[stack:]
+            layout = piece.layout
+            part = layout.read(read_tensor, shape[stack:], rest) if layout else read_tensor(rest)
             array[tuple(n - s.start for n, s in zip(piece.index, index, strict=False))] = part
     return array
 
@@ -330,8 +332,8 @@ def disassemble(
             NumPy arrays.
     """
     by_tensor: dict[str, list[tuple[str, Piece]]] = {}
-    for path, own in parts.items():
-        for piece in own:
+    for path, pieces in parts.items():
+        for piece in pieces:
             by_tensor.setdefault(piece.tensor, []).append((path, piece))
 
     def load(held: list[tuple[str, Piece]]) -> np.ndarray:
@@ -339,11 +341,11 @@ def disassemble(
         tensor = np.zeros(piece.tensor_shape, arrays[path].dtype)
         for path, piece in held:
             shape = arrays[path].shape[len(piece.index) :]
-            place = piece.layout.place(tensor, shape) if piece.layout else tensor
+            view = piece.layout.place(tensor, shape) if piece.layout else tensor
             if copy is None:
-                place[...] = arrays[path][piece.index]
+                view[...] = arrays[path][piece.index]
             else:
-                copy(arrays[path], piece.index, place)
+                copy(arrays[path], piece.index, view)
         return tensor
 
     for name, held in by_tensor.items():
@@ -353,34 +355,34 @@ def disassemble(
         )
 
 
-def dense(here: str, there: str) -> WeightMap:
+def dense(ours: str, theirs: str) -> WeightMap:
     """Map a dense layer with a bias."""
     return {
-        f"{here}/kernel": (f"{there}.weight", "O I -> I O"),
-        f"{here}/bias": f"{there}.bias",
+        f"{ours}/kernel": (f"{theirs}.weight", "O I -> I O"),
+        f"{ours}/bias": f"{theirs}.bias",
     }
 
 
-def norm(here: str, there: str) -> WeightMap:
+def norm(ours: str, theirs: str) -> WeightMap:
     """Map the scale and bias of a layer norm."""
-    return {f"{here}/scale": f"{there}.weight", f"{here}/bias": f"{there}.bias"}
+    return {f"{ours}/scale": f"{theirs}.weight", f"{ours}/bias": f"{theirs}.bias"}
 
 
-def attention(here: str, query: str, key: str, value: str, out: str) -> WeightMap:
+def attention(ours: str, query: str, key: str, value: str, out: str) -> WeightMap:
     """Map an attention layer with biases, from the names of its four dense layers."""
     weights: dict[str, str | tuple[str, str]] = {}
-    for name, there in {"query": query, "key": key, "value": value}.items():
-        weights[f"{here}/{name}/kernel"] = (f"{there}.weight", "(H K) D -> D H K")
-        weights[f"{here}/{name}/bias"] = (f"{there}.bias", "(H K) -> H K")
-    weights[f"{here}/out/kernel"] = (f"{out}.weight", "D (H K) -> H K D")
-    weights[f"{here}/out/bias"] = f"{out}.bias"
+    for name, theirs in {"query": query, "key": key, "value": value}.items():
+        weights[f"{ours}/{name}/kernel"] = (f"{theirs}.weight", "(H K) D -> D H K")
+        weights[f"{ours}/{name}/bias"] = (f"{theirs}.bias", "(H K) -> H K")
+    weights[f"{ours}/out/kernel"] = (f"{out}.weight", "D (H K) -> H K D")
+    weights[f"{ours}/out/bias"] = f"{out}.bias"
     return weights
 
 
 def bert_encoder(prefix: str) -> WeightMap:
     """Map BERT's embeddings and layers; tensor names begin with `prefix` ("bert", "roberta")."""
     layer = f"{prefix}.encoder.layer.{{layer}}"
-    own, block = f"{layer}.attention", "encoder/layers/{layer}"
+    sublayer, block = f"{layer}.attention", "encoder/layers/{layer}"
     return {
         "embeddings/token/embedding": f"{prefix}.embeddings.word_embeddings.weight",
         "embeddings/position/embedding": f"{prefix}.embeddings.position_embeddings.weight",
@@ -388,12 +390,12 @@ def bert_encoder(prefix: str) -> WeightMap:
         **norm("embeddings/norm", f"{prefix}.embeddings.LayerNorm"),
         **attention(
             f"{block}/self_attention",
-            f"{own}.self.query",
-            f"{own}.self.key",
-            f"{own}.self.value",
-            f"{own}.output.dense",
+            f"{sublayer}.self.query",
+            f"{sublayer}.self.key",
+            f"{sublayer}.self.value",
+            f"{sublayer}.output.dense",
         ),
-        **norm(f"{block}/self_attention_norm", f"{own}.output.LayerNorm"),
+        **norm(f"{block}/self_attention_norm", f"{sublayer}.output.LayerNorm"),
         **dense(f"{block}/feed_forward/wi", f"{layer}.intermediate.dense"),
         **dense(f"{block}/feed_forward/wo", f"{layer}.output.dense"),
         **norm(f"{block}/feed_forward_norm", f"{layer}.output.LayerNorm"),

@@ -46,7 +46,7 @@ _DESCRIPTION = (
     *("decoder_sparse_step", "dense_act_fn", "is_gated_act", "max_window_layers"),
     *("force_bos_token_to_be_generated", "prefix", "padding_idx", "num_hidden_layers"),
     "n_positions",
-    # Of Transformer-XL: how weights were initialized, and what `cutoffs` also says.
+    # Of Transformer-XL: how weights were initialized, and what follows from `cutoffs`.
     *("init", "init_range", "proj_init_std", "adaptive"),
     # Settings in the first folders of BART, Marian and Pegasus, whose values their classes now fix.
     *("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits"),
@@ -82,8 +82,8 @@ _LIKE = 0.85  # the similarity from which a name counts as a misspelt known name
 
 def in_config(noted: Noted) -> dict[str, Any]:
     """Return the settings of a config.json that have no effect, after a format has read it."""
-    found = {name: value for name, value in noted.items() if name not in noted.seen}
-    return {name: value for name, value in found.items() if not _changes_nothing(name, value)}
+    unseen = {name: value for name, value in noted.items() if name not in noted.seen}
+    return {name: value for name, value in unseen.items() if not _changes_nothing(name, value)}
 
 
 def in_generation(
@@ -135,8 +135,8 @@ def warn(
     """
     parts = []
     for file, settings in ((files.CONFIG, config), (files.GENERATION, generation)):
-        own = [_described(name, value, known) for name, value in sorted(settings.items())]
-        parts += [f"{file}: {', '.join(own)}"] if own else []
+        descriptions = [_described(name, value, known) for name, value in sorted(settings.items())]
+        parts += [f"{file}: {', '.join(descriptions)}"] if descriptions else []
     if parts:
         _once(str(folder), "; ".join(parts))
 
