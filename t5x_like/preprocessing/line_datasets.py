@@ -38,7 +38,7 @@ def paths(tasks: Iterable[str], settings: Mapping[str, Any]) -> dict[str, list[s
         {"TASK/SPLIT": files}; files need not exist, and a source that generates its examples has
         none. The key "data.settings" has the files in the settings that no source lists.
     """
-    found: dict[str, list[str]] = {}
+    by_split: dict[str, list[str]] = {}
     for name in tasks:
         provider = seqio.get_mixture_or_task(name)
         for task in provider.tasks if isinstance(provider, seqio.Mixture) else [provider]:
@@ -46,10 +46,10 @@ def paths(tasks: Iterable[str], settings: Mapping[str, Any]) -> dict[str, list[s
                 files = getattr(task.source, "files", task.source.list_shards)
                 # A source without files lists the split itself as its only shard.
                 listed = files(split) if split in task.splits else ()
-                found[f"{task.name}/{split}"] = [path for path in listed if path != split]
-    known = {path for files in found.values() for path in files}
+                by_split[f"{task.name}/{split}"] = [path for path in listed if path != split]
+    known = {path for files in by_split.values() for path in files}
     named = (os.path.expanduser(text) for text in _texts(settings) if os.path.splitext(text)[1])
-    return found | {"data.settings": [path for path in named if path not in known]}
+    return by_split | {"data.settings": [path for path in named if path not in known]}
 
 
 def _texts(settings: Any) -> Iterator[str]:
@@ -94,15 +94,15 @@ class _OpenFiles:
         """Read a block of a file; return None after its end."""
         with self._lock:
             reader = self._readers.pop(number, None) or reading.Blocks(file.decode())
-        found = None
+        rows = None
         try:
-            found = reader.read(block)
+            rows = reader.read(block)
         finally:
-            if found is None:  # the end, or an error
+            if rows is None:  # the end, or an error
                 reader.close()
-        if found is not None:
+        if rows is not None:
             self._keep(number, reader)
-        return found
+        return rows
 
     def _keep(self, number: int, reader: reading.Blocks) -> None:
         with self._lock:
@@ -133,12 +133,12 @@ def lines(file: tf.Tensor) -> tf.data.Dataset:
         return np.bool_(_open_files.read(int(reader), file, int(block)) is not None)
 
     def load(reader: np.int64, file: bytes, block: np.int64) -> tuple[np.ndarray, np.ndarray]:
-        found = _open_files.read(int(reader), file, int(block))
-        return np.array(found.lines, object), found.starts
+        block_lines = _open_files.read(int(reader), file, int(block))
+        return np.array(block_lines.lines, object), block_lines.starts
 
     def rows(block: tf.Tensor) -> tf.data.Dataset:
         loaded = tf.numpy_function(load, [reader, file, block], [tf.string, tf.int64])
-        line, start = (tf.ensure_shape(one, [None]) for one in loaded)
+        line, start = (tf.ensure_shape(array, [None]) for array in loaded)
         names = tf.fill([tf.size(line)], file)
         return tf.data.Dataset.from_tensor_slices({"line": line, "file": names, "start": start})
 
@@ -164,20 +164,20 @@ def texts(
     """
 
     def parse(batch: np.ndarray, files: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
-        found = []
+        parsed_rows = []
         for line, file, start in zip(batch, files, starts, strict=True):
             text = line.decode()
             if reading.is_blank(text):
                 continue
             try:
-                found.append([one.encode() for one in read(text)])
+                parsed_rows.append([column.encode() for column in read(text)])
             except ValueError as error:
                 where = reading.line_at(file.decode(), int(start))
                 raise FileError(f"{where}: {error}") from error
-        return [np.array([row[n] for row in found], object) for n in range(columns)]
+        return [np.array([row[n] for row in parsed_rows], object) for n in range(columns)]
 
-    given = [rows["line"], rows["file"], rows["start"]]
-    parsed = tf.numpy_function(parse, given, [tf.string] * columns)
+    inputs = [rows["line"], rows["file"], rows["start"]]
+    parsed = tf.numpy_function(parse, inputs, [tf.string] * columns)
     return [tf.ensure_shape(text, [None]) for text in parsed]
 
 
@@ -196,8 +196,8 @@ def file_errors(files: Iterable[str] = ()) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        if found := _ERROR.search(error.message):
-            raise FileError(found[1]) from error
+        if match := _ERROR.search(error.message):
+            raise FileError(match[1]) from error
         if isinstance(error, tf.errors.DataLossError):
             problem = error.message.splitlines()[0]
             raise FileError(_damaged(files) or f"the data are damaged: {problem}") from error
@@ -348,7 +348,7 @@ def _held_out_examples(
 
 def _expand(setting: str, patterns: FilePatterns) -> list[str]:
     """Return the files that match, sorted and without duplicates."""
-    found: set[str] = set()
+    files: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         path = os.path.expanduser(pattern)
         matches = [path] if tf.io.gfile.exists(path) else tf.io.gfile.glob(path)
@@ -356,15 +356,15 @@ def _expand(setting: str, patterns: FilePatterns) -> list[str]:
             raise ValueError(f"{setting}={pattern!r} is a folder: name files, as {pattern}/*.jsonl")
         if not matches:
             folder = os.path.dirname(path) or "."
-            there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+            siblings = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
             raise ValueError(
                 f"{setting}={pattern!r} matches no file."
-                + hint(os.path.basename(path), [f for f in there if _suffix(f)])
+                + hint(os.path.basename(path), [f for f in siblings if _suffix(f)])
             )
-        found.update(matches)
-    if not found:
+        files.update(matches)
+    if not files:
         raise ValueError(f"{setting}={patterns!r} is not set: give a file, a pattern or a list.")
-    return sorted(found)
+    return sorted(files)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -427,19 +427,19 @@ def _check_json(path: str, columns: FileColumns) -> None:
     """Check the first row."""
     for _, row in reading.json_lines(path):
         for feature, column in columns.items():
-            found = [field for field, value in row.items() if isinstance(value, str)]
-            if column not in found:
+            fields = [field for field, value in row.items() if isinstance(value, str)]
+            if column not in fields:
                 raise ValueError(
                     f"{feature}={column!r}: {path} has no such column of strings."
-                    + hint(column, found)
+                    + hint(column, fields)
                 )
         return
 
 
 def _parse_json(lines: Any, columns: FileColumns) -> dict[str, tf.Tensor]:
     read = functools.partial(_fields, columns=tuple(columns.values()))
-    found = texts(lines, read, columns=len(columns))
-    return dict(zip(columns, found, strict=True))
+    parsed = texts(lines, read, columns=len(columns))
+    return dict(zip(columns, parsed, strict=True))
 
 
 def _fields(line: str, *, columns: Sequence[str]) -> list[str]:
@@ -448,9 +448,9 @@ def _fields(line: str, *, columns: Sequence[str]) -> list[str]:
 
 
 def _check_parquet(path: str, columns: FileColumns) -> None:
-    found = reading.TextColumns(path)
+    table = reading.TextColumns(path)
     for feature, column in columns.items():
-        found.check(feature, column)
+        table.check(feature, column)
 
 
 def _row_groups(paths: list[str]) -> list[str]:

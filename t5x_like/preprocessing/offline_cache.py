@@ -54,24 +54,24 @@ class Origin:
         Raises:
             ValueError: a task has no cache placeholder.
         """
-        found = {
+        identity = {
             "format": FORMAT,
             "vocabulary": self.vocabulary.digest,
             "splits": {f"{task.name}/{split}": self._split(task, split) for task, split in splits},
         }
-        return json.loads(json.dumps(found, default=repr))
+        return json.loads(json.dumps(identity, default=repr))
 
     def _split(self, task: seqio.Task, split: str) -> dict[str, Any]:
         listed = line_datasets.paths([task.name], self.settings)
         files = listed.get(f"{task.name}/{split}", [])
-        found = map(paths.fingerprint, [*files, *listed["data.settings"]])
+        fingerprints = map(paths.fingerprint, [*files, *listed["data.settings"]])
         source = getattr(task.source, "tfds_dataset", None)
         return {
             "source": source.name if source else type(task.source).__name__,
             "preprocessors": [self._step(step) for step in before_cache(task, self.objective)],
-            "files": [one and [one[0], one[2]] for one in found],  # without the time
+            "files": [fp and [fp[0], fp[2]] for fp in fingerprints],  # without the time
             "rows": "" if files else _digest(task.source, split),
-            **{f"data.settings.{name}": _no_paths(one) for name, one in self.settings.items()},
+            **{f"data.settings.{name}": _no_paths(value) for name, value in self.settings.items()},
         }
 
     def _step(self, step: Any) -> str:
@@ -128,10 +128,10 @@ class OfflineCache:
         identity = self._origin.identity([(task, split)])
         files = self._folder.files(f"{task.name}/{split}", identity)
         features = read_features(seqio.get_cached_info_path(os.path.dirname(files[0]), split))
-        made = _in_memory if isinstance(task.source, ColumnSource) else _from_files
+        make_source = _in_memory if isinstance(task.source, ColumnSource) else _from_files
         after = len(before_cache(task, self._origin.objective)) + 1
         return task.replace(
-            source=made(files, functools.partial(parse, features=features), split),
+            source=make_source(files, functools.partial(parse, features=features), split),
             preprocessors=task.preprocessors[after:],
         )
 
@@ -162,15 +162,15 @@ def features_of(dataset: tf.data.Dataset, *, task: str) -> CachedFeatures:
     Raises:
         ValueError: a feature is neither a scalar nor a sequence.
     """
-    found = {}
+    features = {}
     for name, spec in dataset.element_spec.items():
         if spec.shape.rank not in (0, 1):
             raise ValueError(
                 f"the task {task!r} cannot be tokenized beforehand: its feature {name!r} has "
                 f"{spec.shape.rank} axes, and the cache has scalars and sequences"
             )
-        found[name] = {"shape": [None] * spec.shape.rank, "dtype": spec.dtype.name}
-    return found
+        features[name] = {"shape": [None] * spec.shape.rank, "dtype": spec.dtype.name}
+    return features
 
 
 def read_features(info: str) -> CachedFeatures:
@@ -187,19 +187,19 @@ def read_features(info: str) -> CachedFeatures:
 
 def parse(record: tf.Tensor, *, features: CachedFeatures) -> dict[str, tf.Tensor]:
     """Parse the features of an example from a serialized `tf.train.Example`."""
-    types = {name: tf.as_dtype(one["dtype"]) for name, one in features.items()}
-    kept: dict[str, Any] = {}
-    for name, one in features.items():
+    types = {name: tf.as_dtype(feature["dtype"]) for name, feature in features.items()}
+    specification: dict[str, Any] = {}
+    for name, feature in features.items():
         # An Example has strings, int64 and float32.
         stored = tf.float32 if types[name].is_floating else tf.int64
         stored = tf.string if types[name] == tf.string else stored
-        kept[name] = (
+        specification[name] = (
             tf.io.FixedLenSequenceFeature([], stored, allow_missing=True)
-            if one["shape"]
+            if feature["shape"]
             else tf.io.FixedLenFeature([], stored)
         )
-    found = tf.io.parse_single_example(record, kept)
-    return {name: tf.cast(value, types[name]) for name, value in found.items()}
+    example = tf.io.parse_single_example(record, specification)
+    return {name: tf.cast(value, types[name]) for name, value in example.items()}
 
 
 ParseExample = Callable[[tf.Tensor], dict[str, tf.Tensor]]
@@ -240,9 +240,9 @@ def _digest(source: seqio.DataSource, split: str) -> str:
 def _no_paths(value: Any) -> Any:
     """Replace existing paths in a setting, since the same files may be in another folder."""
     if isinstance(value, Mapping):
-        return {name: _no_paths(one) for name, one in value.items()}
+        return {name: _no_paths(element) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_no_paths(one) for one in value]
+        return [_no_paths(element) for element in value]
     if isinstance(value, str) and ("/" in value or "*" in value or os.path.splitext(value)[1]):
         return "(a path)" if tf.io.gfile.glob(os.path.expanduser(value)) else value
     return value

@@ -131,7 +131,7 @@ class OpenedTasks:
         for part in self.parts():
             by_split[part.key].append(part)
         for shards in by_split.values():
-            first, own = shards[0], (folder / shards[0].file).parent
+            first, task_folder = shards[0], (folder / shards[0].file).parent
             total = _Counts()
             for part in shards:
                 total.merge(_Counts(**json.loads((folder / (part.file + _COUNTS)).read_text())))
@@ -140,8 +140,8 @@ class OpenedTasks:
                 "features": features_of(_examples(self.tasks[first.task], first), task=first.task),
                 "seqio_version": seqio.__version__,
             }
-            _write_json(seqio.get_cached_info_path(own, first.split), info)
-            _write_json(seqio.get_cached_stats_path(own, first.split), total.stats())
+            _write_json(seqio.get_cached_info_path(task_folder, first.split), info)
+            _write_json(seqio.get_cached_stats_path(task_folder, first.split), total.stats())
         for name in self.tasks:
             paths.write_whole(folder / seqio.get_task_dir_from_name(name) / "COMPLETED", "")
 
@@ -156,14 +156,15 @@ class _Counts:
 
     def add(self, example: Mapping[str, Any], features: Mapping[str, seqio.Feature]) -> None:
         """Count an example."""
-        own = _Counts(1)
+        counts = _Counts(1)
         for name, feature in features.items():
             value = np.asarray(example.get(name, ""))
             if np.issubdtype(value.dtype, np.integer):
                 none = [feature.vocabulary.eos_id, feature.vocabulary.pad_id]
-                number = int(np.sum(~np.isin(value, [one for one in none if one is not None])))
-                own.tokens[name] = own.longest[name] = number
-        self.merge(own)
+                ignored = [token for token in none if token is not None]
+                number = int(np.sum(~np.isin(value, ignored)))
+                counts.tokens[name] = counts.longest[name] = number
+        self.merge(counts)
 
     def merge(self, other: "_Counts") -> None:
         """Add the counts of other examples."""

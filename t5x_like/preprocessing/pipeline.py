@@ -105,9 +105,9 @@ class SeqioBatches(ShardedBatches):
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
         shares = mixtures.shares(provider, split=split)
-        own = {one.name: one for one in tasks_of(task) if one.name in shares}
+        members = {member.name: member for member in tasks_of(task) if member.name in shares}
         readers = _readers(
-            [cache.task(one, split=split) if cache else one for one in own.values()],
+            [cache.task(member, split=split) if cache else member for member in members.values()],
             shares,
             reading,
             features=converter.features,
@@ -124,7 +124,7 @@ class SeqioBatches(ShardedBatches):
             rows=rows,
             any_process=any_process,
             phase=phase,
-            sizes={name: _tokens_of(one, split=split) for name, one in own.items()},
+            sizes={name: _tokens_of(member, split=split) for name, member in members.items()},
         )
 
 
@@ -138,12 +138,12 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
         ValueError: the task or split is unknown; a file is damaged.
     """
     find(task, split=split)
-    for one in tasks_of(task):
-        rows = one.source.get_dataset(split, shuffle=False)
-        for step in one.preprocessors if cleaned else ():
+    for member in tasks_of(task):
+        rows = member.source.get_dataset(split, shuffle=False)
+        for step in member.preprocessors if cleaned else ():
             if step in (cleaning.clean, cleaning.clean_pairs):
                 rows = step(rows)
-        files = line_datasets.files_of(one.source, split)
+        files = line_datasets.files_of(member.source, split)
         yield from line_datasets.named(rows.as_numpy_iterator(), files)
 
 
@@ -226,9 +226,9 @@ class RegisteredTasks:
         objective_settings: Mapping[str, Any],
         tokenized: str = "",
     ):
-        made = seqio_objectives.build(objective, **objective_settings)
+        seqio_objective = seqio_objectives.build(objective, **objective_settings)
         sources.check_settings(module.register, settings)
-        module.register(vocabulary, made, **settings)
+        module.register(vocabulary, seqio_objective, **settings)
         self._settings, self._vocabulary = settings, vocabulary
         origin = Origin(vocabulary, settings, objective, objective_settings)
         self._cache = OfflineCache(tokenized, origin) if tokenized else None
@@ -239,8 +239,8 @@ class RegisteredTasks:
         Raises:
             ValueError: see `pipeline.SeqioBatches`; or the task has another vocabulary.
         """
-        for one in tasks_of(task):
-            check_same_tokens(one, self._vocabulary)
+        for member in tasks_of(task):
+            check_same_tokens(member, self._vocabulary)
         return SeqioBatches(task, split=split, cache=self._cache, **settings)
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:

@@ -215,8 +215,8 @@ def _of_chunks(objective: RunningText) -> Preprocessor:
     def make_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
-        given = _spec(sequence_length, output_features)
-        length, examples = objective.units(given)
+        spec = _spec(sequence_length, output_features)
+        length, examples = objective.units(spec)
         if objective.end_documents:
             dataset = end_documents(dataset, feature=output_features["targets"])
 
@@ -226,7 +226,7 @@ def _of_chunks(objective: RunningText) -> Preprocessor:
             return examples(values["targets"], generator)
 
         chunks = concatenate_and_split(dataset, length=length)
-        return _examples(chunks, of_chunks, objective=objective, given=given)
+        return _examples(chunks, of_chunks, objective=objective, spec=spec)
 
     return make_examples
 
@@ -255,8 +255,8 @@ def tokenize_sentences(
 
     def of_document(row: Elements) -> Elements:
         identity = f"{vocabulary.digest} {between}"
-        found = _call(encode, [row["text"]], [tf.int32] * 2, identity=identity)
-        return dict(zip(_SENTENCES, found, strict=True))
+        encoded = _call(encode, [row["text"]], [tf.int32] * 2, identity=identity)
+        return dict(zip(_SENTENCES, encoded, strict=True))
 
     return dataset.map(of_document, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -271,14 +271,16 @@ def _of_groups(objective: Groups) -> Preprocessor:
     def make_rows(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
-        given = _spec(sequence_length, output_features)
-        rows = objective.plan(given)
+        spec = _spec(sequence_length, output_features)
+        rows = objective.plan(spec)
 
         def flat(group: Elements) -> Elements:
             # Not ragged if all documents have the same length.
             tokens, lengths = (
-                one if isinstance(one, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(one)
-                for one in (group[name] for name in _SENTENCES)
+                tensor
+                if isinstance(tensor, tf.RaggedTensor)
+                else tf.RaggedTensor.from_tensor(tensor)
+                for tensor in (group[name] for name in _SENTENCES)
             )
             return {
                 "tokens": tokens.flat_values,
@@ -293,7 +295,7 @@ def _of_groups(objective: Groups) -> Preprocessor:
 
         documents = dataset.map(lambda row: {name: row[name] for name in _SENTENCES})
         groups = documents.ragged_batch(objective.documents).map(flat)
-        return _examples(groups, of_group, objective=objective, given=given)
+        return _examples(groups, of_group, objective=objective, spec=spec)
 
     return make_rows
 
@@ -303,19 +305,19 @@ def _of_pairs(objective: Pairs) -> Preprocessor:
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         objective.check_fields(dataset.element_spec)
-        given = _spec(sequence_length, output_features)
-        example = objective.plan(given)
+        spec = _spec(sequence_length, output_features)
+        example = objective.plan(spec)
 
         def of_pair(
             values: Mapping[str, np.ndarray], generator: np.random.Generator
         ) -> list[Example]:
-            found = example(values["inputs"], values["targets"], generator)
-            return [] if found is None else [found]
+            pair_example = example(values["inputs"], values["targets"], generator)
+            return [] if pair_example is None else [pair_example]
 
-        found = _map(dataset, of_pair, objective=objective, given=given, fields=PAIR)
+        mapped = _map(dataset, of_pair, objective=objective, spec=spec, fields=PAIR)
         # A pair becomes one example or none. Its other fields are passed on, for metrics.
-        return found.filter(lambda row, made, sizes: tf.size(sizes[0]) > 0).map(
-            lambda row, made, sizes: {**row, **_named(objective, made)}
+        return mapped.filter(lambda row, arrays, sizes: tf.size(sizes[0]) > 0).map(
+            lambda row, arrays, sizes: {**row, **_named(objective, arrays)}
         )
 
     return make_examples
@@ -326,15 +328,15 @@ def _of_rows(objective: objectives.Rows) -> Preprocessor:
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         fields = objective.present(dataset.element_spec)
-        given = _spec(sequence_length, output_features)
-        examples = objective.plan(given)
-        return _examples(dataset, examples, objective=objective, given=given, fields=fields)
+        spec = _spec(sequence_length, output_features)
+        examples = objective.plan(spec)
+        return _examples(dataset, examples, objective=objective, spec=spec, fields=fields)
 
     return make_examples
 
 
 def _spec(lengths: Lengths, features: OutputFeatures) -> ExampleSpec:
-    of = {name: Feature(_plain(one), one.add_eos) for name, one in features.items()}
+    of = {name: Feature(_plain(feature), feature.add_eos) for name, feature in features.items()}
     return ExampleSpec(lengths or {}, of)
 
 
@@ -351,16 +353,16 @@ def _examples(
     """Return the examples that a Python function makes of each element; see `_map`."""
 
     def apart(
-        _: Elements, made: Sequence[tf.Tensor], sizes: Sequence[tf.Tensor]
+        _: Elements, arrays: Sequence[tf.Tensor], sizes: Sequence[tf.Tensor]
     ) -> dict[str, tf.RaggedTensor]:
         return {
             name: tf.RaggedTensor.from_row_lengths(values, rows, validate=False)
-            for name, values, rows in zip(how["objective"].features, made, sizes, strict=True)
+            for name, values, rows in zip(how["objective"].features, arrays, sizes, strict=True)
         }
 
     examples = _map(dataset, make, **how).map(apart, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     # An element of a ragged tensor is a tensor, but still has the type of a ragged tensor.
-    return examples.map(lambda one: {k: tf.ensure_shape(v, [None]) for k, v in one.items()})
+    return examples.map(lambda row: {k: tf.ensure_shape(v, [None]) for k, v in row.items()})
 
 
 def _named(objective: AnyObjective, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -372,7 +374,7 @@ def _map(
     make: Callable[[Mapping[str, Any], np.random.Generator], list[Example]],
     *,
     objective: AnyObjective,
-    given: ExampleSpec,
+    spec: ExampleSpec,
     fields: Sequence[str] | None = None,
 ) -> tf.data.Dataset:
     """Return each element, the features of its examples, and how long these are.
@@ -381,7 +383,7 @@ def _map(
 
     Args:
         make: ({field: value}, random numbers) -> examples.
-        given: what the run decides.
+        spec: what the run decides.
         fields: the fields that `make` reads; None for all.
     """
     features = objective.features
@@ -389,17 +391,19 @@ def _map(
     names = [*(dataset.element_spec if fields is None else fields)]
 
     def call(*values: Any) -> list[np.ndarray]:
-        *own, seed = values
+        *inputs, seed = values
         generator = np.random.default_rng(seed.astype(np.uint32))
-        examples = make(dict(zip(names, own, strict=True)), generator)
+        examples = make(dict(zip(names, inputs, strict=True)), generator)
         rows = [[example[name] for example in examples] for name in features]
-        joined = [one[0] if len(one) == 1 else np.concatenate([*one, []]) for one in rows]
+        joined = [
+            arrays[0] if len(arrays) == 1 else np.concatenate([*arrays, []]) for arrays in rows
+        ]
         return [
             *(
-                one.astype(kind.as_numpy_dtype, copy=False)
-                for one, kind in zip(joined, types, strict=True)
+                array.astype(kind.as_numpy_dtype, copy=False)
+                for array, kind in zip(joined, types, strict=True)
             ),
-            *(np.array([len(row) for row in one], np.int32) for one in rows),
+            *(np.array([len(row) for row in arrays], np.int32) for arrays in rows),
         ]
 
     def of_element(
@@ -409,7 +413,7 @@ def _map(
             call,
             [*(element[name] for name in names), seed],
             [*types, *[tf.int32] * len(types)],
-            identity=objective.identity(given),
+            identity=objective.identity(spec),
         )
         return element, tuple(out[: len(types)]), tuple(out[len(types) :])
 
@@ -435,4 +439,4 @@ def _call(
         list(types),
         stateful=False,
     )
-    return [tf.ensure_shape(one, [None]) for one in out]
+    return [tf.ensure_shape(tensor, [None]) for tensor in out]

@@ -39,7 +39,7 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> TensorColumns:
 def _column(values: Sequence[Any]) -> tf.Tensor | tf.RaggedTensor:
     if not isinstance(values[0], list):
         return tf.constant(values, _COLUMN_TYPES[type(values[0])])
-    flat = [one for value in values for one in value]
+    flat = [element for value in values for element in value]
     kind = _COLUMN_TYPES[type(flat[0])] if flat else tf.string
     return tf.RaggedTensor.from_row_lengths(tf.constant(flat, kind), [len(v) for v in values])
 
@@ -89,14 +89,16 @@ class ColumnSource(seqio.DataSource):
     ) -> tf.data.Dataset:
         """Return the rows of a split, or of a single shard."""
         del unused  # seqio also passes settings that only tasks use
-        found, size = self._read(split), self.num_input_examples(split)
+        columns, size = self._read(split), self.num_input_examples(split)
         # Shuffle indices, so that the data position in a checkpoint contains no text.
         numbers = tf.data.Dataset.range(size)
         if shuffle:
             numbers = numbers.shuffle(max(size, 1), seed=seed)
         if shard_info:
             numbers = numbers.shard(shard_info.num_shards, shard_info.index)
-        return numbers.map(lambda n: {name: tf.gather(own, n) for name, own in found.items()})
+        return numbers.map(
+            lambda n: {name: tf.gather(column, n) for name, column in columns.items()}
+        )
 
 
 class PreparedSource(seqio.TfdsDataSource):
@@ -173,8 +175,8 @@ def check_settings(function: Callable[..., Any], settings: Mapping[str, Any]) ->
     """
     arguments = inspect.signature(function).parameters.values()
     keywords = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    given = [one.name for one in arguments if one.kind not in keywords]
-    names.check_settings("data.settings", function, settings, given=given)
+    positional = [parameter.name for parameter in arguments if parameter.kind not in keywords]
+    names.check_settings("data.settings", function, settings, given=positional)
 
 
 def held_out(text: tf.Tensor, *, fraction: float) -> tf.Tensor:
@@ -378,7 +380,7 @@ def add_corpora(
 ) -> None:
     """Add a task for each corpus whose rows are in memory."""
     for name, corpus in corpora.items():
-        rows = {split: list(own.all_rows()) for split, own in corpus.splits.items()}
+        rows = {split: list(part.all_rows()) for split, part in corpus.splits.items()}
         add_task(
             name,
             source=row_source(rows),
@@ -390,7 +392,7 @@ def add_corpora(
 
 def texts_of(corpora: Mapping[str, Corpus], split: str) -> tf.data.Dataset:
     """Return the texts of a split of all corpora, in order, {"text": scalar string}."""
-    rows = ((one, row) for one in corpora.values() for row in one.splits[split].all_rows())
+    rows = ((corpus, row) for corpus in corpora.values() for row in corpus.splits[split].all_rows())
     texts = [text for corpus, row in rows for text in corpus.texts(row)]
     return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
 

@@ -86,15 +86,15 @@ def check_same_tokens(task: seqio.Task, vocabulary: Vocabulary) -> None:
         ours = vocabulary.targets if name == "targets" else vocabulary
         if isinstance(theirs, TaskVocabulary | seqio.PassThroughVocabulary):
             continue  # made of a vocabulary of this package, or of no text
-        for what, own, other in (
+        for what, their_value, our_value in (
             ("vocab_size", theirs.vocab_size, ours.vocab_size),
             ("eos_id", theirs.eos_id, ours.eos_id),
             ("tokens of a text", list(theirs.encode(_SAMPLE)), list(ours.encode(_SAMPLE))),
         ):
-            if own != other:
+            if their_value != our_value:
                 raise ValueError(
                     f"data.vocabulary is not the vocabulary of feature {name!r} of task "
-                    f"{task.name!r}: its {what} would be {other}, and is {own} there"
+                    f"{task.name!r}: its {what} would be {our_value}, and is {their_value} there"
                 )
 
 

@@ -103,11 +103,11 @@ def _trace(preprocessing: Preprocessing) -> Any:
         return dataset.skip(skip).ragged_batch(_BLOCK).prefetch(_BLOCKS_AHEAD)
 
     number = tf.TensorSpec([], tf.int64)
-    found = traced(
+    concrete = traced(
         preprocess, preprocessing.examples, noise_seed=number, order_seed=number, skip=number
     )
-    _check_no_address(found.graph.as_graph_def())
-    return found
+    _check_no_address(concrete.graph.as_graph_def())
+    return concrete
 
 
 _trace_once = functools.lru_cache(maxsize=16)(_trace)
@@ -131,9 +131,9 @@ def _check_no_address(graph: Any) -> None:
         ValueError: a constant contains an object's address.
     """
     for operation in _operations(graph):
-        if found := _ADDRESS.search(operation):
+        if address := _ADDRESS.search(operation):
             raise ValueError(
-                f"a constant of the preprocessors contains {found[0].decode()}, which is another "
+                f"a constant of the preprocessors contains {address[0].decode()}, which is another "
                 "one in every process, so that no run could be resumed: give its class a __repr__"
             )
 

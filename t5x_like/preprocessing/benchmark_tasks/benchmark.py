@@ -23,13 +23,13 @@ def value(raw: Raw, path: str) -> Any:
     Raises:
         ValueError: the row has no such field; the message has the nearest name.
     """
-    found: Any = raw
+    field: Any = raw
     for name in path.split("."):
-        if not isinstance(found, Mapping) or name not in found:
-            there = found if isinstance(found, Mapping) else ()
-            raise ValueError(f"there is no field {path!r}.{hint(name, there)}")
-        found = found[name]
-    return found
+        if not isinstance(field, Mapping) or name not in field:
+            names = field if isinstance(field, Mapping) else ()
+            raise ValueError(f"there is no field {path!r}.{hint(name, names)}")
+        field = field[name]
+    return field
 
 
 def text(raw: Raw, path: str) -> str:
@@ -38,10 +38,10 @@ def text(raw: Raw, path: str) -> str:
     Raises:
         ValueError: the field is missing, or it is not a string.
     """
-    found = value(raw, path)
-    if not isinstance(found, str):
-        raise ValueError(f"{path}={found!r:.80} must be a string.")
-    return found
+    field = value(raw, path)
+    if not isinstance(field, str):
+        raise ValueError(f"{path}={field!r:.80} must be a string.")
+    return field
 
 
 def number(raw: Raw, path: str) -> int:
@@ -50,10 +50,10 @@ def number(raw: Raw, path: str) -> int:
     Raises:
         ValueError: the field is missing, or it is not a whole number.
     """
-    found = value(raw, path)
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise ValueError(f"{path}={found!r:.80} must be a whole number.")
-    return found
+    field = value(raw, path)
+    if not isinstance(field, int) or isinstance(field, bool):
+        raise ValueError(f"{path}={field!r:.80} must be a whole number.")
+    return field
 
 
 def texts(raw: Raw, path: str) -> list[str]:
@@ -62,12 +62,12 @@ def texts(raw: Raw, path: str) -> list[str]:
     Raises:
         ValueError: the field is missing, it is not such a list, or it is empty.
     """
-    found = value(raw, path)
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ValueError(f"{path}={found!r:.80} must be a list of strings.")
-    if not found:
+    field = value(raw, path)
+    if not isinstance(field, list) or not all(isinstance(element, str) for element in field):
+        raise ValueError(f"{path}={field!r:.80} must be a list of strings.")
+    if not field:
         raise ValueError(f"{path} is an empty list.")
-    return found
+    return field
 
 
 def fill(template: str, raw: Raw) -> str:
@@ -94,24 +94,24 @@ def label(raw: Raw, path: str, labels: Sequence[str]) -> str:
     Raises:
         ValueError: it is not a label, or is -1, which marks the rows of hidden test sets.
     """
-    found = value(raw, path)
-    if isinstance(found, bool):
-        found = str(found)
-    if isinstance(found, str) and found in labels:
-        return found
-    if isinstance(found, str) and found.lstrip("-").isdecimal():
-        found = int(found)
-    if isinstance(found, int) and 0 <= found < len(labels):
-        return labels[found]
-    if found in (-1, "", None):
+    field = value(raw, path)
+    if isinstance(field, bool):
+        field = str(field)
+    if isinstance(field, str) and field in labels:
+        return field
+    if isinstance(field, str) and field.lstrip("-").isdecimal():
+        field = int(field)
+    if isinstance(field, int) and 0 <= field < len(labels):
+        return labels[field]
+    if field in (-1, "", None):
         raise ValueError(
-            f"{path}={found!r}: the row has no label, as in hidden test sets; such rows can "
+            f"{path}={field!r}: the row has no label, as in hidden test sets; such rows can "
             "only be predicted (infer)"
         )
-    if isinstance(found, int):
-        problem = f"{path}={found} is not a label: 0 to {len(labels) - 1} are {', '.join(labels)}"
+    if isinstance(field, int):
+        problem = f"{path}={field} is not a label: 0 to {len(labels) - 1} are {', '.join(labels)}"
         raise ValueError(problem)
-    raise ValueError(f"{path}={found!r:.80} is not a label.{hint(str(found), labels)}")
+    raise ValueError(f"{path}={field!r:.80} is not a label.{hint(str(field), labels)}")
 
 
 BenchmarkRow = dict[str, Any]
@@ -200,10 +200,10 @@ class Benchmark:
         Raises:
             ValueError: it does not; the message names the objectives that fit.
         """
-        own = (*TEXT_TO_TEXT, *LABELLED_OBJECTIVES.get(self.kind, ()))
-        if objective not in own:
+        fitting = (*TEXT_TO_TEXT, *LABELLED_OBJECTIVES.get(self.kind, ()))
+        if objective not in fitting:
             raise ValueError(
-                f"data.objective={objective!r} is not a form of {task}.{hint(objective, own)}"
+                f"data.objective={objective!r} is not a form of {task}.{hint(objective, fitting)}"
             )
 
     def measure(self, objective: str) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class Benchmark:
         prepared = self._prepared(raw)
         if split == "train" and self.trained_on and not self.trained_on(prepared):
             return []
-        return [self._text_row(one) for one in self._for_text(prepared)]
+        return [self._text_row(variant) for variant in self._for_text(prepared)]
 
     def _for_text(self, raw: Raw) -> Iterable[Raw]:
         return self.for_text(raw) if self.for_text else [raw]
@@ -257,25 +257,27 @@ class Benchmark:
         Raises:
             ValueError: the raw row has another schema, a bad value or too many choices.
         """
-        found = self._prepared(raw)
-        if self.kind == "multiple_choice" and len(found["all_choices"]) > most:
-            number = len(found["all_choices"])
+        prepared = self._prepared(raw)
+        if self.kind == "multiple_choice" and len(prepared["all_choices"]) > most:
+            number = len(prepared["all_choices"])
             raise ValueError(f"it has {number} choices, and data.objective_settings.choices={most}")
         names = ("question", "context") if self.kind == "question_answering" else _TEXTS
         templates = zip(names, (self.text_a, self.text_b), strict=True)
-        row: BenchmarkRow = {name: fill(own, found) for name, own in templates if own}
+        row: BenchmarkRow = {
+            name: fill(template, prepared) for name, template in templates if template
+        }
         if self.kind == "question_answering":
-            row |= {"answers": value(found, self.answers), "id": found.get("id", "")}
+            row |= {"answers": value(prepared, self.answers), "id": prepared.get("id", "")}
         elif self.kind == "multiple_choice":
-            row |= {"choices": found["all_choices"], "answer": found["right"]}
+            row |= {"choices": prepared["all_choices"], "answer": prepared["right"]}
         else:
             name = "label" if self.kind == "classification" else "value"
-            row[name] = value(found, "label" if self.labels else self.label)
+            row[name] = value(prepared, "label" if self.labels else self.label)
         parse, fields = labelled_text.KINDS[self.kind]
         row = parse(row, {field: field for field in fields if field in row})
         if self.kind == "classification":
             row["label"] = self.labels.index(row["label"])
-        return row | self._group(found)
+        return row | self._group(prepared)
 
     def _group(self, raw: Raw) -> BenchmarkRow:
         return {"group": key(self.group, raw)} if self.group else {}
@@ -293,15 +295,15 @@ class Benchmark:
         else:
             choices = [text(raw, name) for name in self.choices]
         right = self._right(raw, choices)
-        options = " ".join(f"({chr(ord('A') + n)}) {one}" for n, one in enumerate(choices))
+        options = " ".join(f"({chr(ord('A') + n)}) {choice}" for n, choice in enumerate(choices))
         added = {"right": right, "choice": choices[right], "options": options}
         return {**raw, **added, "all_choices": choices}
 
     def _right(self, raw: Raw, choices: list[str]) -> int:
         right = self.labels.index(raw["label"]) if self.labels else number(raw, self.label)
         if right not in range(len(choices)):
-            own = value(raw, self.label)
-            raise ValueError(f"{self.label}={own!r} is not one of its {len(choices)} choices.")
+            label = value(raw, self.label)
+            raise ValueError(f"{self.label}={label!r} is not one of its {len(choices)} choices.")
         return right
 
 
@@ -349,14 +351,16 @@ def hidden_rows(
     Raises:
         ValueError: a row has another schema; the message begins with its location.
     """
-    for place, raw in raws:
+    for where, raw in raws:
         try:
-            found = {name: value(raw, other)[:1] for name, other in submission.stand_ins.items()}
-            filled = {**raw, **({benchmark.label: 0} if not found else {}), **found}
+            stand_ins = {
+                name: value(raw, other)[:1] for name, other in submission.stand_ins.items()
+            }
+            filled = {**raw, **({benchmark.label: 0} if not stand_ins else {}), **stand_ins}
             if as_text:
                 [row, *_] = benchmark.text_rows(filled, split="validation")
             else:
                 row = benchmark.labelled_row(filled, most=most)
             yield {**row, "index": value(raw, submission.index)}
         except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
+            raise ValueError(f"{where}: {error}") from error

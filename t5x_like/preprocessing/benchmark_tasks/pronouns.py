@@ -19,27 +19,29 @@ def marked_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
     """
     ours, theirs = premise.split(), hypothesis.split()
     plain, other = ([_plain(word) for word in words] for words in (ours, theirs))
-    places = [place for place, word in enumerate(plain) if word in PRONOUNS]
-    if not places:
+    positions = [position for position, word in enumerate(plain) if word in PRONOUNS]
+    if not positions:
         raise ValueError(f"sentence1={premise!r:.80} has none of {', '.join(sorted(PRONOUNS))}.")
 
-    def repeated(place: int) -> tuple[list[str], list[str]]:
+    def repeated(position: int) -> tuple[list[str], list[str]]:
         """Return the words before and after a pronoun that the hypothesis repeats."""
-        before, after = plain[:place], plain[place + 1 :]
+        before, after = plain[:position], plain[position + 1 :]
         while before and _find(other, before) is None:
             before = before[1:]
         while after and _find(other, after) is None:
             after = after[:-1]
         return before, after
 
-    place = max(places, key=lambda one: sum(map(len, repeated(one))))
-    span = _between(other, *repeated(place))
+    position = max(positions, key=lambda position: sum(map(len, repeated(position))))
+    span = _between(other, *repeated(position))
     if span is None:
         raise ValueError(f"sentence2={hypothesis!r:.80} has nothing in the place of a pronoun.")
     first, last = span
-    articles = [other[first:last].index(one) for one in _ARTICLES if one in other[first:last]]
+    between = other[first:last]
+    articles = [between.index(article) for article in _ARTICLES if article in between]
     noun = " ".join(theirs[first + max(articles, default=0) : last]).rstrip(_ENDS)
-    return " ".join([*ours[:place], _marked(ours[place]), *ours[place + 1 :]]), _no_possessive(noun)
+    ours[position] = _marked(ours[position])
+    return " ".join(ours), _no_possessive(noun)
 
 
 def _between(words: list[str], before: list[str], after: list[str]) -> tuple[int, int] | None:
@@ -56,9 +58,9 @@ def _between(words: list[str], before: list[str], after: list[str]) -> tuple[int
 
 def _find(words: list[str], part: list[str], *, last: bool = False) -> int | None:
     """Return the first or last index of a sequence in another; None if it does not occur."""
-    places = range(len(words) - len(part) + 1)
-    found = [place for place in places if words[place : place + len(part)] == part]
-    return (found[-1] if last else found[0]) if found else None
+    starts = range(len(words) - len(part) + 1)
+    matches = [start for start in starts if words[start : start + len(part)] == part]
+    return (matches[-1] if last else matches[0]) if matches else None
 
 
 def _plain(word: str) -> str:

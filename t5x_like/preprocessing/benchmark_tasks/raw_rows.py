@@ -86,31 +86,31 @@ def of_prepared(
     dataset = source.get_dataset(name, shuffle=False)
     for number, row in enumerate(dataset.as_numpy_iterator()):
         raw = _plain(row)
-        for one in benchmark.from_prepared(raw) if benchmark.from_prepared else [raw]:
-            yield f"{benchmark.prepared} {name}, row {number}", one
+        for converted in benchmark.from_prepared(raw) if benchmark.from_prepared else [raw]:
+            yield f"{benchmark.prepared} {name}, row {number}", converted
 
 
 def _parsed(part: str) -> tuple[str, int | None, int | None]:
     """Return the name of a file, its first row, and the end of its rows; None if unlimited."""
     match = _PART.fullmatch(part)
     assert match, part
-    first, last = (int(one) if one else None for one in match.group(2, 3))
+    first, last = (int(number) if number else None for number in match.group(2, 3))
     return match[1], first, last
 
 
 def _listed(folder: str) -> list[str]:
-    found = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    return [name.rstrip("/") for name in found]
+    entries = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return [name.rstrip("/") for name in entries]
 
 
 def _plain(value: Any) -> Any:
     """Convert a row of TensorFlow Datasets to JSON types."""
     if isinstance(value, dict):
-        return {name: _plain(own) for name, own in value.items()}
+        return {name: _plain(field) for name, field in value.items()}
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, tf.RaggedTensor):
         return _plain(value.to_list())
     if isinstance(value, np.ndarray | list):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     return value.item() if isinstance(value, np.generic) else value

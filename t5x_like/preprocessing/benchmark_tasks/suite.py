@@ -46,12 +46,16 @@ class Suite:
         mixed: Sequence[str] = (),
         submissions: Mapping[str, Submission] | None = None,
     ):
-        self._tasks = {f"{prefix}{name}": (name, one) for name, one in benchmarks.items()}
-        self._submissions = {f"{prefix}{k}": one for k, one in (submissions or {}).items()}
-        for task, (name, one) in [*self._tasks.items()]:
-            if one.test:
-                splits = {**one.splits, "validation": one.test}
-                twin = dataclasses.replace(one, splits=splits, test="")
+        self._tasks = {
+            f"{prefix}{name}": (name, benchmark) for name, benchmark in benchmarks.items()
+        }
+        self._submissions = {
+            f"{prefix}{k}": submission for k, submission in (submissions or {}).items()
+        }
+        for task, (name, benchmark) in [*self._tasks.items()]:
+            if benchmark.test:
+                splits = {**benchmark.splits, "validation": benchmark.test}
+                twin = dataclasses.replace(benchmark, splits=splits, test="")
                 self._tasks[f"{task}_test"] = (name, twin)
         self._mixture, self._mixed = mixture, [f"{prefix}{name}" for name in mixed]
 
@@ -132,9 +136,9 @@ class Suite:
         named = (
             tasks
             or self._mixed
-            or [task for task, (_, one) in self._tasks.items() if split in one.splits]
+            or [task for task, (_, benchmark) in self._tasks.items() if split in benchmark.splits]
         )
-        found = [
+        texts = [
             row[side]
             for task in named
             for row in self._rows(
@@ -148,7 +152,7 @@ class Suite:
             )
             for side in ("inputs", "targets")
         ]
-        return tf.data.Dataset.from_tensor_slices({"text": tf.constant(found, tf.string)})
+        return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
 
     def labels(self, objective: str, *, task: str, **settings: Any) -> tuple[str, ...]:
         """Return a task's class names in the order of their numbers; empty without classes.
@@ -241,8 +245,8 @@ class Suite:
         if not folder:
             return _of_prepared(benchmark, name, splits[split], form, data_dir)
         path = raw_rows.file_of(benchmark.folder or name, splits[split], folder=folder)
-        found = tf.io.gfile.stat(path)
-        return _of_file(benchmark, path, splits[split], form, (found.mtime_nsec, found.length))
+        stat = tf.io.gfile.stat(path)
+        return _of_file(benchmark, path, splits[split], form, (stat.mtime_nsec, stat.length))
 
 
 # A run registers its tasks several times, but reads each only once. `form` is the split, which may
@@ -279,7 +283,7 @@ def _made(
     where: str,
 ) -> Sequence[BenchmarkRow]:
     rows: list[BenchmarkRow] = []
-    for place, raw in raws:
+    for location, raw in raws:
         try:
             if benchmark.included and not benchmark.included(raw):
                 continue
@@ -288,7 +292,7 @@ def _made(
             else:
                 rows.append(benchmark.labelled_row(raw, most=most))
         except ValueError as error:
-            labelled_text.fail(place, str(error))
+            labelled_text.fail(location, str(error))
     if not rows:
         labelled_text.fail(
             where,
