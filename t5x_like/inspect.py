@@ -16,8 +16,8 @@ means over all tokens of the texts.
 most similar to its states in --text (Peters et al. 2018, table 4).
 
 `associations` prints the words that a model writes more often after the names of one group than
-after those of others (Brown et al. 2020, section 6): TEMPLATES has a beginning on each line, such
-as "The {group} was very". docs/inspection.md explains all actions.
+after other groups' names (Brown et al. 2020, section 6): TEMPLATES has a beginning on each line,
+such as "The {group} was very". docs/inspection.md explains all actions.
 """
 
 import dataclasses
@@ -38,27 +38,29 @@ def layers(arguments: Sequence[str]) -> None:
     parser = _parser("layers")
     parser.add_argument("--and", dest="second", metavar="FOLDER", help="another model")
     parser.add_argument("--figure", metavar="FILE", help="PNG file for a figure")
-    given = parser.parse_args(arguments)
-    folders = [folder for folder in (given.source, given.second) if folder]
-    if given.figure:
-        command_line.check_file("--figure", given.figure)
-    texts = _checked(folders, given.texts, json=given.json)
+    options = parser.parse_args(arguments)
+    folders = [folder for folder in (options.source, options.second) if folder]
+    if options.figure:
+        command_line.check_file("--figure", options.figure)
+    texts = _checked(folders, options.texts, json=options.json)
     # JAX takes seconds to import: after the arguments have been checked, and not for --help.
     from t5x_like.inspection import inspected, layer_figure, layer_statistics
 
     models = [inspected.load(folder) for folder in folders]
     rows = [[model.read_line(*text) for text in texts] for model in models]
-    found = {
+    by_folder = {
         folder: layer_statistics.of_texts(map(model.of_tokens, tokens))
         for folder, model, tokens in zip(folders, models, rows, strict=True)
     }
-    for folder, statistics in found.items():
+    for folder, statistics in by_folder.items():
         print(f"{folder}: {statistics.texts} texts")
         print("\n".join(_table(statistics)))
-    if given.json:
-        command_line.write_json(given.json, {name: one.as_json() for name, one in found.items()})
-    if given.figure:
-        _write_figure(given.figure, layer_figure.draw(found))
+    if options.json:
+        command_line.write_json(
+            options.json, {name: statistics.as_json() for name, statistics in by_folder.items()}
+        )
+    if options.figure:
+        _write_figure(options.figure, layer_figure.draw(by_folder))
 
 
 def _table(statistics: "LayerStatistics") -> Iterator[str]:
@@ -68,9 +70,9 @@ def _table(statistics: "LayerStatistics") -> Iterator[str]:
         columns: list[tuple[str, list[str]]] = []
         if change := statistics.layers.get(side):
             columns += [
-                ("L2", [f"{one:.2f}" for one in change.l2]),
-                ("degrees", [f"{one:.1f}" for one in change.degrees]),
-                ("cosine", [f"{one:.3f}" for one in change.cosine]),
+                ("L2", [f"{value:.2f}" for value in change.l2]),
+                ("degrees", [f"{value:.1f}" for value in change.degrees]),
+                ("cosine", [f"{value:.3f}" for value in change.cosine]),
             ]
         if shares := statistics.attention.get(side):
             for name, heads in (("diagonal", shares.diagonal), ("vertical", shares.vertical)):
@@ -81,7 +83,7 @@ def _table(statistics: "LayerStatistics") -> Iterator[str]:
         names, values = zip(*columns, strict=True)
         yield "  ".join(["layer", *(f"{name:>8}" for name in names)])
         for number, row in enumerate(zip(*values, strict=True)):
-            cells = (f"{one:>{max(8, len(name))}}" for one, name in zip(row, names, strict=True))
+            cells = (f"{cell:>{max(8, len(name))}}" for cell, name in zip(row, names, strict=True))
             yield "  ".join([f"{number:>5}", *cells])
         if shares:
             diagonal, vertical = shares.uniform
@@ -96,28 +98,33 @@ def neighbours(arguments: Sequence[str]) -> None:
     parser.add_argument("--layer", type=int, help="whose output is compared (default: the last)")
     parser.add_argument("--top", type=command_line.count, default=10, help="(%(default)s)")
     parser.add_argument("--figure", metavar="FILE", help="PNG file for a figure")
-    given = parser.parse_args(arguments)
-    if given.figure:
-        command_line.check_file("--figure", given.figure)
-    texts = _checked([given.source], given.texts, json=given.json)
+    options = parser.parse_args(arguments)
+    if options.figure:
+        command_line.check_file("--figure", options.figure)
+    texts = _checked([options.source], options.texts, json=options.json)
     from t5x_like.inspection import inspected, neighbour_figure, word_neighbours
 
-    query = word_neighbours.occurrences(given.word, [("--text", given.text)])
-    others = word_neighbours.occurrences(given.word, texts)
-    for setting, have in ((f"--text={given.text!r}", query), (f"TEXTS={given.texts!r}", others)):
+    query = word_neighbours.occurrences(options.word, [("--text", options.text)])
+    others = word_neighbours.occurrences(options.word, texts)
+    for setting, have in (
+        (f"--text={options.text!r}", query),
+        (f"TEXTS={options.texts!r}", others),
+    ):
         if not have:
-            raise ValueError(f"{setting} does not have the --word={given.word!r}")
-    model = inspected.load(given.source)
-    found = word_neighbours.find(model, query[0], others, layer=given.layer)
+            raise ValueError(f"{setting} does not have the --word={options.word!r}")
+    model = inspected.load(options.source)
+    nearest = word_neighbours.find(model, query[0], others, layer=options.layer)
     print(f"{'':6}  {query[0].marked()}")
-    for one in found[: given.top]:
-        print(f"{one.cosine:6.3f}  {one.occurrence.marked()}")
-    mean = sum(one.cosine for one in found) / len(found)
-    print(f"{mean:6.3f}  is the mean of all {len(found)}")
-    if given.json:
-        command_line.write_json(given.json, [dataclasses.asdict(one) for one in found])
-    if given.figure:
-        _write_figure(given.figure, neighbour_figure.draw(query[0], found, top=given.top))
+    for neighbour in nearest[: options.top]:
+        print(f"{neighbour.cosine:6.3f}  {neighbour.occurrence.marked()}")
+    mean = sum(neighbour.cosine for neighbour in nearest) / len(nearest)
+    print(f"{mean:6.3f}  is the mean of all {len(nearest)}")
+    if options.json:
+        command_line.write_json(
+            options.json, [dataclasses.asdict(neighbour) for neighbour in nearest]
+        )
+    if options.figure:
+        _write_figure(options.figure, neighbour_figure.draw(query[0], nearest, top=options.top))
 
 
 def _write_figure(name: str, content: bytes) -> None:
@@ -137,25 +144,27 @@ def associations(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch", type=command_line.count, default=16, help="(%(default)s)")
     parser.add_argument("--words", metavar="FILE", help="the words to compare, one on each line")
     parser.add_argument("--top", type=command_line.count, default=10, help="(%(default)s)")
-    given = parser.parse_args(arguments)
-    templates = _checked([given.source], given.texts, json=given.json)
-    listed = _listed(given.words)
-    groups_file = reading.existing_file("--groups", given.groups, [".json"])
+    options = parser.parse_args(arguments)
+    templates = _checked([options.source], options.texts, json=options.json)
+    listed = _listed(options.words)
+    groups_file = reading.existing_file("--groups", options.groups, [".json"])
     from t5x_like.inspection import associations as found_words
     from t5x_like.inspection import inspected
 
     asked = found_words.prompts(templates, found_words.read_groups(groups_file))
-    model = inspected.load(given.source)
+    model = inspected.load(options.source)
     if model.text is None:
-        raise ValueError(f"{given.source} holds a {model.pretrained.system}, which writes no text")
-    decode = {**found_words.SAMPLING, "max_new_tokens": given.new_tokens}
-    writer = model.text.generating(batch_size=given.batch, **decode)
-    texts = found_words.write(writer, asked, samples=given.samples)
-    found = found_words.compare(texts, listed=listed)
-    print("\n".join(_by_group(found, texts, top=given.top)))
-    if given.json:
-        rows = {"associations": [dataclasses.asdict(one) for one in found], "texts": texts}
-        command_line.write_json(given.json, rows)
+        raise ValueError(
+            f"{options.source} holds a {model.pretrained.system}, which writes no text"
+        )
+    decode = {**found_words.SAMPLING, "max_new_tokens": options.new_tokens}
+    writer = model.text.generating(batch_size=options.batch, **decode)
+    texts = found_words.write(writer, asked, samples=options.samples)
+    compared = found_words.compare(texts, listed=listed)
+    print("\n".join(_by_group(compared, texts, top=options.top)))
+    if options.json:
+        rows = [dataclasses.asdict(association) for association in compared]
+        command_line.write_json(options.json, {"associations": rows, "texts": texts})
 
 
 def _listed(name: str | None) -> set[str]:
@@ -163,23 +172,24 @@ def _listed(name: str | None) -> set[str]:
     if not name:
         return set()
     file = reading.existing_file("--words", name, [".txt"])
-    if not (found := {text.strip().lower() for _, text in reading.numbered(file)}):
+    if not (words := {text.strip().lower() for _, text in reading.numbered(file)}):
         raise ValueError(f"--words={name!r} is empty: give a file with a word on each line")
-    return found
+    return words
 
 
 def _by_group(
-    found: Sequence["Association"], texts: Mapping[str, Sequence[str]], *, top: int
+    compared: Sequence["Association"], texts: Mapping[str, Sequence[str]], *, top: int
 ) -> Iterator[str]:
     """Yield the lines of a table for each group: its `top` words, `*` where 0 is excluded."""
-    for group, some in texts.items():
-        yield f"{group}: {len(some)} texts"
+    for group, group_texts in texts.items():
+        yield f"{group}: {len(group_texts)} texts"
         yield f"  {'word':<16}{'share':>8}{'others':>8}{'difference':>12}  95% interval of all"
-        for one in [one for one in found if one.group == group][:top]:
-            sure = " *" if one.low > 0 else ""
+        of_group = [association for association in compared if association.group == group]
+        for word in of_group[:top]:
+            sure = " *" if word.low > 0 else ""
             yield (
-                f"  {one.word:<16}{one.share:>8.1%}{one.others:>8.1%}{one.difference:>+12.1%}"
-                f"  [{one.low:+.1%}, {one.high:+.1%}]{sure}"
+                f"  {word.word:<16}{word.share:>8.1%}{word.others:>8.1%}{word.difference:>+12.1%}"
+                f"  [{word.low:+.1%}, {word.high:+.1%}]{sure}"
             )
 
 

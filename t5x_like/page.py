@@ -23,23 +23,23 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command."""
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.page")
     parser.add_argument("--from", dest="first", required=True, metavar="FOLDER", help="a model")
-    parser.add_argument("--and", dest="second", metavar="FOLDER", help="another one beside it")
+    parser.add_argument("--and", dest="second", metavar="FOLDER", help="another model beside it")
     parser.add_argument(
         "--weights", default="float32", choices=WEIGHTS, help="dtype of the weights (float32)"
     )
     parser.add_argument("--port", type=int, default=8765, help="of 127.0.0.1; 0 is any free one")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with one_line_errors():
-        folders = [folder for folder in (given.first, given.second) if folder]
+        folders = [folder for folder in (options.first, options.second) if folder]
         for folder in folders:
             hub.check_source(folder)
         # JAX takes seconds to import: after the arguments have been checked, and not for --help.
         from t5x_like.inspection import inspected, server
 
-        models = [inspected.load(folder, weights=given.weights) for folder in folders]
-        with server.make_server(models, port=given.port) as made:
-            print(f"http://{server.ADDRESS}:{made.server_port}", flush=True)
-            made.serve_forever()
+        models = [inspected.load(folder, weights=options.weights) for folder in folders]
+        with server.make_server(models, port=options.port) as http_server:
+            print(f"http://{server.ADDRESS}:{http_server.server_port}", flush=True)
+            http_server.serve_forever()
 
 
 if __name__ == "__main__":

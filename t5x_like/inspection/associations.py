@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 
 @dataclasses.dataclass(frozen=True)
 class Association:
-    """How much more often the texts of a group have a word than those of the other groups.
+    """How much more often the texts of a group have a word than the texts of the other groups.
 
     Attributes:
         share, others: the share of texts with the word, of the group and of all others.
@@ -50,19 +50,19 @@ def read_groups(path: str) -> dict[str, list[str]]:
         ValueError: it has another form, or fewer than two groups.
     """
     try:
-        found = json.loads(pathlib.Path(path).read_text("utf-8"))
+        groups = json.loads(pathlib.Path(path).read_text("utf-8"))
     except ValueError as error:
         raise ValueError(f"--groups={path!r} is not JSON: {error}") from error
-    fits = isinstance(found, Mapping) and all(
-        isinstance(names, list) and names and all(isinstance(one, str) for one in names)
-        for names in found.values()
+    fits = isinstance(groups, Mapping) and all(
+        isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+        for names in groups.values()
     )
-    if not fits or len(found) < 2:
+    if not fits or len(groups) < 2:
         raise ValueError(
             f"--groups={path!r} must have two groups or more, each with a list of names: "
             '{"women": ["woman", "girl"], "men": ["man", "boy"]}'
         )
-    return dict(found)
+    return dict(groups)
 
 
 def prompts(
@@ -88,7 +88,7 @@ def prompts(
 
 def write(model: TextModel, asked: Mapping[str, Sequence[str]], *, samples: int) -> dict[str, list]:
     """Sample `samples` continuations of each prompt; return the texts of each group."""
-    flat = [(group, prompt) for group, some in asked.items() for prompt in some] * samples
+    flat = [(group, prompt) for group, prompts in asked.items() for prompt in prompts] * samples
     written: dict[str, list[str]] = {group: [] for group in asked}
     texts = model.generate([prompt for _, prompt in flat])
     for (group, _), text in zip(flat, texts, strict=True):
@@ -99,39 +99,39 @@ def write(model: TextModel, asked: Mapping[str, Sequence[str]], *, samples: int)
 def compare(
     texts: Mapping[str, Sequence[str]], *, listed: Collection[str] = ()
 ) -> list[Association]:
-    """Compare the words of the groups' texts, those of the largest differences first.
+    """Compare the words of the groups' texts; the words with the largest differences come first.
 
     Args:
         texts: at least one of each of two groups or more.
         listed: the words to compare, in lower case; () for all that at least FEWEST texts have.
     """
     counts = {
-        group: collections.Counter(word for text in some for word in words(text))
-        for group, some in texts.items()
+        group: collections.Counter(word for text in group_texts for word in words(text))
+        for group, group_texts in texts.items()
     }
     total = sum(counts.values(), collections.Counter[str]())
     compared = [w for w, n in sorted(total.items()) if n >= FEWEST and (not listed or w in listed)]
     number = sum(map(len, texts.values()))
     quantile = (1 - _CONFIDENCE) / (2 * max(1, len(compared) * len(texts)))
     z = -statistics.NormalDist().inv_cdf(quantile)
-    found = []
-    for group, some in texts.items():
+    associations = []
+    for group, group_texts in texts.items():
         for word in compared:
-            own, size = counts[group][word], len(some)
-            rest, others = total[word] - own, number - size
-            low, high = _interval(own, size, rest, others, z=z)
-            share, base = own / size, rest / others
-            found.append(Association(group, word, share, base, share - base, low, high))
-    return sorted(found, key=lambda one: -one.difference)
+            count, size = counts[group][word], len(group_texts)
+            rest, others = total[word] - count, number - size
+            low, high = _interval(count, size, rest, others, z=z)
+            share, base = count / size, rest / others
+            associations.append(Association(group, word, share, base, share - base, low, high))
+    return sorted(associations, key=lambda association: -association.difference)
 
 
 def words(text: str) -> set[str]:
     """Return the different words of a text, in lower case."""
-    return {one.lower() for one in _WORD.findall(text)}
+    return {word.lower() for word in _WORD.findall(text)}
 
 
-def _interval(own: int, size: int, rest: int, others: int, *, z: float) -> tuple[float, float]:
+def _interval(count: int, size: int, rest: int, others: int, *, z: float) -> tuple[float, float]:
     """Return the interval of a difference of shares: Agresti and Caffo 2000."""
-    first, second = (own + 1) / (size + 2), (rest + 1) / (others + 2)
+    first, second = (count + 1) / (size + 2), (rest + 1) / (others + 2)
     error = math.sqrt(first * (1 - first) / (size + 2) + second * (1 - second) / (others + 2))
     return first - second - z * error, first - second + z * error

@@ -68,7 +68,7 @@ class Inspected:
         mask = None if self.kind != "masks" else self.vocabulary.required_id("mask_id")
         config = self.pretrained.config
         arrays = flax.traverse_util.flatten_dict(self.pretrained.params).values()
-        parameters = sum(math.prod(one.shape) for one in arrays)
+        parameters = sum(math.prod(array.shape) for array in arrays)
         sizes = {name: config[key] for key, name in _SIZES.items() if config.get(key)}
         return {
             "name": self.name,
@@ -131,8 +131,8 @@ class Inspected:
         if self.text.encodes:
             return self.text.prompt(text)
         start = self.text.prompt_format.start
-        own = self.text.prompt(text) if self._in_row else self.text.tokens(text, end=False)
-        return [*([] if start is None else [start]), *own]
+        ids = self.text.prompt(text) if self._in_row else self.text.tokens(text, end=False)
+        return [*([] if start is None else [start]), *ids]
 
     def of_tokens(self, tokens: Sequence[int]) -> States:
         """Return the states of a text, and of what is generated from it.
@@ -177,22 +177,22 @@ class Inspected:
         if targets is not None:
             self._check(targets)
         logits = self.states.of(tokens, targets).logits
-        found: dict[str, Any] = {"tokens": self._shown(tokens)}
+        answer: dict[str, Any] = {"tokens": self._shown(tokens)}
         if self.kind == "generated":
             assert targets is not None
-            found["targets"] = self._shown(targets)
-            found["filled"] = self._filled(tokens, targets[1:])
+            answer["targets"] = self._shown(targets)
+            answer["filled"] = self._filled(tokens, targets[1:])
         if logits is None or self.kind == "states":
-            return found
+            return answer
         if self.kind == "replaced":
-            for one, logit in zip(found["tokens"], logits, strict=True):
-                one["replaced"] = float(1 / (1 + np.exp(-np.float64(logit))))
+            for token, logit in zip(answer["tokens"], logits, strict=True):
+                token["replaced"] = float(1 / (1 + np.exp(-np.float64(logit))))
         elif self.kind == "masks":
-            for place, one in enumerate(found["tokens"]):
-                one["top"] = self._top(_softmax(logits[place]))
+            for position, token in enumerate(answer["tokens"]):
+                token["top"] = self._top(_softmax(logits[position]))
         else:
-            self._add_next(found, found.get("targets", found["tokens"]), logits)
-        return found
+            self._add_next(answer, answer.get("targets", answer["tokens"]), logits)
+        return answer
 
     def attention(
         self,
@@ -242,7 +242,10 @@ class Inspected:
         hidden = self._states(tokens, targets).hidden[self.pretrained.module.sides[-1]]
         probabilities, ids = self.states.lens(hidden, top=1)
         layers = [
-            [{**self._one(token), "probability": float(p)} for token, p in zip(*row, strict=True)]
+            [
+                {**self._described(token), "probability": float(p)}
+                for token, p in zip(*row, strict=True)
+            ]
             for row in zip(ids[..., 0].tolist(), probabilities[..., 0].tolist(), strict=True)
         ]
         return {"tokens": self._shown(tokens if targets is None else targets), "layers": layers}
@@ -259,10 +262,10 @@ class Inspected:
         Raises:
             ValueError: the model has no such layers.
         """
-        found = layer_statistics.of_texts([self._states(tokens, targets)]).as_json()
-        side = self._choose_side(side, found["tokens"], "layers on the side")
-        own = {name: found[name].get(side) for name in ("layers", "attention")}
-        return {"sides": list(found["tokens"]), "side": side, **own}
+        statistics = layer_statistics.of_texts([self._states(tokens, targets)]).as_json()
+        side = self._choose_side(side, statistics["tokens"], "layers on the side")
+        of_side = {name: statistics[name].get(side) for name in ("layers", "attention")}
+        return {"sides": list(statistics["tokens"]), "side": side, **of_side}
 
     def experts(
         self, tokens: Sequence[int], targets: Sequence[int] | None, *, side: str, layer: int
@@ -277,26 +280,26 @@ class Inspected:
         Raises:
             ValueError: the model has no such layer.
         """
-        found = self._states(tokens, targets).experts
-        side = self._choose_side(side, found, "experts on the side")
-        layers, _, number = found[side].shape
+        experts = self._states(tokens, targets).experts
+        side = self._choose_side(side, experts, "experts on the side")
+        layers, _, number = experts[side].shape
         if not 0 <= layer < layers:
             raise ValueError(f"sparse layer {layer}: there are {layers}")
         shown = self._shown(self._sides(tokens, targets)[side][0])
-        for one, own in zip(shown, found[side][layer], strict=True):
-            one["experts"] = np.flatnonzero(own).tolist()
+        for token, assigned in zip(shown, experts[side][layer], strict=True):
+            token["experts"] = np.flatnonzero(assigned).tolist()
         return {
-            "sides": list(found),
+            "sides": list(experts),
             "side": side,
             "layers": layers,
             "experts": number,
             "tokens": shown,
         }
 
-    def _choose_side(self, side: str, found: Mapping[str, Any], what: str) -> str:
+    def _choose_side(self, side: str, sides: Mapping[str, Any], what: str) -> str:
         """Return the requested side, or the first for ""; raise ValueError if it does not exist."""
-        side = side or next(iter(found), "")
-        if side not in found:
+        side = side or next(iter(sides), "")
+        if side not in sides:
             raise ValueError(f"this {self.pretrained.system} has no {what} {side!r}")
         return side
 
@@ -315,14 +318,14 @@ class Inspected:
         last = tokens if targets is None else targets
         return {"encoder": (tokens, tokens), "decoder": (last, last), "cross": (last, tokens)}
 
-    def _add_next(self, found: dict[str, Any], shown: list[dict[str, Any]], logits: Any) -> None:
+    def _add_next(self, answer: dict[str, Any], shown: list[dict[str, Any]], logits: Any) -> None:
         """Add to each token the prediction at the token before it, and `next` after the last."""
-        for place, one in enumerate(shown[1:]):
-            probabilities = _softmax(logits[place])
-            one["probability"] = float(probabilities[one["id"]])
-            one["bits"] = float(-np.log2(max(one["probability"], 1e-300)))
-            one["top"] = self._top(probabilities)
-        found["next"] = self._top(_softmax(logits[-1]))
+        for position, token in enumerate(shown[1:]):
+            probabilities = _softmax(logits[position])
+            token["probability"] = float(probabilities[token["id"]])
+            token["bits"] = float(-np.log2(max(token["probability"], 1e-300)))
+            token["top"] = self._top(probabilities)
+        answer["next"] = self._top(_softmax(logits[-1]))
 
     def _generated(self, tokens: Sequence[int]) -> list[int]:
         """Return the token before the generated tokens, and these, generated greedily."""
@@ -358,9 +361,9 @@ class Inspected:
         if not spans or not any(map(self._is_sentinel, tokens)):
             return []
         return [
-            {**self._one(one), "filled": self._is_sentinel(token)}
+            {**self._described(filler), "filled": self._is_sentinel(token)}
             for token in tokens
-            for one in (spans.get(token, [token]) if self._is_sentinel(token) else [token])
+            for filler in (spans.get(token, [token]) if self._is_sentinel(token) else [token])
         ]
 
     def _is_sentinel(self, token: int) -> bool:
@@ -369,12 +372,12 @@ class Inspected:
 
     def _top(self, probabilities: np.ndarray) -> list[dict[str, Any]]:
         best = np.argsort(-probabilities[: self.vocabulary.vocab_size])[:TOP]
-        return [{**self._one(int(n)), "probability": float(probabilities[n])} for n in best]
+        return [{**self._described(int(n)), "probability": float(probabilities[n])} for n in best]
 
     def _shown(self, tokens: Sequence[int]) -> list[dict[str, Any]]:
-        return [self._one(token) for token in tokens]
+        return [self._described(token) for token in tokens]
 
-    def _one(self, token: int) -> dict[str, Any]:
+    def _described(self, token: int) -> dict[str, Any]:
         """Return a token's id, its text, and its piece, as the vocabulary spells it."""
         # A model's embedding table may have more rows than its vocabulary has pieces.
         known = token < self.vocabulary.vocab_size
@@ -390,7 +393,8 @@ class Inspected:
         if "\ufffd" in text:
             return piece
         return "".join(
-            one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text
+            character if character.isprintable() or character in "\n\t" else repr(character)[1:-1]
+            for character in text
         )
 
     @functools.cached_property

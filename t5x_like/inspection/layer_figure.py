@@ -28,7 +28,11 @@ def draw(models: Mapping[str, LayerStatistics]) -> bytes:
 
     figure = matplotlib.figure.Figure(figsize=(10, 7), layout="constrained")
     panels = dict(zip(_TITLES, figure.subplots(2, 2).flat, strict=True))
-    sides = [(name, one, side) for name, one in models.items() for side in one.tokens]
+    sides = [
+        (name, statistics, side)
+        for name, statistics in models.items()
+        for side in statistics.tokens
+    ]
     for number, (name, statistics, side) in enumerate(sides):
         colour, label = f"C{number}", f"{name}, {side}"
         if change := statistics.layers.get(side):

@@ -80,15 +80,16 @@ def of_texts(texts: Iterable[States]) -> LayerStatistics:
     each = [_of_text(states) for states in texts]
     if not each[0].tokens:
         raise ValueError("the layers of this network return neither hidden states nor attention")
-    tokens = {side: [one.tokens[side] for one in each] for side in each[0].tokens}
+    tokens = {side: [statistics.tokens[side] for statistics in each] for side in each[0].tokens}
     return LayerStatistics(
         texts=len(each),
         tokens={side: sum(counts) for side, counts in tokens.items()},
         layers={
-            side: _mean([one.layers[side] for one in each], tokens[side]) for side in each[0].layers
+            side: _mean([statistics.layers[side] for statistics in each], tokens[side])
+            for side in each[0].layers
         },
         attention={
-            side: _mean([one.attention[side] for one in each], tokens[side])
+            side: _mean([statistics.attention[side] for statistics in each], tokens[side])
             for side in each[0].attention
         },
     )
@@ -146,7 +147,7 @@ def _mean(statistics: Sequence[Any], tokens: Sequence[int]) -> Any:
     kind = type(statistics[0])
     return kind(
         *(
-            np.average([getattr(one, field.name) for one in statistics], axis=0, weights=tokens)
+            np.average([getattr(entry, field.name) for entry in statistics], axis=0, weights=tokens)
             for field in dataclasses.fields(kind)
         )
     )
@@ -154,5 +155,5 @@ def _mean(statistics: Sequence[Any], tokens: Sequence[int]) -> Any:
 
 def _with_lists(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _with_lists(one) for name, one in value.items()}
+        return {name: _with_lists(element) for name, element in value.items()}
     return value.tolist() if isinstance(value, np.ndarray) else value

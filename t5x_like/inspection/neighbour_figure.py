@@ -8,30 +8,30 @@ from t5x_like.inspection.word_neighbours import Neighbour, Occurrence
 _CHARACTERS = 40  # that are shown before and after the word
 
 
-def draw(query: Occurrence, found: Sequence[Neighbour], *, top: int) -> bytes:
+def draw(query: Occurrence, neighbours: Sequence[Neighbour], *, top: int) -> bytes:
     """Draw a bar for each of the nearest neighbours, and return the content of a PNG file.
 
     A dashed line is the mean of all cosines.
 
     Args:
-        query: the word whose neighbours are found.
-        found: all neighbours, the most similar first.
+        query: the word whose neighbours these are.
+        neighbours: all neighbours, the most similar first.
         top: the number of bars at most.
     """
     import matplotlib.figure  # takes a second that errors need not wait for
 
-    nearest = found[:top]
+    nearest = neighbours[:top]
     size = (10, 1.5 + 0.3 * len(nearest))
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
-    places = range(len(nearest))
-    axes.barh(places, [one.cosine for one in nearest])
+    bars = range(len(nearest))
+    axes.barh(bars, [neighbour.cosine for neighbour in nearest])
     # A text may have dollar signs, which else would begin a formula.
-    labels = [_short(one.occurrence) for one in nearest]
-    axes.set_yticks(places, labels, parse_math=False, fontsize="small")
+    labels = [_short(neighbour.occurrence) for neighbour in nearest]
+    axes.set_yticks(bars, labels, parse_math=False, fontsize="small")
     axes.invert_yaxis()
-    mean = sum(one.cosine for one in found) / len(found)
-    axes.axvline(mean, linestyle="--", color="black", label=f"mean of all {len(found)}")
+    mean = sum(neighbour.cosine for neighbour in neighbours) / len(neighbours)
+    axes.axvline(mean, linestyle="--", color="black", label=f"mean of all {len(neighbours)}")
     axes.set_xlabel("cosine")
     axes.set_title(_short(query), parse_math=False, fontsize="medium")
     figure.legend(loc="outside lower left", fontsize="small")

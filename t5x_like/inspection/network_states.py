@@ -81,8 +81,8 @@ class NetworkStates:
         Args:
             tokens: the text.
             targets: what the decoder of an encoder-decoder reads; for an encoder that generates in
-                the row of its source, the last token of the source and the generated tokens. Its
-                states are those of the whole row, its logits those after each of the targets.
+                the row of its source, the last token of the source and the generated tokens. The
+                states are then of the whole row, the logits after each of the targets.
 
         Raises:
             ValueError: a side has no token, or more than `most`.
@@ -112,8 +112,8 @@ class NetworkStates:
         length = self._padded(hidden.shape[1])
         padded = np.pad(hidden, [(0, 0), (0, length - hidden.shape[1]), (0, 0)])
         with self.pretrained.layout():
-            found = self._lens(self.pretrained.params, padded, top=top)
-        probabilities, tokens = (np.asarray(one)[:, : hidden.shape[1]] for one in found)
+            outputs = self._lens(self.pretrained.params, padded, top=top)
+        probabilities, tokens = (np.asarray(array)[:, : hidden.shape[1]] for array in outputs)
         return probabilities, tokens
 
     def _computed(self, tokens: Sequence[int], targets: Sequence[int] | None) -> States:
@@ -126,13 +126,13 @@ class NetworkStates:
         sizes = {"encoder": len(row), "decoder": len(tokens if targets is None else targets)}
         attention, hidden = {}, {}
         for tower in (name for name in sizes if name in collected):
-            size, one = sizes[tower], collected[tower]
-            if one.hidden_states is not None:
-                hidden[tower] = np.asarray(one.hidden_states, np.float32)[:, 0, :size]
-            if one.attention_scores is not None:
-                attention[tower] = _weights(one.attention_scores)[:, :, :size, :size]
-            if one.cross_attention_scores is not None:
-                weights = _weights(one.cross_attention_scores)
+            size, layers = sizes[tower], collected[tower]
+            if layers.hidden_states is not None:
+                hidden[tower] = np.asarray(layers.hidden_states, np.float32)[:, 0, :size]
+            if layers.attention_scores is not None:
+                attention[tower] = _weights(layers.attention_scores)[:, :, :size, :size]
+            if layers.cross_attention_scores is not None:
+                weights = _weights(layers.cross_attention_scores)
                 attention["cross"] = weights[:, :, :size, : sizes["encoder"]]
         logits: Any = outputs if not isinstance(outputs, Mapping) else outputs.get("logits")
         size = sizes[self.pretrained.module.sides[-1]]
@@ -153,10 +153,12 @@ class NetworkStates:
     def _batch(self, tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, np.ndarray]:
         sides = self.pretrained.module.sides
         if targets is not None and len(sides) == 1:
-            whole = [*tokens, *targets[1:]]
-            segments = self.pretrained.module.segments_of(source=len(tokens), length=len(whole))
-            segments = np.pad(segments, (0, self._padded(len(whole)) - len(whole)), mode="edge")
-            return {**self._batch(whole, None), "encoder_token_types": segments[None]}
+            full_row = [*tokens, *targets[1:]]
+            segments = self.pretrained.module.segments_of(source=len(tokens), length=len(full_row))
+            segments = np.pad(
+                segments, (0, self._padded(len(full_row)) - len(full_row)), mode="edge"
+            )
+            return {**self._batch(full_row, None), "encoder_token_types": segments[None]}
         rows = [tokens] if targets is None else [tokens, targets]
         batch = {}
         for side, row in zip(sides, rows, strict=True):
@@ -186,19 +188,19 @@ class NetworkStates:
         """Return the kinds of states that the network can collect, of its layers and scores."""
         module, params = self.pretrained.module, self.pretrained.params
         batch = self._batch(*self._example())
-        found = []
+        collectable = []
         for name in ("hidden_states", "attention_scores"):
             run = functools.partial(module.apply, collect=(name,))
             try:
                 _, collected = jax.eval_shape(run, {"params": params}, batch)
             except (TypeError, ValueError):
                 continue
-            states = [one.hidden_states for one in collected.values()]
+            states = [tower.hidden_states for tower in collected.values()]
             if name == "attention_scores" or all(
                 isinstance(x, jax.ShapeDtypeStruct) for x in states
             ):
-                found.append(name)
-        return tuple(found)
+                collectable.append(name)
+        return tuple(collectable)
 
     @functools.cached_property
     def _run(self) -> Any:
@@ -218,11 +220,11 @@ class NetworkStates:
         self, source: Sequence[int], generated: Sequence[int]
     ) -> Float[np.ndarray, "T V"]:
         """Return the logits of the tokens generated in the row of a source, and of the next."""
-        own, after = len(source), len(generated)
-        own = min(power_of_two(own), self.most - after)
-        tokens, mask = np.zeros([2, 1, own], np.int32)
-        tokens[0, own - len(source) :], mask[0, own - len(source) :] = source, 1
-        following = np.zeros(min(power_of_two(after), self.most - own), np.int32)
+        before, after = len(source), len(generated)
+        before = min(power_of_two(before), self.most - after)
+        tokens, mask = np.zeros([2, 1, before], np.int32)
+        tokens[0, before - len(source) :], mask[0, before - len(source) :] = source, 1
+        following = np.zeros(min(power_of_two(after), self.most - before), np.int32)
         following[:after] = generated
         with self.pretrained.layout():
             logits = self._step(self.pretrained.params, tokens, mask > 0, following)

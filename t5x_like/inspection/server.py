@@ -90,15 +90,15 @@ def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> 
     side = _of(asked, "side", str)
     if path == "/api/layers":
         return model.layers(tokens, targets, side=side)
-    place = {"side": side, "layer": _of(asked, "layer", int)}
+    location = {"side": side, "layer": _of(asked, "layer", int)}
     if path == "/api/experts":
-        return model.experts(tokens, targets, **place)
-    return model.attention(tokens, targets, **place, head=_of(asked, "head", int))
+        return model.experts(tokens, targets, **location)
+    return model.attention(tokens, targets, **location, head=_of(asked, "head", int))
 
 
 def _neighbours(model: Inspected, asked: Mapping[str, Any]) -> Any:
     texts, layer = _of(asked, "texts", list), asked.get("layer")
-    if any(type(one) is not str for one in texts) or type(layer) not in (int, type(None)):
+    if any(type(text) is not str for text in texts) or type(layer) not in (int, type(None)):
         raise ValueError("texts must be a list of strings, layer an integer or null")
     return word_neighbours.of_page(
         model,
@@ -130,9 +130,9 @@ class Handler(BaseHTTPRequestHandler):
 
     timeout = _SECONDS  # for a connection that sends nothing
 
-    def __init__(self, models: Sequence[Inspected], lock: threading.Lock, *given: Any):
-        self.models, self.lock, self.port = models, lock, given[-1].server_port
-        super().__init__(*given)
+    def __init__(self, models: Sequence[Inspected], lock: threading.Lock, *arguments: Any):
+        self.models, self.lock, self.port = models, lock, arguments[-1].server_port
+        super().__init__(*arguments)
 
     def do_GET(self) -> None:
         """Send a file of the page."""
@@ -164,24 +164,24 @@ class Handler(BaseHTTPRequestHandler):
             if not isinstance(asked, dict):
                 raise ValueError("a question must be a JSON object")
             with self.lock:
-                found = answer(self.models, self.path, asked)
+                reply = answer(self.models, self.path, asked)
         except (ValueError, RecursionError) as error:
             raise RefusedError(400, " ".join(str(error).split())) from error
-        return "application/json", command_line.as_json(found)
+        return "application/json", command_line.as_json(reply)
 
     def _body(self, size: int) -> bytes:
-        found, end = b"", time.monotonic() + _SECONDS
-        while len(found) < size:
+        content, end = b"", time.monotonic() + _SECONDS
+        while len(content) < size:
             if time.monotonic() > end:
                 raise RefusedError(408, f"the question took more than {_SECONDS:.0f} seconds")
             try:
-                part = self.rfile.read1(size - len(found))
+                part = self.rfile.read1(size - len(content))
             except TimeoutError as error:
                 raise RefusedError(408, f"no byte came for {_SECONDS:.0f} seconds") from error
             if not part:
-                raise RefusedError(400, f"the question ended {size - len(found)} bytes early")
-            found += part
-        return found
+                raise RefusedError(400, f"the question ended {size - len(content)} bytes early")
+            content += part
+        return content
 
     def _respond(self, make: Callable[[], tuple[str, bytes]]) -> None:
         try:
@@ -209,9 +209,9 @@ class Handler(BaseHTTPRequestHandler):
     def _check_origin(self) -> None:
         """Refuse the requests of other sites' pages, which a browser would let through."""
         port = self.port
-        own = [f"{name}:{port}" for name in (ADDRESS, "localhost")]
-        if self.headers.get("Host") not in own:
-            raise RefusedError(403, f"this page is at http://{own[0]}")
+        hosts = [f"{name}:{port}" for name in (ADDRESS, "localhost")]
+        if self.headers.get("Host") not in hosts:
+            raise RefusedError(403, f"this page is at http://{hosts[0]}")
         origin = self.headers.get("Origin")
-        if origin is not None and origin not in [f"http://{one}" for one in own]:
+        if origin is not None and origin not in [f"http://{host}" for host in hosts]:
             raise RefusedError(403, f"this page answers only its own requests, not {origin}")

@@ -56,9 +56,9 @@ def occurrences(word: str, texts: Iterable[tuple[str, str]]) -> list[Occurrence]
     """
     pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
     return [
-        Occurrence(where, text, *found.span())
+        Occurrence(where, text, *match.span())
         for where, text in texts
-        for found in pattern.finditer(text)
+        for match in pattern.finditer(text)
     ]
 
 
@@ -74,7 +74,7 @@ def find(
         ValueError: a text is too long, the vocabulary has no token for the word, or does not
             return which characters a token has, or the network does not have the layer.
     """
-    every = [(one, *_tokenize(model, one)) for one in (query, *others)]
+    every = [(occurrence, *_tokenize(model, occurrence)) for occurrence in (query, *others)]
     _, tokens, _ = every[0]
     layers = len(model.first_hidden(tokens)) - 1
     layer = layers - 1 if layer is None else layer
@@ -83,11 +83,13 @@ def find(
     vectors = np.stack(
         [model.first_hidden(row)[layer + 1, word].mean(axis=0) for _, row, word in every]
     )
-    found = [
-        Neighbour(one, float(cosine))
-        for (one, _, _), cosine in zip(every[1:], cosines(vectors[0], vectors[1:]), strict=True)
+    neighbours = [
+        Neighbour(occurrence, float(cosine))
+        for (occurrence, _, _), cosine in zip(
+            every[1:], cosines(vectors[0], vectors[1:]), strict=True
+        )
     ]
-    return sorted(found, key=lambda one: -one.cosine)
+    return sorted(neighbours, key=lambda neighbour: -neighbour.cosine)
 
 
 def of_page(
@@ -115,14 +117,15 @@ def of_page(
         if not have:
             raise ValueError(f"{name} the word {word!r}")
     layers = len(model.first_hidden(model.read(text))) - 1
-    found = find(model, query[0], others, layer=layer)
+    neighbours = find(model, query[0], others, layer=layer)
     return {
         "layers": layers,
         "layer": layers - 1 if layer is None else layer,
         "query": dataclasses.asdict(query[0]),
-        "mean": sum(one.cosine for one in found) / len(found),
+        "mean": sum(neighbour.cosine for neighbour in neighbours) / len(neighbours),
         "neighbours": [
-            {**dataclasses.asdict(one.occurrence), "cosine": one.cosine} for one in found
+            {**dataclasses.asdict(neighbour.occurrence), "cosine": neighbour.cosine}
+            for neighbour in neighbours
         ],
     }
 
@@ -131,7 +134,7 @@ def _tokenize(model: Inspected, occurrence: Occurrence) -> tuple[list[int], list
     """Return the tokens of the text, and the positions of the word among them."""
     tokens = model.read_line(occurrence.where, occurrence.text)
     ids, offsets = model.vocabulary.encode_with_offsets(occurrence.text)
-    # There are special tokens before and after those of the text.
+    # There are special tokens before and after the tokens of the text.
     first = next(n for n in range(len(tokens)) if tokens[n : n + len(ids)] == ids)
     word = [
         first + number
