@@ -186,11 +186,11 @@ class _HeldOut:
 
     def __init__(self, read: Callable[[], Iterable[dict[str, np.ndarray]]], *, most: float):
         self._read, self._most = read, most
-        self._kept: list[dict[str, np.ndarray]] | None = None
+        self._batches: list[dict[str, np.ndarray]] | None = None
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         """Iterate over the batches, from the first."""
-        return self._first_pass() if self._kept is None else iter(self._kept)
+        return self._first_pass() if self._batches is None else iter(self._batches)
 
     def _first_pass(self) -> Iterator[dict[str, np.ndarray]]:
         batches, size = [], 0
@@ -200,7 +200,7 @@ class _HeldOut:
                 batches.append(batch)
             yield batch
         if size <= self._most:
-            self._kept = batches
+            self._batches = batches
 
 
 def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "") -> Inputs:

@@ -65,7 +65,7 @@ def read(state: TrainState, run: Run, *, shapes: TrainState, axes: TrainState) -
     Raises:
         ValueError: the folder is not a T5X checkpoint, or has as many steps as the run; the
             optimizer is neither Adam nor Adafactor without momentum; or the checkpoint's optimizer
-            is another, or has other settings as far as the checkpoint shows them.
+            is another, or a setting in the checkpoint differs.
     """
     source, optimizer, steps = find(run), run.settings.optimizer, run.settings.train.steps
     stored = StoredArrays(source.folder, part="state")

@@ -50,7 +50,7 @@ class WorkdirLock:
     def __init__(self, workdir: pathlib.Path, *, report: Callable[[str], None]):
         self._path, self._report = workdir / NAME, report
         self._workdir = workdir
-        self._own: dict[str, Any] = {}
+        self._content: dict[str, Any] = {}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._lost = ""
@@ -63,7 +63,7 @@ class WorkdirLock:
 
     def __enter__(self) -> "WorkdirLock":
         self._workdir.mkdir(parents=True, exist_ok=True)
-        self._own = _identity() | {"run": uuid.uuid4().hex, "beat": 0}
+        self._content = _identity() | {"run": uuid.uuid4().hex, "beat": 0}
         while not self._create():
             holder = self._read()
             if holder is not None:
@@ -82,7 +82,7 @@ class WorkdirLock:
         self._ended.set()
         assert self._thread is not None
         self._thread.join()
-        if self._is_own():
+        if self._is_held():
             self._path.unlink(missing_ok=True)
 
     def check(self) -> None:
@@ -91,7 +91,7 @@ class WorkdirLock:
             raise LockedError(self._lost)
 
     def _create(self) -> bool:
-        return paths.create(self._path, json.dumps(self._own))
+        return paths.create(self._path, json.dumps(self._content))
 
     def _take_over(self, holder: dict[str, Any]) -> None:
         alive = _is_alive(holder)
@@ -101,7 +101,7 @@ class WorkdirLock:
             raise LockedError(self._refusal(holder))
         self._write()
         time.sleep(_SETTLED)
-        if not self._is_own():
+        if not self._is_held():
             raise LockedError(self._refusal(self._read() or holder))
         self._report(f"took over the lock of {_name(holder)}, which is gone")
 
@@ -119,16 +119,16 @@ class WorkdirLock:
         while not self._ended.wait(EVERY):
             try:
                 holder = self._read()
-                if holder and holder.get("run") != self._own["run"]:
+                if holder and holder.get("run") != self._content["run"]:
                     self._lost = self._refusal(holder) + "; it took over this run's lock"
                     return
-                self._own["beat"] += 1
+                self._content["beat"] += 1
                 self._write()
             except OSError:
                 pass  # a full disk or a slow network: the next heartbeat may succeed
 
     def _write(self) -> None:
-        paths.write_whole(self._path, json.dumps(self._own))
+        paths.write_whole(self._path, json.dumps(self._content))
 
     def _read(self) -> dict[str, Any] | None:
         """Return the content of the lock, {} while it is being written, None without a lock."""
@@ -141,8 +141,8 @@ class WorkdirLock:
             return {}
         return content if isinstance(content, dict) else {}
 
-    def _is_own(self) -> bool:
-        return (self._read() or {}).get("run") == self._own["run"]
+    def _is_held(self) -> bool:
+        return (self._read() or {}).get("run") == self._content["run"]
 
     def _refusal(self, holder: dict[str, Any]) -> str:
         return (
@@ -314,7 +314,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def write_config(settings: RunSettings, workdir: pathlib.Path, *, step: int) -> None:
     """Write config.json, and a copy configs/NUMBER_step_STEP.json if the config has changed.
 
-    Writes are atomic: a kill leaves the old config.json or the new one.
+    Writes are atomic: a kill leaves either the old or the new config.json.
 
     Args:
         step: the step at which the run starts or resumes.

@@ -86,10 +86,12 @@ def prompts(
     }
 
 
-def write(model: TextModel, asked: Mapping[str, Sequence[str]], *, samples: int) -> dict[str, list]:
+def write(
+    model: TextModel, by_group: Mapping[str, Sequence[str]], *, samples: int
+) -> dict[str, list]:
     """Sample `samples` continuations of each prompt; return the texts of each group."""
-    flat = [(group, prompt) for group, prompts in asked.items() for prompt in prompts] * samples
-    written: dict[str, list[str]] = {group: [] for group in asked}
+    flat = [(group, prompt) for group, prompts in by_group.items() for prompt in prompts] * samples
+    written: dict[str, list[str]] = {group: [] for group in by_group}
     texts = model.generate([prompt for _, prompt in flat])
     for (group, _), text in zip(flat, texts, strict=True):
         written[group].append(text)

@@ -20,7 +20,7 @@ from t5x_like.pretrained import Pretrained
 
 # Rows are padded to the next of three lengths, so that few shapes are compiled.
 LENGTHS = (32, 128, 512)
-_KEPT = 4  # texts whose states stay in memory, so that choosing another head is fast
+_MOST_CACHED = 4  # texts whose states stay in memory, so that choosing another head is fast
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class NetworkStates:
     def __init__(self, pretrained: Pretrained):
         self.pretrained = pretrained
         self.most = min(LENGTHS[-1], pretrained.config.get("positions") or LENGTHS[-1])
-        self._kept: collections.OrderedDict[Any, States] = collections.OrderedDict()
+        self._cached: collections.OrderedDict[Any, States] = collections.OrderedDict()
         self.pads = False  # until `routes` is known
         self.routes = self._routes()
         self.pads = not self.routes
@@ -88,12 +88,12 @@ class NetworkStates:
             ValueError: a side has no token, or more than `most`.
         """
         key = (tuple(tokens), None if targets is None else tuple(targets))
-        if key not in self._kept:
-            self._kept[key] = self._computed(tokens, targets)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        if key not in self._cached:
+            self._cached[key] = self._computed(tokens, targets)
+            while len(self._cached) > _MOST_CACHED:
+                self._cached.popitem(last=False)
+        self._cached.move_to_end(key)
+        return self._cached[key]
 
     def check_size(self, size: int) -> None:
         """Raise ValueError if a text has no token, or more than `most`."""

@@ -58,28 +58,28 @@ def make_server(models: Sequence[Inspected], *, port: int) -> ThreadingHTTPServe
         raise ValueError(f"--port={port} cannot be opened ({error}): choose another one") from error
 
 
-def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> Any:
+def answer(models: Sequence[Inspected], path: str, request: Mapping[str, Any]) -> Any:
     """Answer a request of the page with JSON values.
 
     Args:
         models: the models of the page.
         path: the path of the request.
-        asked: `model`, an index in `models`, `text` or `tokens`, and the arguments of the view.
+        request: `model`, an index in `models`, `text` or `tokens`, and the arguments of the view.
 
     Raises:
         ValueError: the request is invalid.
     """
     if path == "/api/about":
         return [model.about() for model in models]
-    number = asked.get("model", 0)
+    number = request.get("model", 0)
     if type(number) is not int or not 0 <= number < len(models):
         raise ValueError(f"model={number!r}: 0 to {len(models) - 1} allowed")
     model = models[number]
-    if path == "/api/look" and "text" in asked:
-        return model.look(model.read(_of(asked, "text", str)))
+    if path == "/api/look" and "text" in request:
+        return model.look(model.read(_of(request, "text", str)))
     if path == "/api/neighbours":
-        return _neighbours(model, asked)
-    tokens, targets = _of(asked, "tokens", list), asked.get("targets")
+        return _neighbours(model, request)
+    tokens, targets = _of(request, "tokens", list), request.get("targets")
     if targets is not None and not isinstance(targets, list):
         raise ValueError(f"targets={targets!r} must be a list")
     if path == "/api/look":
@@ -87,30 +87,30 @@ def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> 
     if path == "/api/lens":
         return model.lens(tokens, targets)
     choose("the path", path, dict.fromkeys(["/api/layers", "/api/attention", "/api/experts"]))
-    side = _of(asked, "side", str)
+    side = _of(request, "side", str)
     if path == "/api/layers":
         return model.layers(tokens, targets, side=side)
-    location = {"side": side, "layer": _of(asked, "layer", int)}
+    location = {"side": side, "layer": _of(request, "layer", int)}
     if path == "/api/experts":
         return model.experts(tokens, targets, **location)
-    return model.attention(tokens, targets, **location, head=_of(asked, "head", int))
+    return model.attention(tokens, targets, **location, head=_of(request, "head", int))
 
 
-def _neighbours(model: Inspected, asked: Mapping[str, Any]) -> Any:
-    texts, layer = _of(asked, "texts", list), asked.get("layer")
+def _neighbours(model: Inspected, request: Mapping[str, Any]) -> Any:
+    texts, layer = _of(request, "texts", list), request.get("layer")
     if any(type(text) is not str for text in texts) or type(layer) not in (int, type(None)):
         raise ValueError("texts must be a list of strings, layer an integer or null")
     return word_neighbours.of_page(
         model,
-        word=_of(asked, "word", str),
-        text=_of(asked, "text", str),
+        word=_of(request, "word", str),
+        text=_of(request, "text", str),
         texts=texts,
         layer=layer,
     )
 
 
-def _of(asked: Mapping[str, Any], name: str, kind: type) -> Any:
-    value = asked.get(name)
+def _of(request: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = request.get(name)
     if type(value) is not kind:
         raise ValueError(f"{name}={value!r} must be of type {kind.__name__}")
     return value
@@ -160,11 +160,11 @@ class Handler(BaseHTTPRequestHandler):
         if len(size) > len(str(_MOST_BYTES)) or int(size) > _MOST_BYTES:
             raise RefusedError(413, f"a question may have {_MOST_BYTES} bytes")
         try:
-            asked = json.loads(self._body(int(size)))
-            if not isinstance(asked, dict):
+            request = json.loads(self._body(int(size)))
+            if not isinstance(request, dict):
                 raise ValueError("a question must be a JSON object")
             with self.lock:
-                reply = answer(self.models, self.path, asked)
+                reply = answer(self.models, self.path, request)
         except (ValueError, RecursionError) as error:
             raise RefusedError(400, " ".join(str(error).split())) from error
         return "application/json", command_line.as_json(reply)

@@ -126,7 +126,7 @@ class GeneratorAndDiscriminator(Encoder, kw_only=True):  # type: ignore[call-arg
 
     def setup(self) -> None:
         super().setup()
-        # Factories that return the discriminator's modules instead of new ones tie the parameters.
+        # Factories that return the discriminator's modules rather than new modules tie parameters.
         shared = {f"make_{part}": lambda part=part: getattr(self, part) for part in self.tied}
         self.generator = self.make_generator(**shared)
 
@@ -202,7 +202,7 @@ class ActorCritic(nn.Module):
 
     def values(self, episodes: Batch) -> Float[Array, "B N"]:
         """Return the predicted reward of each episode before each token of its response."""
-        return self.value.values(episodes)[:, _places(episodes)]
+        return self.value.values(episodes)[:, _response_positions(episodes)]
 
     def rewards(self, episodes: Batch) -> Float[Array, " B"]:
         """Return the reward of each episode."""
@@ -218,7 +218,7 @@ class ActorCritic(nn.Module):
         return {f"{side}_input_tokens": tokens for side in self.sides}
 
 
-def _places(episodes: Batch) -> slice:
+def _response_positions(episodes: Batch) -> slice:
     """Return the positions whose outputs predict the response tokens: each is one token earlier."""
     new = episodes["response_mask"].shape[1]
     return slice(-new - 1, -1)
@@ -226,4 +226,4 @@ def _places(episodes: Batch) -> slice:
 
 def _of_responses(network: Any, episodes: Batch) -> VocabularyProduct:
     product = network.logits_product(episodes)
-    return dataclasses.replace(product, hidden=product.hidden[:, _places(episodes)])
+    return dataclasses.replace(product, hidden=product.hidden[:, _response_positions(episodes)])

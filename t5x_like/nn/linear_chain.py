@@ -2,8 +2,8 @@
 
 The score of a sequence of tags is the sum of the logits of the tags, of the transitions from each
 tag to the next, and of the first and the last tag; its probability is the softmax over all
-sequences. Positions that do not count, such as padding, are skipped: the next one that counts
-follows the one before.
+sequences. Positions that do not count, such as padding, are skipped: the next tag that counts
+follows the last tag that counted.
 """
 
 from typing import Any

@@ -411,16 +411,16 @@ SYSTEM = System(
 # BART in Hugging Face's folders.
 
 
-def _tower(here: str, attentions: Mapping[str, str]) -> WeightMap:
+def _tower(tower: str, attentions: Mapping[str, str]) -> WeightMap:
     """Return the weight map of the encoder or the decoder.
 
     Args:
         attentions: {our name of an attention in a layer: Hugging Face's name}.
     """
-    layer, theirs = f"{here}/layers/{{layer}}", f"model.{here}.layers.{{layer}}"
+    layer, theirs = f"{tower}/layers/{{layer}}", f"model.{tower}.layers.{{layer}}"
     weights: dict[str, Any] = {
-        f"{here}/entrance/position/embedding": f"model.{here}.embed_positions.weight",
-        **norm(f"{here}/entrance/norm", f"model.{here}.layernorm_embedding"),
+        f"{tower}/entrance/position/embedding": f"model.{tower}.embed_positions.weight",
+        **norm(f"{tower}/entrance/norm", f"model.{tower}.layernorm_embedding"),
         **dense(f"{layer}/feed_forward/wi", f"{theirs}.fc1"),
         **dense(f"{layer}/feed_forward/wo", f"{theirs}.fc2"),
         **norm(f"{layer}/feed_forward_norm", f"{theirs}.final_layer_norm"),

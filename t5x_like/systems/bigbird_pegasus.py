@@ -192,19 +192,19 @@ SYSTEM = System(
 _GELU = ("gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 
 
-def _layers(here: str, **names: str) -> WeightMap:
+def _layers(tower: str, **names: str) -> WeightMap:
     """Return the weight map of the encoder or the decoder without the attentions' projections.
 
     Args:
         names: {our name of an attention in a layer: Hugging Face's name}, for the layer norms.
     """
-    layer, theirs = f"{here}/layers/{{layer}}", f"model.{here}.layers.{{layer}}"
+    layer, theirs = f"{tower}/layers/{{layer}}", f"model.{tower}.layers.{{layer}}"
     weights: dict[str, Any] = {
-        f"{here}/entrance/position/embedding": f"model.{here}.embed_positions.weight",
+        f"{tower}/entrance/position/embedding": f"model.{tower}.embed_positions.weight",
         **dense(f"{layer}/feed_forward/wi", f"{theirs}.fc1"),
         **dense(f"{layer}/feed_forward/wo", f"{theirs}.fc2"),
         **norm(f"{layer}/feed_forward_norm", f"{theirs}.final_layer_norm"),
-        **norm(f"{here}/exit", f"model.{here}.layernorm_embedding"),
+        **norm(f"{tower}/exit", f"model.{tower}.layernorm_embedding"),
     }
     for ours, name in names.items():
         weights |= norm(f"{layer}/{ours}_norm", f"{theirs}.{name}_layer_norm")

@@ -120,7 +120,7 @@ def build(config: DpoConfig) -> nn.Module:
 
 
 def start(module: Any, config: DpoConfig, read: ReadPart) -> PyTree:
-    """Read policy and reference from the same folder, the one that the run starts from.
+    """Read policy and reference from the same folder, from which the run starts.
 
     Raises:
         ValueError: the folder has another system, or lacks parameters of its network.

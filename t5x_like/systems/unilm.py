@@ -142,15 +142,15 @@ def _append(x: Array, value: int | bool) -> Array:
 def _visible(batch: Batch) -> tuple[Int[Array, "B L"], Int[Array, "B L"]]:
     """Return the first and the last position that each position attends to (see SEGMENTS)."""
     segments, documents = batch["encoder_token_types"], batch["encoder_segment_ids"]
-    here = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
-    end = jnp.full_like(here, segments.shape[1] - 1)
+    positions = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
+    end = jnp.full_like(positions, segments.shape[1] - 1)
     # A segment ends before the next segment or, in a packed row, before the next document.
     ends = (segments[:, 1:] != segments[:, :-1]) | (documents[:, 1:] != documents[:, :-1])
     ends = jnp.pad(ends, ((0, 0), (0, 1)), constant_values=True)
-    end_of_segment = jax.lax.cummin(jnp.where(ends, here, end), axis=1, reverse=True)
+    end_of_segment = jax.lax.cummin(jnp.where(ends, positions, end), axis=1, reverse=True)
     causal = (segments == _TARGET) | (segments == SEGMENTS["left_to_right"][0])
-    last = jnp.where(causal, here, jnp.where(segments == _SOURCE, end_of_segment, end))
-    return jnp.where(segments == SEGMENTS["right_to_left"][0], here, 0), last
+    last = jnp.where(causal, positions, jnp.where(segments == _SOURCE, end_of_segment, end))
+    return jnp.where(segments == SEGMENTS["right_to_left"][0], positions, 0), last
 
 
 _SEGMENTS = 1 + max(map(max, SEGMENTS.values()))

@@ -259,7 +259,7 @@ def _banded(
     number = -(-length // window)
     end = number * window - length
 
-    def own(x: Float[Array, "B T ..."]) -> Float[Array, "b W ..."]:
+    def in_blocks(x: Float[Array, "B T ..."]) -> Float[Array, "b W ..."]:
         x = jnp.pad(x, [(0, 0), (0, end)] + [(0, 0)] * (x.ndim - 2))
         return x.reshape(batch * number, window, *x.shape[2:])
 
@@ -270,14 +270,18 @@ def _banded(
         return pairs.reshape(batch * number, 2 * window, *x.shape[3:])
 
     of_queries, of_keys = mask.segments(batch=batch, queries=length, keys=length)
-    reading, read = own(of_queries), with_previous(of_keys)
+    query_segments, key_segments = in_blocks(of_queries), with_previous(of_keys)
     # Slots within a pair of blocks: the queries are in the second block.
     distance = window + jnp.arange(window)[:, None] - jnp.arange(2 * window)[None, :]
     band = (distance >= 0) & (distance < window)
-    allowed = band & (reading[:, :, None] == read[:, None, :]) & (read[:, None, :] > 0)
+    allowed = (
+        band
+        & (query_segments[:, :, None] == key_segments[:, None, :])
+        & (key_segments[:, None, :] > 0)
+    )
     pairs = KeyValues.from_positions(*map(with_previous, keys_values.by_position()))
     out = core(
-        own(query), pairs, bias=None, mask=ComputedMask(allowed=allowed[:, None]), **settings
+        in_blocks(query), pairs, bias=None, mask=ComputedMask(allowed=allowed[:, None]), **settings
     )
     return out.reshape(batch, number * window, *query.shape[2:])[:, :length]
 
@@ -376,12 +380,12 @@ def _by_head(
     same = {name: x for name, x in terms.items() if x is None or x.shape[1] == 1}
     by_head = {name: apart(x, 1) for name, x in terms.items() if x is not None and name not in same}
 
-    def one(step: Any) -> Float[Array, "B T h K"]:
+    def attend_heads(step: Any) -> Float[Array, "B T h K"]:
         query, keys_values, terms = step
         return _attend(scale, causal, _Operands(query, keys_values, **same | terms))
 
     steps = (apart(query, 2), jax.tree.map(lambda x: apart(x, 1), keys_values), by_head)
-    out = jnp.moveaxis(jax.lax.map(one, steps), 0, 2)
+    out = jnp.moveaxis(jax.lax.map(attend_heads, steps), 0, 2)
     return out.reshape(*query.shape[:3], -1)
 
 
