@@ -127,10 +127,10 @@ def _copy_shard(shard: Array, out: np.ndarray) -> None:
         out[...] = shard  # on a CPU the array is a view
         return
     axis, number = _cut(shard.shape, shard.dtype, most=_PIECE)
-    moved = np.moveaxis(out, axis, 0)
+    axis_first = np.moveaxis(out, axis, 0)
     for start, stop in _spans(shard.shape[axis], number):
         piece = _slice(shard, start, number=stop - start, axis=axis)
-        moved[start:stop] = np.moveaxis(np.asarray(piece), axis, 0)
+        axis_first[start:stop] = np.moveaxis(np.asarray(piece), axis, 0)
 
 
 def _gather(array: Array, out: np.ndarray) -> None:
@@ -142,14 +142,14 @@ def _gather(array: Array, out: np.ndarray) -> None:
     copies = jax.local_device_count() * (array.size // math.prod(shard_shape))
     axis, number = _cut(shard_shape, array.dtype, most=_MOST_GATHERED // copies)
     size = shard_shape[axis]
-    moved = np.moveaxis(out, axis, 0)
+    axis_first = np.moveaxis(out, axis, 0)
     for start, stop in _spans(size, number):
-        _return_free_memory(moved.nbytes)
+        _return_free_memory(axis_first.nbytes)
         slices = jax.block_until_ready(_gathered(array, start, number=stop - start, axis=axis))
         if jax.process_index() == 0:
             parts = np.moveaxis(np.asarray(slices.addressable_data(0)), axis, 0)
             for n, part in enumerate(np.split(parts, array.shape[axis] // size)):
-                moved[n * size + start : n * size + stop] = part
+                axis_first[n * size + start : n * size + stop] = part
 
 
 def _gathered(array: Array, start: int, *, number: int, axis: int) -> Array:

@@ -89,10 +89,8 @@ def with_experts(*, sparse_every: int) -> WeightMap:
             t5x_name = theirs.replace("{layer}", t5x_layer)
             weights[ours.replace("{layer}", layer)] = (t5x_name, *layout) if layout else t5x_name
     for tower in _ATTENTIONS:
-        feed_forward, mlp = (
-            f"{tower}/layers/{last_layer}/feed_forward",
-            f"{tower}/layers_{last_t5x_layer}/mlp",
-        )
+        feed_forward = f"{tower}/layers/{last_layer}/feed_forward"
+        mlp = f"{tower}/layers_{last_t5x_layer}/mlp"
         weights[f"{feed_forward}/router/kernel"] = f"{mlp}/router/router_weights/w/kernel"
         for kernel in (*_INTO_HIDDEN, "wo/kernel"):
             weights[f"{feed_forward}/experts/{kernel}"] = f"{mlp}/expert/{kernel}"

@@ -105,11 +105,8 @@ class StoredArrays:
         array_folder = pathlib.PurePosixPath(array_folder).name
         store: dict[str, Any] = {"driver": "file", "path": str(self.folder / array_folder)}
         if not (self.folder / array_folder).is_dir() and (self.folder / "manifest.ocdbt").is_file():
-            store = {
-                "driver": "ocdbt",
-                "base": f"file://{self.folder.resolve()}",
-                "path": array_folder,
-            }
+            base = f"file://{self.folder.resolve()}"
+            store = {"driver": "ocdbt", "base": base, "path": array_folder}
         # Otherwise a chunk whose file is missing would be read as zeros.
         return {"driver": "zarr", "kvstore": store, "fill_missing_data_reads": False}
 
