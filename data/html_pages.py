@@ -80,7 +80,7 @@ def _decoded(header: Message, body: bytes, *, truncated: bool) -> bytes:
         coding.strip().lower()
         for name in ("Content-Encoding", "Transfer-Encoding")
         for value in header.get_all(name, [])
-        for coding in value.split(",")
+        for coding in str(value).split(",")  # a Header, if it is not ASCII
     ]
     try:
         for coding in reversed(codings):

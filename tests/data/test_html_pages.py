@@ -137,6 +137,7 @@ CUT = gzip.compress(PAGE.encode() * 9)[:-20]
         (html_response(b"\x1f\x8bxxxxxxxxxxxxx", "Content-Encoding: gzip"), "BAD_CODING"),
         (html_response(PAGE.encode(), "Content-Encoding: br"), "BAD_CODING"),
         (html_response(PAGE.encode(), "Content-Encoding: compress"), "BAD_CODING"),
+        (html_response(PAGE.encode(), "Content-Encoding: gzíp"), "BAD_CODING"),
         (html_response(b"\xef\xbb\xbf<p>\xff\xfe\xfd\xc3 \xc3", kind="text/html"), "BAD_CHARSET"),
     ],
 )
