@@ -10,23 +10,31 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from t5x_like import stop_signal
+from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.inference.text_model import TextModel
 from t5x_like.partitioning import fetch
 from t5x_like.pretrained import Pretrained
 from t5x_like.systems import policy_optimization
+
+# The settings of `decode` that sampling the responses reads.
+_READ = (
+    *("max_new_tokens", "max_length", "do_sample", "temperature", "seed"),
+    *("eos_token_id", "decoder_start_token_id"),
+)
 
 
 class RankedModel(TextModel):
     """A text model that generates the best of several responses (Glaese et al. 2022, section 3).
 
     Args:
-        model: the policy, with its vocabulary and rows; of its `decode` the temperature and the
-            seed are read.
+        model: the policy, with its vocabulary and rows; of the settings of sampling in its `decode`
+            the temperature and the seed are read.
         whole: the networks of the policy's run.
         number: how many responses to sample to each prompt.
 
     Raises:
-        ValueError: the run has no networks that rank responses.
+        ValueError: the run has no networks that rank responses, or `decode` has a setting without
+            effect, or a temperature of 0.
     """
 
     def __init__(self, model: TextModel, whole: Pretrained, *, number: int):
@@ -35,6 +43,9 @@ class RankedModel(TextModel):
                 f"--best_of={number} ranks responses by the rewards of a run that trained a "
                 f"policy with them (instructgpt, sparrow), and this is a {whole.system}"
             )
+        for name, value in model.decode.items():
+            if name not in _READ and value != getattr(GenerationSettings(), name):
+                raise ValueError(f"decode.{name}={value!r} has no effect with --best_of: omit it")
         super().__init__(
             model.pretrained,
             model.vocabulary,
@@ -49,7 +60,8 @@ class RankedModel(TextModel):
 
     @property
     def _temperature(self) -> float:
-        return self.pretrained.generation.override(self.decode).temperature
+        settings = {**self.decode, "do_sample": True}
+        return self.pretrained.generation.override(settings).temperature
 
     def generate_tokens(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the tokens of the best response to each prompt, without the end token."""

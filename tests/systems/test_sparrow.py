@@ -11,13 +11,14 @@ import pytest
 from configs import pretrained
 from configs import sparrow as config
 from data import instructions, rule_files
-from t5x_like import infer, systems, train, vocabularies
+from t5x_like import from_pretrained, infer, systems, train, vocabularies
 from t5x_like.batches import converters, packing
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import parse, to_dict
 from t5x_like.experiment import model_side, reporting
 from t5x_like.experiment.run import Run
-from t5x_like.inference import ranked_model
+from t5x_like.inference import ranked_model, text_model
+from t5x_like.inference.likelihood import PromptFormat
 from t5x_like.losses import preferences
 from t5x_like.objectives import build
 from t5x_like.objectives.objective import ExampleSpec, Feature
@@ -242,6 +243,28 @@ def test_infer_writes_the_best_of_several_responses(tmp_path, monkeypatch):
     for row, own, size in zip(written, tokens, lengths, strict=True):
         text = BYTES.decode([int(one) for one in own[:size] if one != 1])
         assert row["prediction"].strip() == text.strip()
+
+
+@pytest.mark.usefixtures("one_device")
+def test_settings_that_do_not_rank_are_refused(tmp_path):
+    whole = from_pretrained(write_run(tmp_path / "run"), whole=True)
+
+    def ranked(**decode):
+        prompt_format = PromptFormat(length=24, start=None)
+        model = text_model.TextModel(
+            whole.policy(), BYTES, prompt_format, batch_size=2, decode=decode
+        )
+        return ranked_model.RankedModel(model, whole, number=3)
+
+    assert ranked(temperature=0.7, do_sample=True, num_beams=1)._temperature == 0.7
+    for decode, message in (
+        ({"temperature": 0.0}, r"temperature=0\.0 must be above 0"),
+        ({"num_beams": 4}, "decode.num_beams=4 has no effect"),
+        ({"do_sample": True, "top_k": 5}, "decode.top_k=5 has no effect with --best_of"),
+        ({"no_repeat_ngram_size": 2}, "decode.no_repeat_ngram_size=2 has no effect"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ranked(**decode)
 
 
 @pytest.mark.slow
