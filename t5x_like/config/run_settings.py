@@ -215,7 +215,7 @@ class EvaluateSettings:
         Arguments,
         "what evaluate measures: name -> `kind` (default: the name), loss, predictions, "
         "generation, squad, translation, documents, last_word, choice, in_context, rewards, "
-        "replies or benchmark (the one of the data's task), and its settings; empty: the "
+        "toxicity, replies or benchmark (the one of the data's task), and its settings; empty: the "
         "loss, and what goes with the task and the objective; with `every`, training measures "
         "it, too, at multiples of so many steps (docs/metrics.md)",
     ] = field(default_factory=dict)

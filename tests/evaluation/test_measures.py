@@ -1,11 +1,14 @@
 """Measures by name: the defaults of a run, settings of a config, and what each of them needs."""
 
 import json
+import re
+import typing
 
 import pytest
 
 from t5x_like import config, systems
 from t5x_like.config import parse
+from t5x_like.config.run_settings import EvaluateSettings
 from t5x_like.evaluation import measures
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.in_context import InContext
@@ -59,6 +62,12 @@ def test_a_measure_has_the_kind_of_its_name_or_another():
 def test_an_error_names_the_nearest_that_there_is(name, settings, message):
     with pytest.raises(ValueError, match=message.replace("'", ".")):
         measures.make(name, settings, task=systems.find("gpt2").task({}))
+
+
+def test_help_names_every_measure():
+    hints = typing.get_type_hints(EvaluateSettings, include_extras=True)
+    described = re.findall(r"\w+", hints["measures"].__metadata__[0])
+    assert set(described) >= {*measures.MEASURES, measures.BENCHMARK}
 
 
 def test_every_measure_needs_what_resources_have():
