@@ -4,7 +4,8 @@
         --config.workdir=runs/bigbird_etc --config.data.vocabulary=FOLDER
 
 where FOLDER contains vocab.json and merges.txt, RoBERTa's as published or trained by
-t5x_like.vocabulary. Sizes: `demo`, `base`, `large`. All but the demo follow Zaheer et al. 2020,
+t5x_like.vocabulary. Sizes: `demo`, `base`, `large`, and for questions about documents `wikihop`,
+`wikihop_demo` (below). All but the demos follow Zaheer et al. 2020,
 appendix E.1, table 8, and where marked (code) the released code of ETC (Ainslie et al. 2020), on C4
 instead of four corpora, and unless marked otherwise from random parameters:
 
@@ -44,6 +45,36 @@ targets: 6.27); 69% of the hidden sentences are found among the hidden sentences
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
         --output=runs/bigbird_etc_demo/vocabulary
     python -m t5x_like.train --config=configs/bigbird_etc.py:demo
+
+`wikihop` fine-tunes a pretrained network to choose among the candidate answers of WikiHop, whose
+rows are FOLDER/wiki_hop/train.jsonl and validation.jsonl (data/reading_qa.py):
+
+    python -m t5x_like.train --config=configs/bigbird_etc.py:wikihop \
+        --config.initialize=runs/bigbird_etc_base --config.data.settings.folder=FOLDER
+
+| appendix E.2, tables 12 and 13, BigBird-etc on WikiHop | base | large | here |
+|---|---|---|---|
+| global tokens | 430 | 430 | model.global_tokens |
+| window; tokens | 252; 4096 | 507; 4096 | the folder's 3 blocks; data.lengths |
+| most candidates | 79 | 79 | data.objective_settings.choices |
+| batch | 64 | 64 | data.batch_size |
+| rate | not given | 2e-5 or 5e-5 | (code) 4e-5, for base |
+| epochs, of 43,738 rows | not given | 5 or 10 | (code) 15, for base |
+| optimizer | not given | LAMB | (code) AdamW, decay 0.1, for base |
+| (code) warmup of the first tenth, then linear decay to 0 | | | optimizer |
+| (code) candidates and questions see all, sentences themselves | | | model.hard_global |
+
+For `large`, as in table 13, start from a large network and add
+
+    --config.optimizer.name=lamb --config.optimizer.learning_rate=5e-5 --config.train.steps=6834
+
+`wikihop_demo` learns from random parameters on generated questions (data/generated_homes.py):
+
+    python -m data.generated_homes --output=runs/generated_homes
+    python -m t5x_like.vocabulary --data=data/reading_qa.py --set folder=runs/generated_homes \
+        --set tasks="('wiki_hop',)" --kind=byte_bpe --size=320 --limit_chars=200000 \
+        --output=runs/bigbird_etc_wikihop_demo/vocabulary
+    python -m t5x_like.train --config=configs/bigbird_etc.py:wikihop_demo
 """
 
 import ml_collections

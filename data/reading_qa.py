@@ -14,7 +14,8 @@ such as datasets/drop/drop.py:
 - mandarjoshi/trivia_qa, rc: question, answer, entity_pages (wiki_context), search_results
   (search_context). TriviaQA is also read from the output of `tfds build trivia_qa/rc`.
 - wiki_hop, original: question, answer, candidates, supports. A model that ranks texts by their
-  likelihood chooses among the candidates.
+  likelihood chooses among the candidates, as do heads with the objective multiple_choice or, for
+  BigBird-ETC, candidates.
 - stanfordnlp/coqa: story, questions, answers (input_text).
 - allenai/quac: context, questions, answers (texts), orig_answers (texts).
 - google-research-datasets/natural_questions: question (text), document (tokens), annotations,

@@ -502,7 +502,7 @@ def wiki_hop(n):
         "id": f"q{n}",
         "question": f"lives_in {animal}",
         "answer": place,
-        "candidates": [*PLACES],
+        "candidates": [_pick(PLACES, n - n % 3 + k) for k in range(4)],
         "supports": [f"The {animal} lives by water.", f"Water is in the {place}."],
         "annotations": [],
     }
