@@ -72,7 +72,7 @@ For `large`, as in table 13, start from a large network and add
 
     python -m data.generated_homes --output=runs/generated_homes
     python -m t5x_like.vocabulary --data=data/reading_qa.py --set folder=runs/generated_homes \
-        --set tasks="('wiki_hop',)" --kind=byte_bpe --size=320 --limit_chars=200000 \
+        --set tasks="('wiki_hop',)" --kind=byte_bpe --size=290 --limit_chars=200000 \
         --output=runs/bigbird_etc_wikihop_demo/vocabulary
     python -m t5x_like.train --config=configs/bigbird_etc.py:wikihop_demo
 """
@@ -154,11 +154,11 @@ def _wikihop_demo() -> ml_collections.ConfigDict:
         head="candidates",
         block=8,
         global_tokens=16,
-        vocab_size=320,
+        vocab_size=290,
         d_model=64,
         d_ff=256,
         layers=3,
-        initializer_range=0.1,
+        initializer_range=0.2,
     )
     config.workdir = "runs/bigbird_etc_wikihop_demo"
     config.loss = {}
@@ -166,6 +166,6 @@ def _wikihop_demo() -> ml_collections.ConfigDict:
     config.data.settings = {"folder": "runs/generated_homes"}
     config.data.lengths = {"inputs": 48}
     config.data.batch_size = 32
-    config.train.steps = 1000
-    config.optimizer.update({"learning_rate": 1e-3, "warmup_steps": recipes.warmup(config, 100)})
+    config.train.steps = 600
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 50)})
     return config

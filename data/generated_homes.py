@@ -6,13 +6,13 @@ writes FOLDER/wiki_hop/train.jsonl and validation.jsonl, which data/reading_qa.p
 
     question     home_of ann
     candidates   spain, norway, chile, japan
-    supports     the home of ben is chile.    the home of ann is norway.    ...
+    supports     the home of ben is chile.    the home of ann is norway.
     answer       norway
 
-A row has four persons with a country each, drawn without replacement for each row, and a document
-for each person, in random order. The four countries are the candidates, and each occurs in one
-document, so that only the document of the person tells which is right: a guess is right for one of
-four questions, and a reader of the documents for all.
+A row has two persons with a country each, drawn without replacement for each row, and a document
+for each person, in random order. These countries and two more are the candidates, so that only the
+document of the person tells which is right: a guess is right for one of four questions, a guess
+among the countries of the documents for one of two, and a reader of the documents for all.
 """
 
 import json
@@ -25,15 +25,9 @@ from typing import Any
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser, writing
 
-_PERSONS = (
-    *("ann", "ben", "cleo", "dan", "eva", "finn", "gus", "hana", "ivo", "june", "kim", "leo"),
-    *("mia", "nils", "olga", "paul"),
-)
-_COUNTRIES = (
-    *("norway", "peru", "japan", "italy", "chile", "india", "egypt", "ghana", "spain", "kenya"),
-    *("nepal", "cuba", "malta", "qatar", "samoa", "tonga"),
-)
-_AT_ONCE = 4  # persons of a row, and so candidates
+_PERSONS = ("ann", "ben", "cleo", "dan", "eva", "finn", "gus", "hana")
+_COUNTRIES = ("norway", "peru", "japan", "italy", "chile", "india", "egypt", "ghana")
+_DOCUMENTS, _CANDIDATES = 2, 4  # of a row
 _ROWS = {"train": 60_000, "validation": 500}
 
 
@@ -41,15 +35,16 @@ def rows(split: str, *, seed: int) -> Iterator[dict[str, Any]]:
     """Yield the rows of a split."""
     draw = random.Random(f"{seed} {split}")
     for number in range(_ROWS[split]):
-        persons, countries = (draw.sample(names, _AT_ONCE) for names in (_PERSONS, _COUNTRIES))
-        homes = [*zip(persons, countries, strict=True)]
+        persons = draw.sample(_PERSONS, _DOCUMENTS)
+        countries = draw.sample(_COUNTRIES, _CANDIDATES)
+        homes = [*zip(persons, countries, strict=False)]
         supports = [f"the home of {person} is {country}." for person, country in homes]
         yield {
             "id": f"{split}_{number}",
             "question": f"home_of {persons[0]}",
             "answer": countries[0],
-            "candidates": draw.sample(countries, _AT_ONCE),
-            "supports": draw.sample(supports, _AT_ONCE),
+            "candidates": draw.sample(countries, _CANDIDATES),
+            "supports": draw.sample(supports, _DOCUMENTS),
         }
 
 

@@ -53,6 +53,7 @@ from tests.programs.benchmark_tasks import (
         ("reading_qa", "drop", {"answers_spans": {"spans": []}}, "answers_spans.spans is an empty"),
         ("reading_qa", "hotpot_qa", {"context": {"title": ["A"], "sentences": []}}, "each of 1"),
         ("reading_qa", "wiki_hop", {"answer": "moon"}, "answer='moon' is not one of the"),
+        ("reading_qa", "wiki_hop", {"answer": "a", "candidates": ["a", " "]}, "has a blank text"),
         ("reading_qa", "coqa", {"questions": ["Who?"]}, "there are 1 questions and 2 answers"),
         ("reading_qa", "quac", {"answers": {"texts": "Ann"}}, "texts='Ann' must have a list for"),
     ],
