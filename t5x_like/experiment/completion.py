@@ -15,7 +15,7 @@ from t5x_like.pretrained.weight_source import Source, data_settings, vocabulary_
 
 # Heads with an objective of the same name, whose rows a prediction writes.
 _LABELLED = ("classification", "regression", "tagging", "question_answering", "multiple_choice")
-_LONGEST = 512  # tokens that an encoder-decoder without a table of positions reads and writes
+_LONGEST = 512  # tokens in a row of a network that does not have a longest row
 
 
 def complete(run: Run) -> Run:
@@ -101,7 +101,7 @@ def _with_converter(settings: RunSettings, stored: Mapping[str, Any]) -> DataSet
         examples = examples_of(stored["objective"], stored["objective_settings"])
         special_tokens = examples.special_tokens
     else:
-        longest = model.get("positions") or (_LONGEST if encodes else 0)
+        longest = model.get("positions") or _LONGEST
         lengths = dict.fromkeys(("inputs", "targets") if encodes else ("targets",), longest)
         converter = "encoder_decoder" if encodes else "decoder"
         stored = {"converter": converter, "converter_settings": {}, "lengths": lengths}

@@ -56,8 +56,10 @@ _DESCRIPTION = (
 _IDLE: dict[str, tuple[Any, ...]] = {
     "*dropout*": (0, 0.0, False),
     "*layerdrop": (0, 0.0),
+    "dropatt": (0, 0.0),
     "pruned_heads": ({},),
     "is_decoder": (False,),
+    "proj_share_all_but_first": (True,),
     "add_cross_attention": (False,),
     "tie_encoder_decoder": (False,),
     "pretraining_tp": (1,),

@@ -11,6 +11,7 @@ import safetensors.numpy
 from configs import pretrained as configs
 from t5x_like import evaluate, from_pretrained, vocabularies
 from t5x_like.config import parse
+from t5x_like.inspection import inspected
 from tests.programs import command_flags
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "transformer_xl_folders.npz"
@@ -95,7 +96,7 @@ def test_a_document_is_read_with_the_memory(tmp_path, name, monkeypatch):
     assert own["log_prob"] == pytest.approx(total, abs=len(document()) * TOLERANCE)
 
 
-def test_it_is_written_as_it_was_read(tmp_path):
+def test_it_is_written_as_it_was_read(tmp_path, caplog):
     for name in NETWORKS:
         model = from_pretrained(write(tmp_path / name, name))
         model.save_pretrained(tmp_path / f"{name}_again")
@@ -109,6 +110,8 @@ def test_it_is_written_as_it_was_read(tmp_path):
         read = json.loads(str(arrays()[f"{name}/config"]))
         for key in ("cutoffs", "div_val", "clamp_len", "mem_len", "same_length", "untie_r"):
             assert written[key] == read[key]
+        from_pretrained(tmp_path / f"{name}_again")
+        assert "without an effect" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -137,6 +140,18 @@ def test_its_words_are_those_of_vocab_txt(tmp_path):
     assert vocabulary.encode("the cat , the <unk>\nA cat") == [2, 4, 3, 2, 1, 0, 1, 4]
     assert vocabulary.decode([2, 4, 0, 3]) == "the cat \n ,"
     assert (vocabulary.eos_id, vocabulary.unk_id, vocabulary.vocab_size) == (0, 1, 5)
+
+
+def test_its_layers_are_inspected(tmp_path):
+    """Its config.json has no longest row, and `inspect` and the page ask for none."""
+    folder = write(tmp_path / "model", "published")
+    words = ("<eos>", "<unk>", *(f"w{n}" for n in range(257)))
+    (folder / "vocab.txt").write_text("\n".join(words))
+    model = inspected.load(str(folder))
+    tokens = model.read("w3 w4 w5")
+    assert tokens[-3:] == [5, 6, 7]
+    states = model.of_tokens(tokens)
+    assert states.hidden["decoder"].shape == (4, len(tokens), 24)
 
 
 def test_a_pickle_is_not_read(tmp_path):
