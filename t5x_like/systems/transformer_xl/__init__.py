@@ -449,11 +449,12 @@ def _derive_settings(
     del names
     cutoffs = config["cutoffs"]
     one_of(config["d_model"]).check("d_embed", config["d_embed"])
+    ties = [False, *[True] * len(cutoffs)]
+    tied = config.get("tie_projs", ties)  # of projections, which equally wide clusters do not have
     if settings["cluster_division"] > 1:
         if not cutoffs:
             raise ValueError("config.json has div_val above 1 and no cutoffs; allowed: div_val=1")
-        ties = [False, *[True] * len(cutoffs)]
-        one_of(ties).check("tie_projs", config.get("tie_projs", ties))
+        one_of(ties).check("tie_projs", tied)
     return {
         "cutoffs": tuple(cutoffs),
         "longest_distance": max(config["clamp_len"], 0),
