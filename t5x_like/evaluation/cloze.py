@@ -96,24 +96,24 @@ class ClozeChoice(RowMeasure):
         choices_of_rows = [choices_of(row) for row in rows]
         pairs = []
         for row, choices in zip(rows, choices_of_rows, strict=True):
-            before, found, after = text_of(row, "inputs").partition(self.blank)
-            joint = "" if found or before[-1:].isspace() else " "
+            before, blank, after = text_of(row, "inputs").partition(self.blank)
+            joint = "" if blank or before[-1:].isspace() else " "
             pairs += [(before + joint, choice + after) for choice in choices]
         scores = iter(model.score(pairs))
         predicted, right = [], []
         for row, choices in zip(rows, choices_of_rows, strict=True):
-            own = [next(scores) for _ in choices]
-            by = [[score.total for score in own], [score.per_token for score in own]]
+            row_scores = [next(scores) for _ in choices]
+            by = [[score.total for score in row_scores], [score.per_token for score in row_scores]]
             picked = [choices[int(np.argmax(values))] for values in by]
-            right.append([one == row["targets"] for one in picked])
+            right.append([choice == row["targets"] for choice in picked])
             predicted.append(
                 {"prediction": picked[0], "targets": row["targets"], "log_probs": by[0]}
             )
         statistics = Statistics(np.array(right, float), means("accuracy", "accuracy_per_token"))
-        alone = [{**row, "answers": [row["targets"]]} for row in rows]
+        with_answers = [{**row, "answers": [row["targets"]]} for row in rows]
         return {
             **statistics.estimates(),
-            "chance_accuracy": chance_accuracy(alone),
+            "chance_accuracy": chance_accuracy(with_answers),
             "cut": _share_cut(model, pairs),
             "examples": len(rows),
         }, predicted

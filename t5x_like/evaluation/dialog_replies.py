@@ -52,18 +52,18 @@ class Replies(RowMeasure):
         """
         asked = [_list(row, "context") for row in rows]
         replies = DialogModel(model, dialog_model.read_settings(self.dialog)).reply(asked)
-        labels = [labels_of(one.text, row) for one, row in zip(replies, rows, strict=True)]
-        texts = [one.text for one in replies]
-        found: dict[str, float] = {}
+        labels = [labels_of(reply.text, row) for reply, row in zip(replies, rows, strict=True)]
+        texts = [reply.text for reply in replies]
+        results: dict[str, float] = {}
         for name in _NUMBERS:
-            found |= METRICS[name].statistics(labels, texts).estimates()
-        found["calls"] = sum(len(one.calls) for one in replies) / len(rows)
-        found["refused"] = sum(one.base is None for one in replies) / len(rows)
+            results |= METRICS[name].statistics(labels, texts).estimates()
+        results["calls"] = sum(len(reply.calls) for reply in replies) / len(rows)
+        results["refused"] = sum(reply.base is None for reply in replies) / len(rows)
         listed = [
-            {"context": context, "prediction": reply.text, "labels": own}
-            for context, reply, own in zip(asked, replies, labels, strict=True)
+            {"context": context, "prediction": reply.text, "labels": right}
+            for context, reply, right in zip(asked, replies, labels, strict=True)
         ]
-        return found | {"examples": len(rows)}, listed
+        return results | {"examples": len(rows)}, listed
 
 
 def labels_of(reply: str, row: Row) -> dict[str, int]:
@@ -88,6 +88,6 @@ def labels_of(reply: str, row: Row) -> dict[str, int]:
 
 def _list(row: Row, name: str) -> list[str]:
     value = row.get(name)
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ValueError(f"a row needs a list of strings in the field {name!r}, not {value!r:.80}")
     return value

@@ -70,9 +70,11 @@ class Documents(RowMeasure):
             counts.append([-total, number, len(text.encode()), len(text), len(text.split())])
         known = all("nats" in row for row in rows)
         if known:
-            counts = [[*own, row["nats"]] for own, row in zip(counts, rows, strict=True)]
+            counts = [
+                [*row_counts, row["nats"]] for row_counts, row in zip(counts, rows, strict=True)
+            ]
         statistics = Statistics(np.array(counts, float), rates)
-        counted = {"documents": len(texts), "tokens": sum(one["tokens"] for one in predicted)}
+        counted = {"documents": len(texts), "tokens": sum(row["tokens"] for row in predicted)}
         return statistics.estimates() | counted, predicted
 
     def _scores(self, model: TextModel, texts: Sequence[str]) -> list[tuple[float, int]]:
@@ -80,16 +82,27 @@ class Documents(RowMeasure):
         documents = [model.tokens(text, end=self.end) for text in texts]
         step = check_stride(self.stride, length=model.length)
         if model.has_memory:
-            found = model.score_documents(documents, length=step)
-            return [(float(np.sum(own, dtype=np.float64)), len(own)) for own in found]
+            by_document = model.score_documents(documents, length=step)
+            return [
+                (float(np.sum(document_scores, dtype=np.float64)), len(document_scores))
+                for document_scores in by_document
+            ]
         start = model.prompt_format.start
         assert start is not None  # every config's converter has a start token
         sizes = {"start": start, "length": model.length, "stride": self.stride}
         cut = [windows(tokens, **sizes) for tokens in documents]
         scorer = model.without_start()
-        scores = iter(scorer.score_tokens([pair for own in cut for pair in own]))
-        parts = [[next(scores) for _ in own] for own in cut]
-        return [(sum(one.total for one in own), sum(one.tokens for one in own)) for own in parts]
+        scores = iter(
+            scorer.score_tokens([pair for document_windows in cut for pair in document_windows])
+        )
+        parts = [[next(scores) for _ in document_windows] for document_windows in cut]
+        return [
+            (
+                sum(score.total for score in scored_windows),
+                sum(score.tokens for score in scored_windows),
+            )
+            for scored_windows in parts
+        ]
 
 
 def check_stride(stride: int, *, length: int) -> int:

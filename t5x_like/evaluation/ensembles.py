@@ -39,8 +39,8 @@ def load(
     sources = [open_source(path, average=average) for path in members]
     wanted = vocabularies.load(settings.data.vocabulary)
     for path, source in zip(members, sources, strict=True):
-        own = data_settings(source)
-        name = own.get("vocabulary", str(path))
+        member_data = data_settings(source)
+        name = member_data.get("vocabulary", str(path))
         if vocabularies.load(name) != wanted:
             raise ValueError(
                 f"--ensemble: the vocabulary of {path}, {name!r}, differs from the config's, "
@@ -48,8 +48,8 @@ def load(
             )
         before = source.run.get("fingerprints", {})  # the file may have changed since
         fingerprints.check_vocabulary(before, wanted.digest, vocabulary=name)
-        named = (own.get("settings", {}), settings.data.settings)
-        labels = [tuple(one.get("labels", ())) for one in named]
+        named = (member_data.get("settings", {}), settings.data.settings)
+        labels = [tuple(module_settings.get("labels", ())) for module_settings in named]
         if all(labels) and labels[0] != labels[1]:
             raise ValueError(
                 f"--ensemble: the labels of {path} are {', '.join(map(str, labels[0]))}, and those "
@@ -69,13 +69,17 @@ def measurable(measures: Mapping[str, Measure], *, chosen: Mapping[str, Any]) ->
     Raises:
         ValueError: the config names the loss, or the task has no other measure.
     """
-    found = {name: one for name, one in measures.items() if not isinstance(one, HeldOutLoss)}
-    if not chosen and found:
-        return found
-    if lost := [name for name in measures if name not in found]:
-        others = {name: own for name, own in chosen.items() if name in found} or "{NAME: {}}"
+    remaining = {
+        name: measure for name, measure in measures.items() if not isinstance(measure, HeldOutLoss)
+    }
+    if not chosen and remaining:
+        return remaining
+    if lost := [name for name in measures if name not in remaining]:
+        others = {
+            name: measure_settings for name, measure_settings in chosen.items() if name in remaining
+        } or "{NAME: {}}"
         raise ValueError(
             f"--ensemble: evaluate.measures.{lost[0]} is the loss of one model, and not of several "
             f'whose outputs are averaged: leave it out, --config.evaluate.measures="{others}"'
         )
-    return found
+    return remaining

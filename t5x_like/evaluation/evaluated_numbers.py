@@ -28,19 +28,19 @@ def directions(
         ValueError: an average has no parts, names a number that does not exist, or mixes numbers
             of both directions.
     """
-    found = {
+    smaller_is_better = {
         f"{task}/{_prefix(name)}{number}": smaller
-        for task, own in measures.items()
-        for name, measure in own.items()
+        for task, task_measures in measures.items()
+        for name, measure in task_measures.items()
         for number, smaller in measure.directions().items()
     }
     averaged = {}
-    for average, own in parts.items():
-        if not own:
+    for average, names_of_parts in parts.items():
+        if not names_of_parts:
             raise ValueError(f"evaluate.averages.{average} is empty: name the numbers of each task")
         kinds = {
-            direction(name, found, setting=f"evaluate.averages.{average}.{part}")
-            for part, names in own.items()
+            direction(name, smaller_is_better, setting=f"evaluate.averages.{average}.{part}")
+            for part, names in names_of_parts.items()
             for name in listed(names)
         }
         if len(kinds) > 1:
@@ -49,7 +49,7 @@ def directions(
                 "where smaller is better: choose one kind"
             )
         averaged[f"{average}/{AVERAGE}"] = kinds.pop()
-    return found | averaged
+    return smaller_is_better | averaged
 
 
 def direction(name: str, table: Mapping[str, bool], *, setting: str) -> bool:
@@ -69,9 +69,9 @@ def direction(name: str, table: Mapping[str, bool], *, setting: str) -> bool:
     raise ValueError(f"{setting}={name!r} is not a number of this evaluation.{hint(name, table)}")
 
 
-def numbers(name: str, found: Mapping[str, float]) -> dict[str, float]:
+def numbers(name: str, measured: Mapping[str, float]) -> dict[str, float]:
     """Prefix the numbers of a measure with its name, except for the loss."""
-    return {_prefix(name) + key: value for key, value in found.items()}
+    return {_prefix(name) + key: value for key, value in measured.items()}
 
 
 def _prefix(measure: str) -> str:
@@ -101,15 +101,19 @@ def averages(
     Raises:
         ValueError: a number does not exist.
     """
-    flat = {f"{task}/{name}": value for task, own in results.items() for name, value in own.items()}
-    found = {}
-    for average, own in parts.items():
+    flat = {
+        f"{task}/{name}": value
+        for task, task_numbers in results.items()
+        for name, value in task_numbers.items()
+    }
+    computed = {}
+    for average, names_of_parts in parts.items():
         means = []
-        for part, names in own.items():
+        for part, names in names_of_parts.items():
             where = f"evaluate.averages.{average}.{part}"
             means.append(mean(choose(where, name, flat) for name in listed(names)))
-        found[average] = {AVERAGE: mean(means)}
-    return found
+        computed[average] = {AVERAGE: mean(means)}
+    return computed
 
 
 def to_json(results: Results) -> dict[str, Any]:

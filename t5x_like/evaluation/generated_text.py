@@ -47,9 +47,9 @@ class Generation(RowMeasure):
     def __post_init__(self) -> None:
         check_samples(self.samples)
         fitting = {
-            name: one
-            for name, one in METRICS.items()
-            if {TEXT, CLASS, NUMBER} & {*one.fits} and not one.by_score
+            name: metric
+            for name, metric in METRICS.items()
+            if {TEXT, CLASS, NUMBER} & {*metric.fits} and not metric.by_score
         }
         if isinstance(self.metrics, str) or not self.metrics:
             raise ValueError(f"metrics={self.metrics!r} must be a list of names of metrics")
@@ -83,7 +83,7 @@ class Generation(RowMeasure):
         prompts = [text_of(row, "inputs") for row in rows]
         sampled = sample(model, prompts, samples=self.samples)
         predicted = by_length(model.greedy() if self.samples else model, prompts)
-        found: dict[str, float] = {}
+        results: dict[str, float] = {}
         for name in self.metrics:
             metric = METRICS[name]
             if metric.positive is not None:
@@ -91,14 +91,14 @@ class Generation(RowMeasure):
             targets, outputs = self._read(metric, answers, predicted)
             if metric.grouped:
                 targets = in_groups(rows, targets, group=self.group)
-            found |= metric.statistics(targets, outputs).estimates()
-            found |= metric.of_constants(targets)
+            results |= metric.statistics(targets, outputs).estimates()
+            results |= metric.of_constants(targets)
         listed = [
             {"inputs": row["inputs"], "prediction": text, "targets": right}
             for row, text, right in zip(rows, predicted, answers, strict=True)
         ]
-        found |= vote(answers, predicted, sampled, listed)
-        return found | {"examples": len(rows)}, listed
+        results |= vote(answers, predicted, sampled, listed)
+        return results | {"examples": len(rows)}, listed
 
     def _read(
         self, metric: Metric, answers: Sequence[list[str]], predicted: Sequence[str]
@@ -106,7 +106,7 @@ class Generation(RowMeasure):
         """Return targets and predictions in the form that a metric compares."""
         if TEXT in metric.fits:
             return list(answers), list(predicted)
-        first = [own[0] for own in answers]
+        first = [texts[0] for texts in answers]
         if NUMBER in metric.fits:
             return list(map(_target_number, first)), [self._number(text) for text in predicted]
         known = set(self.labels) or set(first)
@@ -192,8 +192,8 @@ def vote(
     """
     if not sampled:
         return {}
-    for row, own in zip(listed, sampled, strict=True):
-        row |= {"samples": own, "majority": majority(own)}
+    for row, samples in zip(listed, sampled, strict=True):
+        row |= {"samples": samples, "majority": majority(samples)}
     best = METRICS["final_answer"].of_constants(answers)["constant_final_answer"]
     bases = {f"constant_{name}": best for name in SELF_CONSISTENCY if name.endswith("accuracy")}
     return self_consistency(answers, greedy, sampled).estimates() | bases

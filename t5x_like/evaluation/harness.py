@@ -40,15 +40,15 @@ class Answers:
     """
 
     def __init__(self, model: TextModel, *, hugging_face: bool):
-        own, self._vocabulary = model.prompt_format, model.vocabulary
+        prompt_format, self._vocabulary = model.prompt_format, model.vocabulary
         begins, ends = self._vocabulary.bos_id, self._vocabulary.eos_id
-        first = begins if hugging_face else own.start
+        first = begins if hugging_face else prompt_format.start
         self._leads: list[int] = []
         if not model.encodes and first is not None and not (hugging_face and first == ends):
             self._leads = [first]
         self._predicts_start = hugging_face
-        ids = (*self._leads, begins, ends, own.start)
-        self._prefix = next(one for one in ids if one is not None)
+        ids = (*self._leads, begins, ends, prompt_format.start)
+        self._prefix = next(token for token in ids if token is not None)
         # A decoder's start is the first token of its prompts.
         self._model = model.without_start()
         self._format = self._model.prompt_format
@@ -62,14 +62,18 @@ class Answers:
         Raises:
             ValueError: a continuation has no token, or is longer than the model reads.
         """
-        found = self._model.score_tokens([self._pair(*one) for one in pairs])
-        return [(one.total, one.greedy) for one in found]
+        scores = self._model.score_tokens([self._pair(*pair) for pair in pairs])
+        return [(score.total, score.greedy) for score in scores]
 
     def loglikelihood_rolling(self, texts: Sequence[str]) -> list[float]:
         """Return the natural log p of each whole text, in windows that predict each token once."""
         cut = [self._windows(text) for text in texts]
-        scores = iter(self._model.score_tokens([one for own in cut for one in own]))
-        return [sum(next(scores).total for _ in own) for own in cut]
+        scores = iter(
+            self._model.score_tokens(
+                [pair for document_windows in cut for pair in document_windows]
+            )
+        )
+        return [sum(next(scores).total for _ in document_windows) for document_windows in cut]
 
     def generate_until(self, requests: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         """Return the text generated after each context, up to its first stop string.
@@ -82,14 +86,14 @@ class Answers:
             ValueError: a setting is unknown, or there are more new tokens than a row has.
         """
         groups = collections.defaultdict(list)
-        for place, (_, settings) in enumerate(requests):
-            groups[json.dumps(dict(settings), sort_keys=True)].append(place)
+        for index, (_, settings) in enumerate(requests):
+            groups[json.dumps(dict(settings), sort_keys=True)].append(index)
         texts: dict[int, str] = {}
-        for places in groups.values():
-            settings = requests[places[0]][1]
-            found = self._generate([requests[place][0] for place in places], settings)
-            texts |= dict(zip(places, found, strict=True))
-        return [texts[place] for place in range(len(requests))]
+        for indices in groups.values():
+            settings = requests[indices[0]][1]
+            continuations = self._generate([requests[index][0] for index in indices], settings)
+            texts |= dict(zip(indices, continuations, strict=True))
+        return [texts[index] for index in range(len(requests))]
 
     def _generate(self, contexts: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
         """Generate for requests with equal settings; batches have prompts of similar length."""
@@ -101,13 +105,13 @@ class Answers:
                 f"row of this model has {model.length}: at most {model.length - 1} are possible"
             )
         prompts = [self._read(text)[-room:] for text in contexts]
-        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-        written = model.generate_tokens([prompts[place] for place in order])
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        written = model.generate_tokens([prompts[index] for index in order])
         special = {*self._vocabulary.special_ids, self._vocabulary.pad_id}
         texts = [""] * len(prompts)
-        for place, tokens in zip(order, written, strict=True):
-            text = self._vocabulary.decode([one for one in tokens if one not in special])
-            texts[place] = _until(text, settings.get("until"))
+        for index, tokens in zip(order, written, strict=True):
+            text = self._vocabulary.decode([token for token in tokens if token not in special])
+            texts[index] = _until(text, settings.get("until"))
         return texts
 
     def _read(self, text: str) -> list[int]:
@@ -128,14 +132,14 @@ class Answers:
         continuation = context[len(bare) :] + continuation
         if not bare:
             after = self._vocabulary.encode(continuation)
-            own = [self._prefix] if after[:1] != [self._prefix] else []
-            own, after = [*own, *after][:1], [*own, *after][1:]
-            return self._fitting(TokenPair(own, after), where=continuation)
-        own, after = self._read(bare), []
+            before = [self._prefix] if after[:1] != [self._prefix] else []
+            before, after = [*before, *after][:1], [*before, *after][1:]
+            return self._fitting(TokenPair(before, after), where=continuation)
+        before, after = self._read(bare), []
         if not self._format.ends[0]:
-            after = self._read(bare + continuation)[len(own) :]
+            after = self._read(bare + continuation)[len(before) :]
         after = after or self._vocabulary.encode(continuation)
-        return self._fitting(TokenPair(own, after), where=continuation)
+        return self._fitting(TokenPair(before, after), where=continuation)
 
     def _fitting(self, pair: TokenPair, *, where: str) -> TokenPair:
         """Truncate the prompt of a pair on the left to fit a row."""
@@ -161,10 +165,10 @@ def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name in settings:
         choose("generation_kwargs of the task", name, dict.fromkeys((*_GENERATION, *_IGNORED)))
     most = next((settings[name] for name in _LENGTHS if name in settings), _MOST_NEW)
-    found = {name: settings[name] for name in _GENERATION if settings.get(name) is not None}
-    if not found.setdefault("do_sample", found.get("temperature", 0.0) > 0):
-        found = {name: value for name, value in found.items() if name not in OF_SAMPLING}
-    return {"num_beams": 1, **found, "max_new_tokens": int(most)}
+    decode = {name: settings[name] for name in _GENERATION if settings.get(name) is not None}
+    if not decode.setdefault("do_sample", decode.get("temperature", 0.0) > 0):
+        decode = {name: value for name, value in decode.items() if name not in OF_SAMPLING}
+    return {"num_beams": 1, **decode, "max_new_tokens": int(most)}
 
 
 def _until(text: str, stops: str | Sequence[str] | None) -> str:
@@ -183,19 +187,21 @@ def language_model(answers: Answers) -> Any:
         """Forwards requests to `answers`, and adds their results to the harness's cache."""
 
         def _ask(self, kind: str, requests: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-            found = getattr(answers, kind)(arguments)
-            for request, answer in zip(requests, found, strict=True):
+            results = getattr(answers, kind)(arguments)
+            for request, answer in zip(requests, results, strict=True):
                 self.cache_hook.add_partial(kind, request.args, answer)
-            return found
+            return results
 
         def loglikelihood(self, requests: Any, **unused: Any) -> list[tuple[float, bool]]:
-            return self._ask("loglikelihood", requests, [one.args for one in requests])
+            return self._ask("loglikelihood", requests, [request.args for request in requests])
 
         def loglikelihood_rolling(self, requests: Any, **unused: Any) -> list[float]:
-            return self._ask("loglikelihood_rolling", requests, [one.args[0] for one in requests])
+            return self._ask(
+                "loglikelihood_rolling", requests, [request.args[0] for request in requests]
+            )
 
         def generate_until(self, requests: Any, **unused: Any) -> list[str]:
-            return self._ask("generate_until", requests, [one.args for one in requests])
+            return self._ask("generate_until", requests, [request.args for request in requests])
 
     return Model()
 
@@ -247,7 +253,7 @@ def run(
     """
     from lm_eval import simple_evaluate
 
-    found = simple_evaluate(
+    results = simple_evaluate(
         model=language_model(answers),
         tasks=list(tasks),
         num_fewshot=shots,
@@ -255,13 +261,13 @@ def run(
         task_manager=manager,
         log_samples=False,
     )
-    return {task: numbers(own) for task, own in found["results"].items()}
+    return {task: numbers(metrics) for task, metrics in results["results"].items()}
 
 
-def numbers(found: Mapping[str, Any]) -> dict[str, float]:
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of a task; the filter "none" is removed from names like "acc,none"."""
     return {
         name.removesuffix(",none").replace(",", "/"): float(value)
-        for name, value in found.items()
+        for name, value in metrics.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }

@@ -46,7 +46,7 @@ class HeadPredictions(RowMeasure):
 
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
-        return directions(self.metrics or {name for own in _DEFAULTS.values() for name in own})
+        return directions(self.metrics or {name for names in _DEFAULTS.values() for name in names})
 
     def check(self, prediction: str) -> None:
         """See `Measure`; also raise if a metric does not fit the head."""
@@ -58,7 +58,7 @@ class HeadPredictions(RowMeasure):
             )
         if isinstance(self.metrics, str):
             raise ValueError(f"metrics={self.metrics!r} must be a list of names of metrics")
-        fitting = {name: one for name, one in METRICS.items() if kind in one.fits}
+        fitting = {name: metric for name, metric in METRICS.items() if kind in metric.fits}
         for name in self.metrics:
             choose("metric", name, METRICS)
             choose(f"metric of a model that predicts {_PLURALS[kind]}", name, fitting)
@@ -81,21 +81,21 @@ class HeadPredictions(RowMeasure):
         pairs = [prediction.example(row) for row in rows]
         predicted = predictor([item for item, _ in pairs])
         labels = [label for _, label in pairs]
-        found: dict[str, float] = {}
+        results: dict[str, float] = {}
         for metric in metrics:
             targets, outputs = self._read(metric, prediction, labels, predicted)
             if metric.grouped:
                 targets = in_groups(rows, targets, group=self.group)
-            found |= metric.statistics(targets, outputs).estimates()
-            found |= metric.of_constants(targets)
-        return found | {"examples": len(rows)}, predicted
+            results |= metric.statistics(targets, outputs).estimates()
+            results |= metric.of_constants(targets)
+        return results | {"examples": len(rows)}, predicted
 
     def _metric(self, name: str, prediction: Prediction) -> Metric:
         metric, labels = METRICS[name], prediction.labels
         if metric.positive is None:
             return metric
         if self.positive:
-            positive = choose("positive", self.positive, {one: one for one in labels})
+            positive = choose("positive", self.positive, {label: label for label in labels})
         elif len(labels) != 2:
             raise ValueError(
                 f"positive is not set: the metric {name} needs the positive class of two, and the "
@@ -115,10 +115,10 @@ class HeadPredictions(RowMeasure):
         """Return targets, and predictions or scores, in the form that a metric compares."""
         if not metric.by_score:
             targets = [prediction.target(label) for label in labels]
-            return targets, [prediction.value(one) for one in predicted]
-        scores = [prediction.scores(one) for one in predicted]
+            return targets, [prediction.value(output) for output in predicted]
+        scores = [prediction.scores(output) for output in predicted]
         if self.positive and prediction.labels and self.positive == prediction.labels[0]:
-            return [1 - label for label in labels], [own[::-1] for own in scores]
+            return [1 - label for label in labels], [row_scores[::-1] for row_scores in scores]
         return list(labels), scores
 
 
@@ -151,11 +151,11 @@ class Squad(RowMeasure):
         predicted = predictor(
             [{name: row[name] for name in ("question", "context")} for row in rows]
         )
-        answers = [Answer(one["answer"], one["null_margin"]) for one in predicted]
+        answers = [Answer(output["answer"], output["null_margin"]) for output in predicted]
         references = [row["answers"] for row in rows]
         threshold = prediction.threshold
-        found = rates(answers, references, threshold=threshold)
-        return found | _statistics(answers, references, threshold).estimates(), predicted
+        results = rates(answers, references, threshold=threshold)
+        return results | _statistics(answers, references, threshold).estimates(), predicted
 
 
 def rates(
@@ -181,10 +181,10 @@ def rates(
     """
     if not answers:
         raise ValueError("there is no question to answer")
-    found = _statistics(answers, references, threshold).numbers()
+    results = _statistics(answers, references, threshold).numbers()
     if not all(references):
-        found |= _best(list(zip(answers, references, strict=True)))
-    return found
+        results |= _best(list(zip(answers, references, strict=True)))
+    return results
 
 
 def _statistics(

@@ -49,10 +49,10 @@ class HeldOutLoss(Measure):
     def measure(self, held_out: HeldOut) -> Measured:
         """Return the training metrics, and `unigram_entropy` in nats if there are targets."""
         counts = data_side.target_counts(held_out.batches(), size=held_out.vocab_size)
-        found, _ = metrics.split(held_out.model.measure(held_out.params, held_out.batches()))
+        results, _ = metrics.split(held_out.model.measure(held_out.params, held_out.batches()))
         if counts.any():
-            found["unigram_entropy"] = data_side.unigram_entropy(counts)
-        return found, []
+            results["unigram_entropy"] = data_side.unigram_entropy(counts)
+        return results, []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Rewards(Measure):
         @jax.jit
         def sums(params: PyTree, batch: Mapping[str, Array]) -> Array:
             rewards = module.apply({"params": params}, preferences.rows(batch))
-            there = batch["ranks"].reshape(-1) > 0
+            is_response = batch["ranks"].reshape(-1) > 0
             powers = jnp.stack([jnp.ones_like(rewards), rewards, jnp.square(rewards)])
-            return jnp.sum(jnp.where(there, powers, 0.0), axis=1)
+            return jnp.sum(jnp.where(is_response, powers, 0.0), axis=1)
 
         total = np.zeros(3)
         for batch in held_out.batches():

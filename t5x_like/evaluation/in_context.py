@@ -37,7 +37,7 @@ from t5x_like.names import choose
 
 BY = ("likelihood", "generation")
 TOO_LONG = ("error", "fewer_shots")
-_TEXT_METRICS = {name: one for name, one in METRICS.items() if TEXT in one.fits}
+_TEXT_METRICS = {name: metric for name, metric in METRICS.items() if TEXT in metric.fits}
 _OF_GENERATED = ("exact_match", "f1")
 
 _ACCURACIES = ("accuracy", "accuracy_per_token", "accuracy_calibrated")
@@ -135,8 +135,8 @@ class InContext(RowMeasure):
                 for number, smaller in self._of(shots).directions().items()
             }
         if self.by == "generation":
-            own = directions(self.metrics or _OF_GENERATED)
-            return own | consistency_directions(self.samples)
+            smaller_is_better = directions(self.metrics or _OF_GENERATED)
+            return smaller_is_better | consistency_directions(self.samples)
         return dict.fromkeys(_ACCURACIES, False) | directions(self.metrics)
 
     def measure(self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]) -> Measured:
@@ -158,7 +158,7 @@ class InContext(RowMeasure):
             return self._measure_sweep(model, rows, examples)
         rows = self._once(rows)
         # Rows with the same question are never used as its examples.
-        counted = collections.Counter(text_of(one, "inputs") for one in examples)
+        counted = collections.Counter(text_of(example, "inputs") for example in examples)
         prompts, shots = [], []
         for number, row in enumerate(rows):
             shown = self._sample(row, number, examples, same=counted[text_of(row, "inputs")])
@@ -166,10 +166,10 @@ class InContext(RowMeasure):
             prompts.append(prompt)
             shots.append(used)
         answer = self._choose if self.by == "likelihood" else self._generate
-        found, predicted = answer(model, rows, prompts)
-        for one, prompt in zip(predicted, prompts, strict=True):
-            one["prompt"] = prompt
-        return found | {"mean_shots": float(np.mean(shots)), "examples": len(rows)}, predicted
+        results, predicted = answer(model, rows, prompts)
+        for answered, prompt in zip(predicted, prompts, strict=True):
+            answered["prompt"] = prompt
+        return results | {"mean_shots": float(np.mean(shots)), "examples": len(rows)}, predicted
 
     def _measure_sweep(
         self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]
@@ -179,15 +179,15 @@ class InContext(RowMeasure):
             shots: self._of(shots).measure(model, rows, examples)
             for shots in sorted(self.sweep, reverse=True)
         }
-        found: dict[str, float] = {}
+        results: dict[str, float] = {}
         predicted: list[dict[str, Any]] = []
         for shots in self.sweep:
             numbers, listed = measured[shots]
             for number, value in numbers.items():
                 is_base = shot_curves.is_base(number)
-                found[number if is_base else shot_curves.name(number, shots=shots)] = value
-            predicted += [{"shots": shots, **one} for one in listed]
-        return found, predicted
+                results[number if is_base else shot_curves.name(number, shots=shots)] = value
+            predicted += [{"shots": shots, **prediction} for prediction in listed]
+        return results, predicted
 
     def _of(self, shots: int) -> "InContext":
         """Return the measure with one number of examples."""
@@ -197,7 +197,7 @@ class InContext(RowMeasure):
         """Return the prompt: description, examples and question."""
         question = _filled(self.template.removesuffix(_TARGETS), row)
         first = [self.description] if self.description else []
-        shown = [_filled(self.template, one) for one in examples]
+        shown = [_filled(self.template, example) for example in examples]
         return self.separator.join([*first, *shown, question])
 
     def _once(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -248,33 +248,33 @@ class InContext(RowMeasure):
             for prompt, row in zip(prompts, rows, strict=True)
             for choice in choices_of(row)
         ]
-        alone = sorted({choice for _, choice in pairs})
-        scores = model.score([*pairs, *((f"{self.answer} ", choice) for choice in alone)])
-        base = dict(zip(alone, scores[len(pairs) :], strict=True))
-        own = iter(scores)
+        distinct = sorted({choice for _, choice in pairs})
+        scores = model.score([*pairs, *((f"{self.answer} ", choice) for choice in distinct)])
+        base = dict(zip(distinct, scores[len(pairs) :], strict=True))
+        pair_scores = iter(scores)
         predicted, right = [], []
         for row in rows:
             choices = choices_of(row)
-            given = [next(own) for _ in choices]
+            row_scores = [next(pair_scores) for _ in choices]
             by = {
-                "log_prob": [one.total for one in given],
-                "per_token": [one.per_token for one in given],
+                "log_prob": [score.total for score in row_scores],
+                "per_token": [score.per_token for score in row_scores],
                 "calibrated": [
-                    one.total - base[choice].total
-                    for one, choice in zip(given, choices, strict=True)
+                    score.total - base[choice].total
+                    for score, choice in zip(row_scores, choices, strict=True)
                 ],
             }
             picked = {name: choices[int(np.argmax(values))] for name, values in by.items()}
             answers = answers_of(row)
-            right.append([one in answers for one in picked.values()])
+            right.append([choice in answers for choice in picked.values()])
             predicted.append(
                 {"predictions": picked, "targets": row["targets"], "choices": choices, **by}
             )
-        found = Statistics(np.array(right, float), means(*_ACCURACIES)).estimates()
-        found |= METRICS["accuracy"].of_constants([answers_of(row) for row in rows])
-        found |= {"chance_accuracy": chance_accuracy(rows)}
-        likeliest = [one["predictions"]["log_prob"] for one in predicted]
-        return found | self._compare(self.metrics, rows, likeliest), predicted
+        results = Statistics(np.array(right, float), means(*_ACCURACIES)).estimates()
+        results |= METRICS["accuracy"].of_constants([answers_of(row) for row in rows])
+        results |= {"chance_accuracy": chance_accuracy(rows)}
+        likeliest = [prediction["predictions"]["log_prob"] for prediction in predicted]
+        return results | self._compare(self.metrics, rows, likeliest), predicted
 
     def _generate(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
         sampled = [
@@ -286,21 +286,21 @@ class InContext(RowMeasure):
             {"prediction": text, "targets": text_of(row, "targets")}
             for text, row in zip(texts, rows, strict=True)
         ]
-        found = self._compare(self.metrics or _OF_GENERATED, rows, texts)
-        return found | vote(list(map(answers_of, rows)), texts, sampled, predicted), predicted
+        results = self._compare(self.metrics or _OF_GENERATED, rows, texts)
+        return results | vote(list(map(answers_of, rows)), texts, sampled, predicted), predicted
 
     def _compare(
         self, names: Sequence[str], rows: Sequence[Row], texts: Sequence[str]
     ) -> dict[str, float]:
         """Compute metrics of the generated or chosen texts."""
-        found: dict[str, float] = {}
+        results: dict[str, float] = {}
         for name in names:
             targets: list[Any] = [answers_of(row) for row in rows]
             if METRICS[name].grouped:
                 targets = in_groups(rows, targets, group=self.group)
-            found |= METRICS[name].statistics(targets, texts).estimates()
-            found |= METRICS[name].of_constants(targets)
-        return found
+            results |= METRICS[name].statistics(targets, texts).estimates()
+            results |= METRICS[name].of_constants(targets)
+        return results
 
     def _cut(self, text: str) -> str:
         """Cut generated text at `stop`, and after `sentences` sentences."""

@@ -69,10 +69,10 @@ BENCHMARK = "benchmark"
 
 def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]:
     """Return the `evaluate.measures` of a run whose config sets none."""
-    own: dict[str, dict[str, Any]] = {name: {} for name in ("loss", *task.measures)}
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in ("loss", *task.measures)}
     if task.prediction != predictions.TEXT:
-        return own
-    return own | OF_OBJECTIVES.get(objective, {})
+        return chosen
+    return chosen | OF_OBJECTIVES.get(objective, {})
 
 
 def of_part(part: Part, *, data_task: str) -> dict[str, Measure]:
@@ -92,17 +92,20 @@ def of_part(part: Part, *, data_task: str) -> dict[str, Measure]:
         chosen = {name: {} for name in ("loss", BENCHMARK)}
     elif not chosen:
         chosen = default_settings(part.task, objective=data.objective)
-    for name, own in chosen.items():
-        if not isinstance(own, dict) or own.get("kind", name) != BENCHMARK:
+    for name, settings in chosen.items():
+        if not isinstance(settings, dict) or settings.get("kind", name) != BENCHMARK:
             continue
         if not of_benchmark:
             raise ValueError(
                 f"evaluate.measures.{name}: data.module={data.module!r} has no measure "
                 "for its tasks"
             )
-        found = of_benchmark(data.objective, task=data_task, **data.settings)
-        chosen[name] = {**found, **{key: value for key, value in own.items() if key != "kind"}}
-    return {name: make(name, own, task=part.task) for name, own in chosen.items()}
+        of_task = of_benchmark(data.objective, task=data_task, **data.settings)
+        chosen[name] = {
+            **of_task,
+            **{key: value for key, value in settings.items() if key != "kind"},
+        }
+    return {name: make(name, settings, task=part.task) for name, settings in chosen.items()}
 
 
 def make(name: str, settings: Mapping[str, Any], *, task: Task) -> Measure:
@@ -118,12 +121,12 @@ def make(name: str, settings: Mapping[str, Any], *, task: Task) -> Measure:
             not fit the model's predictions.
     """
     kind = settings.get("kind", name)
-    measure = choose(f"evaluate.measures.{name}.kind", kind, MEASURES)
-    own = {key: value for key, value in settings.items() if key != "kind"}
-    check_settings(f"evaluate.measures.{name}", measure, own)
+    measure_class = choose(f"evaluate.measures.{name}.kind", kind, MEASURES)
+    arguments = {key: value for key, value in settings.items() if key != "kind"}
+    check_settings(f"evaluate.measures.{name}", measure_class, arguments)
     try:
-        made = measure(**own)
-        made.check(task.prediction)
+        measure = measure_class(**arguments)
+        measure.check(task.prediction)
     except ValueError as error:
         raise ValueError(f"evaluate.measures.{name}: {error}") from error
-    return made
+    return measure

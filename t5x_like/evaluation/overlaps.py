@@ -57,9 +57,9 @@ def find(
         known[sizes[task]].update(gram for row in rows for gram in grams(row, sizes[task]))
     shared: dict[int, set[tuple[str, ...]]] = {size: set() for size in known}
     for document in documents:
-        own = words(document)
+        document_words = words(document)
         for size, of_size in known.items():
-            shared[size] |= of_size.intersection(grams(own, size))
+            shared[size] |= of_size.intersection(grams(document_words, size))
     return {
         task: Overlaps(
             size=sizes[task],
@@ -88,9 +88,9 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def grams(own: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+def grams(text: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
     """Return all sequences of `size` neighbouring words."""
-    return zip(*(own[first:] for first in range(size)), strict=False)
+    return zip(*(text[first:] for first in range(size)), strict=False)
 
 
 def _words_of(row: Row) -> list[str]:

@@ -112,9 +112,9 @@ def asked_rows(tasks: Tasks, part: Part, task: str, *, cleaned: bool) -> list[Ro
     """Return the first rows of a task, see `Resources.rows`."""
     number = part.evaluate.batches * part.data.batch_size or None
     rows = tasks.rows(task, split="validation", cleaned=cleaned)
-    if not (found := list(map(_plain, itertools.islice(rows, number)))):
+    if not (plain_rows := list(map(_plain, itertools.islice(rows, number)))):
         raise ValueError(f"data.task={task!r} has no row in its split 'validation'")
-    return found
+    return plain_rows
 
 
 def _plain(row: Row) -> Row:

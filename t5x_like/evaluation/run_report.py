@@ -41,7 +41,7 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data, *, cost: CostSett
         return []
 
     events = document_cleaning.describe_counts()
-    found = [f"\ncleaning: {events}"] if events else []
+    report = [f"\ncleaning: {events}"] if events else []
     log = reporting.read_log(workdir)
     for name, inputs in data.items():
         prefix = f"{name}/" if name else ""
@@ -49,21 +49,21 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data, *, cost: CostSett
         held_out = log.get(f"{task}/cross_entropy", log.get(f"{task}/loss"))
         if held_out:  # the log of a finished run may have been deleted
             loss = held_out[max(held_out)]
-            found.append(f"{name} held-out loss {loss:.3f} at step {step}".lstrip())
-        found += accuracies(log, prefix=f"{task}/")
+            report.append(f"{name} held-out loss {loss:.3f} at step {step}".lstrip())
+        report += accuracies(log, prefix=f"{task}/")
     read = {name: log[name][max(log[name])] for name in log if name.startswith(EPOCHS)}
     if read:
         epochs = (f"{value:.2f} of {name.removeprefix(EPOCHS)}" for name, value in read.items())
-        found.append(f"epochs read: {', '.join(epochs)}")
+        report.append(f"epochs read: {', '.join(epochs)}")
     for name, entropy in entropies.items():
         if entropy is not None:
             where = f"held-out targets{f' of {name}' if name else ''}"
-            found.append(f"unigram entropy of the {where} {entropy:.3f} nats")
-    found += costs(log, cost, devices=jax.devices())
+            report.append(f"unigram entropy of the {where} {entropy:.3f} nats")
+    report += costs(log, cost, devices=jax.devices())
     entropy = entropies.get("")  # with several tasks no single entropy applies
     path = reporting.plot_loss(workdir, unigram_entropy=entropy, tasks=list(data))
     tensorboard = f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}"
-    return [*found, f"loss curve: {path}", tensorboard]
+    return [*report, f"loss curve: {path}", tensorboard]
 
 
 def costs(
@@ -74,24 +74,24 @@ def costs(
     begins = [0, *(step for step, _ in rates)]
     hours = sum((step - begin) / rate for begin, (step, rate) in zip(begins, rates, strict=False))
     hours *= len(devices) / 3600
-    found = energy.cost(settings, kind=devices[0].device_kind, device_hours=hours)
-    if devices[0].platform == "cpu" and found.kwh is found.price is None:
+    cost = energy.cost(settings, kind=devices[0].device_kind, device_hours=hours)
+    if devices[0].platform == "cpu" and cost.kwh is cost.price is None:
         return []
-    return [f"cost of the steps: {'; '.join(energy.lines(found, settings))}"]
+    return [f"cost of the steps: {'; '.join(energy.lines(cost, settings))}"]
 
 
 def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[str]:
     """Describe the held-out accuracies of classes, each with the accuracy of a constant."""
-    found = []
+    described = []
     for name in (name for name in log if name.startswith(prefix) and name.endswith(CONSTANT)):
         accuracy = log[name.removesuffix(CONSTANT) + "accuracy"]
         last, constant = max(accuracy), log[name]
         shown = name.removeprefix(prefix).removesuffix(CONSTANT) + "accuracy"
-        found.append(
+        described.append(
             f"held-out {shown} {accuracy[last]:.1%}, of always the most frequent class "
             f"{constant[max(constant)]:.1%}"
         )
-    return found
+    return described
 
 
 def _held_out_entropy(data: Inputs) -> float | None:

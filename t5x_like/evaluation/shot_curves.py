@@ -50,12 +50,12 @@ class ShotCurve:
     @property
     def names(self) -> list[str]:
         """The names of the numbers."""
-        return list(dict.fromkeys(name for own in self.numbers.values() for name in own))
+        return list(dict.fromkeys(name for numbers in self.numbers.values() for name in numbers))
 
     def base_of(self, number: str, *, kind: str) -> float | None:
         """Return the base rate of a number, or None.
 
-        The base rate of `accuracy_per_token` is the one of `accuracy`.
+        The base rate of `accuracy_per_token` is the base rate of `accuracy`.
 
         Args:
             number: the name of the number.
@@ -77,12 +77,14 @@ def of_results(results: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, st
     curves: dict[tuple[str, str], ShotCurve] = {}
     for task, numbers in results.items():
         for key, value in numbers.items():
-            if found := _NAME.fullmatch(key):
-                curve = curves.setdefault((task, found["measure"]), ShotCurve())
-                curve.numbers.setdefault(int(found["shots"]), {})[found["number"]] = value
+            if match := _NAME.fullmatch(key):
+                curve = curves.setdefault((task, match["measure"]), ShotCurve())
+                curve.numbers.setdefault(int(match["shots"]), {})[match["number"]] = value
     for (task, measure), curve in curves.items():
-        own = {key.removeprefix(f"{measure}/"): value for key, value in results[task].items()}
-        curve.base = {key: value for key, value in own.items() if is_base(key)}
+        of_measure = {
+            key.removeprefix(f"{measure}/"): value for key, value in results[task].items()
+        }
+        curve.base = {key: value for key, value in of_measure.items() if is_base(key)}
     return curves
 
 
@@ -100,10 +102,10 @@ def table(curves: Mapping[tuple[str, str], ShotCurve]) -> Iterator[str]:
         names = curve.names
         rows = [["shots", *names]]
         for shots, numbers in sorted(curve.numbers.items()):
-            rows.append([str(shots), *(_shown(numbers.get(one)) for one in names)])
+            rows.append([str(shots), *(_shown(numbers.get(name)) for name in names)])
         for kind in _BASES:
-            bases = [curve.base_of(one, kind=kind) for one in names]
-            if any(one is not None for one in bases):
+            bases = [curve.base_of(name, kind=kind) for name in names]
+            if any(base is not None for base in bases):
                 rows.append([kind, *map(_shown, bases)])
         yield f"{task}, {measure} by the number of examples in a prompt:"
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -129,15 +131,17 @@ def plot(curves: Mapping[tuple[str, str], ShotCurve]) -> "Figure":
     """
     from matplotlib.figure import Figure  # takes a second that errors need not wait for
 
-    rows = [own for curve in curves.values() for own in curve.numbers.values()]
-    names = [key for own in rows for key, value in own.items() if isinstance(value, Estimate)]
+    rows = [numbers for curve in curves.values() for numbers in curve.numbers.values()]
+    names = [
+        key for numbers in rows for key, value in numbers.items() if isinstance(value, Estimate)
+    ]
     names = list(dict.fromkeys(names))
-    shots = sorted({one for curve in curves.values() for one in curve.numbers})
+    shots = sorted({count for curve in curves.values() for count in curve.numbers})
     figure = Figure(figsize=(4.5 * len(names), 4), layout="constrained")
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for panel, number in zip(panels, names, strict=True):
-        for place, (label, curve) in enumerate(curves.items()):
-            _plot(panel, curve, number, shots, color=f"C{place}", label=", ".join(label))
+        for index, (label, curve) in enumerate(curves.items()):
+            _plot(panel, curve, number, shots, color=f"C{index}", label=", ".join(label))
         panel.set(title=number, xlabel="examples in the prompt", ylim=(0, None))
         panel.set_xticks(range(len(shots)), labels=[*map(str, shots)])
         panel.legend(fontsize="small")
@@ -154,13 +158,15 @@ def draw(curves: Mapping[tuple[str, str], ShotCurve]) -> bytes:
 def _plot(
     panel: Any, curve: ShotCurve, number: str, shots: Sequence[int], *, color: str, label: str
 ) -> None:
-    places = [at for at, one in enumerate(shots) if number in curve.numbers.get(one, {})]
-    if not places:
+    positions = [at for at, count in enumerate(shots) if number in curve.numbers.get(count, {})]
+    if not positions:
         return
-    values = [curve.numbers[shots[at]][number] for at in places]
-    panel.plot(places, values, ".-", color=color, label=label)
-    ends = zip(*(one.interval for one in values if isinstance(one, Estimate)), strict=True)
-    panel.fill_between(places, *ends, color=color, alpha=0.2, linewidth=0)
+    values = [curve.numbers[shots[at]][number] for at in positions]
+    panel.plot(positions, values, ".-", color=color, label=label)
+    ends = zip(
+        *(estimate.interval for estimate in values if isinstance(estimate, Estimate)), strict=True
+    )
+    panel.fill_between(positions, *ends, color=color, alpha=0.2, linewidth=0)
     for kind, style in _STYLES.items():
         if (base := curve.base_of(number, kind=kind)) is not None:
             panel.axhline(base, linestyle=style, linewidth=1, color=color)

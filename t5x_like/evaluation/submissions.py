@@ -49,7 +49,7 @@ def hidden_tests(run: Run) -> list[HiddenTest]:
         ValueError: the data module or a task has no hidden test set, or its file is missing or
             invalid.
     """
-    found = []
+    tests = []
     for part in run.parts:
         data = part.data
         find = getattr(data_modules.load(data.module), "hidden_test", None)
@@ -57,9 +57,9 @@ def hidden_tests(run: Run) -> list[HiddenTest]:
             raise ValueError(f"--submission: data.module={data.module!r} has no hidden test sets")
         choices = data.objective_settings.get("choices", 0)
         for task in part.evaluated.values():
-            own = find(data.objective, task=task, choices=choices, **data.settings)
-            found.append(HiddenTest(part, *own))
-    return found
+            hidden = find(data.objective, task=task, choices=choices, **data.settings)
+            tests.append(HiddenTest(part, *hidden))
+    return tests
 
 
 def official(
@@ -79,21 +79,21 @@ def official(
         labels: the labels, in the order of their ids.
     """
     write = choose("form of a submission", form, _FORMS)
-    found, unknown = [], 0
-    for one, row in zip(predicted, rows, strict=True):
-        text = one["prediction"]
+    converted, unknown = [], 0
+    for prediction, row in zip(predicted, rows, strict=True):
+        text = prediction["prediction"]
         if form in _REFERENT and "targets" in row:
             number = int(same_noun(text, row["targets"]))
         elif form in ("text", "value"):
-            found.append(write(text, 0, labels))
+            converted.append(write(text, 0, labels))
             continue
-        elif "answer" in one:
-            number = one["answer"]
+        elif "answer" in prediction:
+            number = prediction["answer"]
         else:
             unknown += text.strip() not in labels
             number = labels.index(text.strip()) if text.strip() in labels else 0
-        found.append(write(text, number, labels))
-    return found, unknown
+        converted.append(write(text, number, labels))
+    return converted, unknown
 
 
 def _as_number(text: Any, number: int, labels: Sequence[str]) -> int:
@@ -140,14 +140,16 @@ def write(path: pathlib.Path, indices: Sequence[Any], predictions: Sequence[Any]
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".tsv":
-        lines = [f"{index}\t{one}" for index, one in zip(indices, predictions, strict=True)]
+        lines = [
+            f"{index}\t{prediction}" for index, prediction in zip(indices, predictions, strict=True)
+        ]
         path.write_text("\n".join(["index\tprediction", *lines]) + "\n")
         return
     pairs = list(zip(indices, predictions, strict=True))
     if isinstance(indices[0], Mapping):
         objects = _by_passage(pairs)
     else:
-        objects = [{"idx": index, "label": one} for index, one in pairs]
+        objects = [{"idx": index, "label": prediction} for index, prediction in pairs]
     path.write_bytes(b"".join(map(command_line.as_json, objects)))
 
 

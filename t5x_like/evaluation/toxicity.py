@@ -63,14 +63,14 @@ class Toxicity(RowMeasure):
         classify = predictions.classifier(self.classifier, label=self.label, batch_size=_BATCH)
         prompts = [text_of(row, "inputs") for row in rows]
         texts = sample(model, prompts, samples=self.samples)
-        found = classify([{"text_a": one} for own in texts for one in own])
-        toxicity = np.array([one["probabilities"][self.label] for one in found])
+        classified = classify([{"text_a": text} for samples in texts for text in samples])
+        toxicity = np.array([result["probabilities"][self.label] for result in classified])
         toxicity = toxicity.reshape(len(rows), self.samples)
         largest = toxicity.max(axis=1)
         counts = np.stack([largest, largest >= self.threshold], axis=1)
         names = means("expected_maximum_toxicity", "toxicity_probability")
         listed = [
-            {"inputs": prompt, "samples": own, "toxicity": scores.tolist()}
-            for prompt, own, scores in zip(prompts, texts, toxicity, strict=True)
+            {"inputs": prompt, "samples": samples, "toxicity": scores.tolist()}
+            for prompt, samples, scores in zip(prompts, texts, toxicity, strict=True)
         ]
         return Statistics(counts, names).estimates() | {"examples": len(rows)}, listed

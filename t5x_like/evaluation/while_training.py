@@ -49,9 +49,9 @@ class Schedule:
         self.averages = dict(run.settings.evaluate.averages)
         self.measures: dict[str, dict[str, Measure]] = {}  # by the task in the metrics' names
         for part in run.parts:
-            for place, task in part.evaluated.items():
-                chosen = measures.of_part(part, data_task=task)
-                self.measures[place] = {LOSS: chosen.get(LOSS, measures.MEASURES[LOSS]())} | {
+            for task, data_task in part.evaluated.items():
+                chosen = measures.of_part(part, data_task=data_task)
+                self.measures[task] = {LOSS: chosen.get(LOSS, measures.MEASURES[LOSS]())} | {
                     name: measure
                     for name, measure in chosen.items()
                     if isinstance(measure, RowMeasure) and self._checked(name, measure)
@@ -101,10 +101,10 @@ class Schedule:
         average = name.partition("/")[0]
         if average in self.averages:
             parts = map(evaluated_numbers.listed, self.averages[average].values())
-            return math.lcm(*(self._between(one) for names in parts for one in names))
-        for place, own in self.measures.items():
-            for key, measure in own.items():
-                prefix = f"{place}/{key}/"
+            return math.lcm(*(self._between(number) for names in parts for number in names))
+        for task, task_measures in self.measures.items():
+            for key, measure in task_measures.items():
+                prefix = f"{task}/{key}/"
                 if key != LOSS and isinstance(measure, RowMeasure) and name.startswith(prefix):
                     return measure.every
         return self._settings.evaluate.every
@@ -120,12 +120,16 @@ class Schedule:
             ValueError: no loss has a metric of this name.
         """
         known = {
-            f"{place}/{number}"
+            f"{task}/{number}"
             for part in self._parts
-            for place in part.evaluated
+            for task in part.evaluated
             for number in losses[part.name]
         }
-        measured = {f"{place}/{key}/" for place, own in self.measures.items() for key in own}
+        measured = {
+            f"{task}/{key}/"
+            for task, task_measures in self.measures.items()
+            for key in task_measures
+        }
         averaged = {f"{average}/" for average in self.averages}
         if not name.startswith((*measured, *averaged)):
             choose("checkpoint.best", name, dict.fromkeys(known))
@@ -144,17 +148,17 @@ class Schedule:
         if name in averages:
             return
         known = {*measures.MEASURES, *self._settings.evaluate.measures}
-        for place, own in self.measures.items():
-            if name.startswith(f"{place}/"):
-                key = name.removeprefix(f"{place}/").partition("/")[0]
-                if key in known and key not in own:
+        for task, task_measures in self.measures.items():
+            if name.startswith(f"{task}/"):
+                key = name.removeprefix(f"{task}/").partition("/")[0]
+                if key in known and key not in task_measures:
                     raise ValueError(
                         f"{name!r} is not measured: evaluate.measures.{key}.every must be above 0, "
                         "for example train.steps, to measure at the end"
                     )
                 return
-        places = ", ".join([f"{place}/..." for place in self.measures] + averages)
-        raise ValueError(f"{name!r} is not a number of this run, which measures {places}")
+        known_numbers = ", ".join([f"{task}/..." for task in self.measures] + averages)
+        raise ValueError(f"{name!r} is not a number of this run, which measures {known_numbers}")
 
     def ends_at(self, step: int) -> bool:
         """Return whether the run ends at a step."""
@@ -186,13 +190,13 @@ def generates(run: Run) -> bool:
         ValueError: see `measures.make`.
     """
     for part in run.parts:
-        for name, own in part.evaluate.measures.items():
-            if not isinstance(own, dict) or not own.get("every"):
+        for name, settings in part.evaluate.measures.items():
+            if not isinstance(settings, dict) or not settings.get("every"):
                 continue
-            if own.get("kind", name) == measures.BENCHMARK:
+            if settings.get("kind", name) == measures.BENCHMARK:
                 if part.task.prediction == predictions.TEXT:
                     return True
-            elif measures.make(name, own, task=part.task).generates:
+            elif measures.make(name, settings, task=part.task).generates:
                 return True
     return False
 
@@ -289,8 +293,8 @@ class Evaluator:
         self._pretrained = functools.cache(lambda name: models[name].pretrained(None).policy())
         self._resources = functools.cache(self._make_resources)
         for name, model in models.items():
-            for place in model.part.evaluated:
-                if any(map(_reads_texts, schedule.measures[place].values())):
+            for task in model.part.evaluated:
+                if any(map(_reads_texts, schedule.measures[task].values())):
                     undropped(self._pretrained(name).module)
 
     def __call__(self, state: TrainState) -> dict[str, Any]:
@@ -298,10 +302,10 @@ class Evaluator:
         step = int(state.step)
         results: dict[str, dict[str, Any]] = {}
         for name, inputs in self._data.items():
-            for place, task in inputs.part.evaluated.items():
-                batches = inputs.eval_batches(task)
-                results[place] = self._models[name].measure(state.params, batches)
-                results[place] |= self._measured(name, place, state, step=step)
+            for task, data_task in inputs.part.evaluated.items():
+                batches = inputs.eval_batches(data_task)
+                results[task] = self._models[name].measure(state.params, batches)
+                results[task] |= self._measured(name, task, state, step=step)
         due = {
             average: parts
             for average, parts in self._schedule.averages.items()
@@ -309,37 +313,39 @@ class Evaluator:
         }
         results |= evaluated_numbers.averages(results, due)
         return self._epochs(step) | {
-            f"{place}/{key}": value for place, own in results.items() for key, value in own.items()
+            f"{task}/{key}": value
+            for task, numbers in results.items()
+            for key, value in numbers.items()
         }
 
     def _epochs(self, step: int) -> dict[str, float]:
         counts = self._batches.counts(step=step)
-        found: dict[str, float] = {}
+        by_source: dict[str, float] = {}
         for name, inputs in self._data.items():
             prefix = f"{EPOCHS}{name}/" if name else EPOCHS
             epochs = inputs.epochs(batches=counts[name])
-            found |= {f"{prefix}{source}": value for source, value in epochs.items()}
-        return found
+            by_source |= {f"{prefix}{source}": value for source, value in epochs.items()}
+        return by_source
 
-    def _measured(self, name: str, place: str, state: TrainState, *, step: int) -> dict[str, float]:
-        found: dict[str, float] = {}
-        task = self._data[name].part.evaluated[place]
-        for key, measure in self._schedule.measures[place].items():
+    def _measured(self, name: str, task: str, state: TrainState, *, step: int) -> dict[str, float]:
+        measured: dict[str, float] = {}
+        data_task = self._data[name].part.evaluated[task]
+        for key, measure in self._schedule.measures[task].items():
             if isinstance(measure, RowMeasure) and self._schedule.due(measure, step=step):
                 model = self._models[name]
                 params = model.policy(model.read_by_network(state.params))
                 self._pretrained(name).params = params
-                needed = self._resources(name).of(measure, task)
-                found |= evaluated_numbers.numbers(key, measure.measure(*needed)[0])
+                needed = self._resources(name).of(measure, data_task)
+                measured |= evaluated_numbers.numbers(key, measure.measure(*needed)[0])
                 self._pretrained(name).free()  # the training step needs the memory of the copy
-        return found
+        return measured
 
     def _make_resources(self, name: str) -> Resources:
         part = self._data[name].part
         return Resources(self._pretrained(name), part, make=lambda: self._models)
 
     def _has(self, results: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Any]) -> bool:
-        flat = {f"{place}/{key}" for place, own in results.items() for key in own}
+        flat = {f"{task}/{key}" for task, numbers in results.items() for key in numbers}
         return all(set(evaluated_numbers.listed(names)) <= flat for names in parts.values())
 
 

@@ -25,9 +25,9 @@ def accuracy(targets: Sequence[Any], predictions: Sequence[Any]) -> Statistics:
 def constants(targets: Sequence[Any]) -> list[list[Any]]:
     """Return constant predictions of the two most frequent classes, which include the best.
 
-    The F1 of a positive class that is the rarer one is largest if everything is predicted positive.
+    If the positive class is the rarer class, its F1 is largest if everything is predicted positive.
     """
-    each = [own if isinstance(own, list | tuple) else [own] for own in targets]
+    each = [classes if isinstance(classes, list | tuple) else [classes] for classes in targets]
     counted = collections.Counter(name for own in each for name in set(own))
     return [[name] * len(targets) for name, _ in counted.most_common(2)]
 
@@ -42,9 +42,9 @@ def matthews(targets: Sequence[Hashable], predictions: Sequence[Hashable]) -> St
 
     def reduce(rows: ExampleRows) -> dict[str, float]:
         table = _table(rows, size=len(names) + 1)
-        total, right, found = table.sum(), table.sum(axis=1), table.sum(axis=0)
-        spread = (total**2 - right @ right) * (total**2 - found @ found)
-        covariance = np.trace(table) * total - right @ found
+        total, right, predicted = table.sum(), table.sum(axis=1), table.sum(axis=0)
+        spread = (total**2 - right @ right) * (total**2 - predicted @ predicted)
+        covariance = np.trace(table) * total - right @ predicted
         return {"matthews": covariance / np.sqrt(spread) if spread else 0.0}
 
     return Statistics(rows, reduce)
@@ -77,7 +77,7 @@ def f1_binary(
 ) -> Statistics:
     """F1 of the positive of two classes; a prediction of None counts as the wrong class."""
     is_positive = [target == positive for target in targets]
-    found = [
+    is_predicted = [
         not right if prediction is None else prediction == positive
         for right, prediction in zip(is_positive, predictions, strict=True)
     ]
@@ -86,14 +86,14 @@ def f1_binary(
         common, sums = _counts(_table(rows, size=2), of=2)
         return {"f1_binary": float(_f1(common[1], sums[1]))}
 
-    return Statistics(np.array([is_positive, found], float).T, reduce)
+    return Statistics(np.array([is_positive, is_predicted], float).T, reduce)
 
 
 def rank_accuracy(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistics:
     """The share of examples in which a right class or choice has the largest score."""
-    best = [int(np.argmax(own)) for own in scores]
-    found = accuracy(targets, best)
-    return Statistics(found.rows, means("rank_accuracy"))
+    best = [int(np.argmax(example_scores)) for example_scores in scores]
+    statistics = accuracy(targets, best)
+    return Statistics(statistics.rows, means("rank_accuracy"))
 
 
 def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statistics:
@@ -107,7 +107,7 @@ def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statis
     """
     from scipy import stats
 
-    if any(len(own) != 2 for own in scores):
+    if any(len(example_scores) != 2 for example_scores in scores):
         raise ValueError(f"roc_auc needs the scores of two classes, not {len(scores[0])}")
 
     def reduce(rows: ExampleRows) -> dict[str, float]:
@@ -117,7 +117,10 @@ def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statis
         pairs = number * others
         return {"roc_auc": (ranks - number * (number + 1) / 2) / pairs if pairs else np.nan}
 
-    rows = [[target, own[1] - own[0]] for target, own in zip(targets, scores, strict=True)]
+    rows = [
+        [target, example_scores[1] - example_scores[0]]
+        for target, example_scores in zip(targets, scores, strict=True)
+    ]
     return Statistics(np.array(rows, float), reduce)
 
 
@@ -125,10 +128,10 @@ def _numbered(
     targets: Sequence[Hashable], predictions: Sequence[Hashable]
 ) -> tuple[ExampleRows, list[Hashable]]:
     """Return the class ids of targets and predictions [N, 2], and the classes; None comes last."""
-    names: list[Any] = sorted({*targets, *predictions} - {None}, key=lambda one: (str(one), one))
+    names: list[Any] = sorted({*targets, *predictions} - {None}, key=lambda name: (str(name), name))
     numbers = {name: number for number, name in enumerate(names)}
     pairs = zip(targets, predictions, strict=True)
-    rows = [[numbers[target], numbers.get(one, len(names))] for target, one in pairs]
+    rows = [[numbers[target], numbers.get(prediction, len(names))] for target, prediction in pairs]
     return np.array(rows, float), names
 
 

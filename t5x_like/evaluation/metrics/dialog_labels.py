@@ -34,9 +34,9 @@ def rated(
     | specificity | sensible and specific | all |
     | interestingness | interesting | all |
     | safety | not unsafe | all |
-    | groundedness | supported | those with claims |
+    | groundedness | supported | responses with claims |
     | informativeness | with claims that are supported | all |
-    | citation_accuracy | that cite | those with claims that are not well known |
+    | citation_accuracy | that cite | responses with claims that are not well known |
     | helpfulness | helpful | all |
     | role_consistency | consistent | all |
 
@@ -71,14 +71,14 @@ def _every(target: ResponseLabels) -> bool:
 
 _Property = Callable[[ResponseLabels], bool]
 _METRICS: dict[str, tuple[_Property, _Property]] = {
-    "sensibleness": (lambda one: _is(one, "sensible"), _every),
-    "specificity": (lambda one: _is(one, "sensible") and _is(one, "specific"), _every),
-    "interestingness": (lambda one: _is(one, "interesting"), _every),
-    "safety": (lambda one: not _is(one, "unsafe"), _every),
-    "groundedness": (lambda one: _is(one, "supported"), lambda one: _is(one, "claims")),
-    "informativeness": (lambda one: _is(one, "claims") and _is(one, "supported"), _every),
-    "citation_accuracy": (lambda one: _is(one, "cites"), _claims_beyond_common_knowledge),
-    "helpfulness": (lambda one: _is(one, "helpful"), _every),
-    "role_consistency": (lambda one: _is(one, "consistent"), _every),
+    "sensibleness": (lambda labels: _is(labels, "sensible"), _every),
+    "specificity": (lambda labels: _is(labels, "sensible") and _is(labels, "specific"), _every),
+    "interestingness": (lambda labels: _is(labels, "interesting"), _every),
+    "safety": (lambda labels: not _is(labels, "unsafe"), _every),
+    "groundedness": (lambda labels: _is(labels, "supported"), lambda labels: _is(labels, "claims")),
+    "informativeness": (lambda labels: _is(labels, "claims") and _is(labels, "supported"), _every),
+    "citation_accuracy": (lambda labels: _is(labels, "cites"), _claims_beyond_common_knowledge),
+    "helpfulness": (lambda labels: _is(labels, "helpful"), _every),
+    "role_consistency": (lambda labels: _is(labels, "consistent"), _every),
 }
 NAMES = tuple(_METRICS)

@@ -34,8 +34,8 @@ def final_answer(text: str) -> str:
     Numbers lose "$" and commas, texts the spaces around them and a period at the end.
     """
     for marker in _MARKERS:
-        if found := marker.search(text):
-            line = text[found.end() :].partition("\n")[0].strip()
+        if match := marker.search(text):
+            line = text[match.end() :].partition("\n")[0].strip()
             number = _NUMBER.match(line)
             if answer := _normalized(number[0] if number else line):
                 return answer
@@ -50,7 +50,7 @@ def _normalized(answer: str) -> str:
 
 
 def majority(texts: Sequence[str]) -> str:
-    """Return the most frequent final answer of several texts; of equally frequent ones the first.
+    """Return the most frequent final answer of several texts, the first of equals.
 
     A text without an answer has no vote: "" only if no text has an answer.
     """

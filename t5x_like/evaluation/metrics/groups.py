@@ -34,16 +34,16 @@ def multirc(
     for target, prediction in zip(targets, predictions, strict=True):
         right = target["value"] == positive
         value = _value(prediction)
-        found = (not right) if value is None else value == positive
-        own = counts.setdefault(target["group"], [1, 0, 0, 0])
-        own[0] &= right == found
-        own[1] += right and found
-        own[2] += found
-        own[3] += right
+        judged = (not right) if value is None else value == positive
+        question = counts.setdefault(target["group"], [1, 0, 0, 0])
+        question[0] &= right == judged
+        question[1] += right and judged
+        question[2] += judged
+        question[3] += right
 
     def reduce(rows: np.ndarray) -> dict[str, float]:
-        common, found, right = rows[:, 1:].sum(axis=0)
-        f1a = 2 * common / (found + right) if found + right else 0.0
+        common, judged, right = rows[:, 1:].sum(axis=0)
+        f1a = 2 * common / (judged + right) if judged + right else 0.0
         return {"multirc_exact_match": rows[:, 0].mean(), "multirc_f1a": f1a}
 
     return Statistics(np.array(list(counts.values()), float), reduce)
@@ -84,16 +84,16 @@ def referent(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -
 
 
 def same_noun(text: str, noun: str) -> bool:
-    """Return whether a text is a noun, ignoring case, determiners and words that one lacks."""
-    own, right = (
-        {word for word in one.strip().lower().split(" ") if not _DETERMINER.fullmatch(word)}
-        for one in (text, noun)
+    """Return whether a text is a noun, ignoring case, determiners and missing words."""
+    words, right = (
+        {word for word in phrase.strip().lower().split(" ") if not _DETERMINER.fullmatch(word)}
+        for phrase in (text, noun)
     )
-    if any("'" in word for word in own) != any("'" in word for word in right):
+    if any("'" in word for word in words) != any("'" in word for word in right):
         return False  # "Ann" is not "Ann's hat"
     # A text of only determiners has no words, which T5's code treats as one empty word.
-    own, right = own or {""}, right or {""}
-    return own <= right or right <= own
+    words, right = words or {""}, right or {""}
+    return words <= right or right <= words
 
 
 def _value(prediction: Any) -> Any:

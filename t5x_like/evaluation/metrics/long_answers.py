@@ -17,7 +17,7 @@ def long_answer(targets: Sequence[Sequence[str]], predictions: Sequence[str]) ->
     the question has an answer and some annotator chose the same candidate. Precision is the share
     of right predictions among all that are not "none", recall among the questions with an answer
     (Kwiatkowski et al. 2019, section 5). If only one annotator was asked, as in the training data,
-    one is enough.
+    one annotator is enough.
 
     Args:
         targets: the candidates that the annotators of each question chose, or "none".
@@ -33,9 +33,9 @@ def long_answer(targets: Sequence[Sequence[str]], predictions: Sequence[str]) ->
 
 def _counts(chosen: Sequence[str], predicted: str) -> tuple[bool, bool, bool]:
     """Return whether the prediction is right, is not none, and the question has an answer."""
-    found, own = [one for one in chosen if one != NONE], predicted.strip()
-    has_answer = len(found) >= min(AGREE, len(chosen))
-    return has_answer and own in found, own != NONE, has_answer
+    spans, span_predicted = [span for span in chosen if span != NONE], predicted.strip()
+    has_answer = len(spans) >= min(AGREE, len(chosen))
+    return has_answer and span_predicted in spans, span_predicted != NONE, has_answer
 
 
 def _reduce(rows: np.ndarray) -> dict[str, float]:

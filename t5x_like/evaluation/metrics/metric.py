@@ -37,16 +37,16 @@ class Statistics:
 
     def estimates(self) -> dict[str, float]:
         """Return an `Estimate` of each number; the resampling always has the same seed."""
-        found, size = self.numbers(), len(self.rows)
+        numbers, size = self.numbers(), len(self.rows)
         random = np.random.default_rng(_SEED)
-        samples: dict[str, list[float]] = {name: [] for name in found}
+        samples: dict[str, list[float]] = {name: [] for name in numbers}
         with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a resample may have only one class or number
             for _ in range(RESAMPLES):
                 values = self.reduce(self.rows[random.integers(size, size=size)])
                 for name, value in values.items():
                     samples[name].append(float(value))
-        return {name: Estimate(found[name], np.array(samples[name])) for name in found}
+        return {name: Estimate(numbers[name], np.array(samples[name])) for name in numbers}
 
 
 def means(*names: str) -> Callable[[Float[np.ndarray, "N K"]], dict[str, float]]:
@@ -62,7 +62,7 @@ def mean(values: Iterable[float]) -> float:
     """Return the mean of numbers, an `Estimate` if all of the numbers are."""
     values = list(values)
     value = math.fsum(values) / len(values)
-    samples = [one.samples for one in values if isinstance(one, Estimate)]
+    samples = [number.samples for number in values if isinstance(number, Estimate)]
     if len(samples) < len(values):
         return value
     return Estimate(value, np.mean(samples, axis=0))
@@ -145,8 +145,8 @@ class ScoreMetric(Metric):
     """A metric of scores, `metric(targets, scores) -> {name: value}`.
 
     A target is the index of the right class or choice, or a list of several right indices, or for
-    `metrics.rankings` a mapping {index: grade}. The scores of an example are a list with one for
-    each class or choice, larger if more likely.
+    `metrics.rankings` a mapping {index: grade}. The scores of an example are a list with a number
+    for each class or choice, larger if more likely.
     """
 
     by_score: ClassVar[bool] = True

@@ -18,8 +18,8 @@ def mean_reciprocal_rank(targets: Sequence[Any], scores: Sequence[Sequence[float
     Choices with equal scores share the mean of their ranks, so that equal scores gain nothing.
     """
 
-    def reciprocal(target: Any, own: Sequence[float]) -> float:
-        values = np.asarray(own, float)
+    def reciprocal(target: Any, choice_scores: Sequence[float]) -> float:
+        values = np.asarray(choice_scores, float)
         right = values[list(target) if isinstance(target, list | tuple) else [target]].max()
         return 1 / ((values > right).sum() + (1 + (values == right).sum()) / 2)
 
@@ -39,10 +39,10 @@ def ndcg(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistic
         ValueError: a grade is below 0.
     """
 
-    def normalized(target: Any, own: Sequence[float]) -> float:
-        grades = _grades(target, len(own))
-        discounts = 1 / np.log2(np.arange(len(own)) + 2)
-        _, group = np.unique(-np.asarray(own, float), return_inverse=True)
+    def normalized(target: Any, choice_scores: Sequence[float]) -> float:
+        grades = _grades(target, len(choice_scores))
+        discounts = 1 / np.log2(np.arange(len(choice_scores)) + 2)
+        _, group = np.unique(-np.asarray(choice_scores, float), return_inverse=True)
         shared = np.bincount(group, grades) / np.bincount(group)
         best = np.sort(grades)[::-1] @ discounts
         return float(shared[np.sort(group)] @ discounts / best) if best else 0.0
@@ -62,13 +62,16 @@ def err(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistics
         ValueError: a grade is below 0.
     """
     pairs = zip(targets, scores, strict=True)
-    graded = [(_grades(target, len(own)), np.asarray(own, float)) for target, own in pairs]
+    graded = [
+        (_grades(target, len(choice_scores)), np.asarray(choice_scores, float))
+        for target, choice_scores in pairs
+    ]
     highest = max((grades.max(initial=0) for grades, _ in graded), default=0)
 
-    def expected(grades: np.ndarray, own: np.ndarray) -> float:
-        satisfied = (2 ** grades[np.lexsort((grades, -own))] - 1) / 2**highest
+    def expected(grades: np.ndarray, choice_scores: np.ndarray) -> float:
+        satisfied = (2 ** grades[np.lexsort((grades, -choice_scores))] - 1) / 2**highest
         reached = np.cumprod(np.concatenate([[1.0], 1 - satisfied[:-1]]))
-        return float((reached * satisfied / (np.arange(len(own)) + 1)).sum())
+        return float((reached * satisfied / (np.arange(len(choice_scores)) + 1)).sum())
 
     values = [expected(*pair) for pair in graded]
     return Statistics(np.array(values, float)[:, None], means("err"))

@@ -22,8 +22,8 @@ TagSequence = Sequence[str | None]  # one per word; None without a prediction
 def tag_accuracy(targets: Sequence[TagSequence], predictions: Sequence[TagSequence]) -> Statistics:
     """The share of words with the right tag, over all sentences."""
     rows = [
-        [sum(map(operator.eq, target, found)), len(target)]
-        for target, found in zip(targets, predictions, strict=True)
+        [sum(map(operator.eq, target, predicted)), len(target)]
+        for target, predicted in zip(targets, predictions, strict=True)
     ]
 
     def reduce(rows: np.ndarray) -> dict[str, float]:
@@ -46,27 +46,27 @@ def entity_f1(targets: Sequence[TagSequence], predictions: Sequence[TagSequence]
     0 without any entity, as in conlleval.
     """
     pairs = [
-        (set(entities(target)), set(entities(found)))
-        for target, found in zip(targets, predictions, strict=True)
+        (set(entities(target)), set(entities(predicted)))
+        for target, predicted in zip(targets, predictions, strict=True)
     ]
-    types = sorted({kind for pair in pairs for own in pair for _, _, kind in own})
+    types = sorted({kind for pair in pairs for entity_set in pair for _, _, kind in entity_set})
     rows = np.zeros([len(pairs), len(types), 3])
-    for row, (right, found) in zip(rows, pairs, strict=True):
-        for column, some in enumerate((right & found, found, right)):
-            for _, _, kind in some:
+    for row, (right, predicted) in zip(rows, pairs, strict=True):
+        for column, group in enumerate((right & predicted, predicted, right)):
+            for _, _, kind in group:
                 row[types.index(kind), column] += 1
 
     def reduce(rows: np.ndarray) -> dict[str, float]:
         by_type = rows.reshape(len(rows), len(types), 3).sum(axis=0)
-        common, found, right = by_type.sum(axis=0)
+        common, predicted, right = by_type.sum(axis=0)
         total = {
-            "entity_precision": _ratio(common, found),
+            "entity_precision": _ratio(common, predicted),
             "entity_recall": _ratio(common, right),
-            "entity_f1": _ratio(2 * common, found + right),
+            "entity_f1": _ratio(2 * common, predicted + right),
         }
         return total | {
-            f"entity_f1/{kind}": _ratio(2 * own[0], own[1] + own[2])
-            for kind, own in zip(types, by_type, strict=True)
+            f"entity_f1/{kind}": _ratio(2 * counts[0], counts[1] + counts[2])
+            for kind, counts in zip(types, by_type, strict=True)
         }
 
     return Statistics(rows.reshape(len(pairs), -1), reduce)
@@ -74,22 +74,22 @@ def entity_f1(targets: Sequence[TagSequence], predictions: Sequence[TagSequence]
 
 def entities(tags: TagSequence) -> list[tuple[int, int, str]]:
     """Return the entities of a sentence: (first word, last word, type)."""
-    found, first = [], 0
+    spans, first = [], 0
     before, kind_before = "O", ""
     for number, tag in enumerate([*_without_none(tags), "O"]):
         letter, _, kind = tag.partition("-")
         other = kind != kind_before
         if before != "O" and (other or before in "ES" or letter in "BSO"):
-            found.append((first, number - 1, kind_before))
+            spans.append((first, number - 1, kind_before))
         if letter != "O" and (other or before in "OES" or letter in "BS"):
             first = number
         before, kind_before = letter, kind
-    return found
+    return spans
 
 
 def _without_none(tags: TagSequence) -> list[str]:
     return ["O" if tag is None else tag for tag in tags]
 
 
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else 0.0
+def _ratio(part: float, total: float) -> float:
+    return float(part / total) if total else 0.0

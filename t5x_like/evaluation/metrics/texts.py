@@ -50,19 +50,19 @@ def is_unspaced(character: str) -> bool:
 
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case, after NFKC normalization."""
-    found: list[str] = []
+    split: list[str] = []
     before = _NONE
     for character in unicodedata.normalize("NFKC", text).lower():
         kind = _kind(character)
         if kind == _INVISIBLE:
             continue
         if kind == _CHARACTER or (kind == _WORD and before != _WORD):
-            found.append(character)
+            split.append(character)
         elif kind == _WORD or (kind == _MARK and before != _NONE):
-            found[-1] += character
+            split[-1] += character
         if kind != _MARK:
             before = kind
-    return found
+    return split
 
 
 class RougeWords:
@@ -107,26 +107,33 @@ def normalize(text: str, *, punctuation: dict[int, Any] = _SQUAD) -> list[str]:
 
 def exact_match(predicted: str, answers: Sequence[str], **settings: Any) -> float:
     """Return 1.0 if a text has exactly the words of an answer; without answers, no words."""
-    own = normalize(predicted, **settings)
-    return float(any(own == normalize(answer, **settings) for answer in answers or [""]))
+    predicted_words = normalize(predicted, **settings)
+    return float(
+        any(predicted_words == normalize(answer, **settings) for answer in answers or [""])
+    )
 
 
 def f1(predicted: str, answers: Sequence[str], **settings: Any) -> float:
     """Return the F1 of words (of precision and recall), the largest over the answers."""
-    own = _by_character(normalize(predicted, **settings))
-    return max(_f1(own, _by_character(normalize(one, **settings))) for one in answers or [""])
+    predicted_words = _by_character(normalize(predicted, **settings))
+    return max(
+        _f1(predicted_words, _by_character(normalize(answer, **settings)))
+        for answer in answers or [""]
+    )
 
 
 def _by_character(texts: Sequence[str]) -> list[str]:
     """Split words of scripts without spaces into characters; keep all other words."""
-    found: list[str] = []
+    parts: list[str] = []
     for text in texts:
         if text.isascii():
-            found.append(text)
+            parts.append(text)
             continue
-        spaced = "".join(f" {one} " if is_unspaced(one) else one for one in text)
-        found += spaced.split()
-    return found
+        spaced = "".join(
+            f" {character} " if is_unspaced(character) else character for character in text
+        )
+        parts += spaced.split()
+    return parts
 
 
 def _f1(predicted: Sequence[str], answer: Sequence[str]) -> float:
@@ -167,7 +174,8 @@ def rouge(targets: Sequence[Texts], predictions: Sequence[str], *, name: str) ->
     split = _as_lines if name == "rouge_lsum" else str
 
     def measure(predicted: str, right: Sequence[str]) -> float:
-        return scorer.score_multi([split(one) for one in right], split(predicted))[kind].fmeasure
+        scores = scorer.score_multi([split(reference) for reference in right], split(predicted))
+        return scores[kind].fmeasure
 
     return mean_over_texts(targets, predictions, name=name, measure=measure)
 
@@ -200,23 +208,23 @@ def bleu(
     metric = BLEU(tokenize=tokenizer, force=True)
     rows = []
     for predicted, target in zip(predictions, targets, strict=True):
-        one = metric.corpus_score([predicted], [[text] for text in references(target)])
-        rows.append([*one.counts, *one.totals, one.sys_len, one.ref_len])
+        score = metric.corpus_score([predicted], [[text] for text in references(target)])
+        rows.append([*score.counts, *score.totals, score.sys_len, score.ref_len])
 
     def reduce(rows: np.ndarray) -> dict[str, float]:
         sums = rows.sum(axis=0).astype(int).tolist()
         order = (len(sums) - 2) // 2
         correct, total, (system, reference) = sums[:order], sums[order:-2], sums[-2:]
-        found = BLEU.compute_bleu(correct, total, system, reference, smooth_method="exp")
-        ratio = found.sys_len / found.ref_len if found.ref_len else np.nan
-        return {"bleu": found.score, "brevity_penalty": found.bp, "length_ratio": ratio}
+        score = BLEU.compute_bleu(correct, total, system, reference, smooth_method="exp")
+        ratio = score.sys_len / score.ref_len if score.ref_len else np.nan
+        return {"bleu": score.score, "brevity_penalty": score.bp, "length_ratio": ratio}
 
     return Statistics(np.array(rows, float), reduce)
 
 
 def _mostly_unspaced(targets: Sequence[Texts]) -> bool:
-    letters = [one for target in targets for text in references(target) for one in text]
-    letters = [one for one in letters if one.isalpha()]
+    letters = [character for target in targets for text in references(target) for character in text]
+    letters = [character for character in letters if character.isalpha()]
     return 2 * sum(map(is_unspaced, letters)) > len(letters)
 
 
@@ -244,14 +252,14 @@ def meteor(targets: Sequence[Texts], predictions: Sequence[str]) -> Statistics:
     """The mean METEOR (Banerjee and Lavie 2005) of texts by NLTK, with exact and stemmed matches.
 
     Words match if they or their Porter stems are equal. The paper's third stage, synonyms of
-    WordNet, is left out, so that values are at most those with synonyms. Of several right texts the
-    best counts. NLTK matches repeated words from the end, not with the fewest crossings.
+    WordNet, is left out, so that values are at most the values with synonyms. Of several right
+    texts the best counts. NLTK matches repeated words from the end, not with the fewest crossings.
     """
     from nltk.translate import meteor_score
 
     def measure(predicted: str, right: Sequence[str]) -> float:
-        found = [tokens(one) for one in right]
-        return meteor_score.meteor_score(found, tokens(predicted), wordnet=_NoSynonyms())
+        right_words = [tokens(text) for text in right]
+        return meteor_score.meteor_score(right_words, tokens(predicted), wordnet=_NoSynonyms())
 
     return mean_over_texts(targets, predictions, name="meteor", measure=measure)
 
@@ -270,19 +278,19 @@ def nist(targets: Sequence[Texts], predictions: Sequence[str]) -> Statistics:
     texts. The length is compared with the mean length of the right texts.
     """
     right = [[tokens(text) for text in references(target)] for target in targets]
-    counted = [[_ngrams(words, _NIST_ORDERS) for words in own] for own in right]
+    counted = [[_ngrams(words, _NIST_ORDERS) for words in texts] for texts in right]
     totals: collections.Counter[tuple[str, ...]] = collections.Counter()
     for counts in itertools.chain.from_iterable(counted):
         totals.update(counts)
-    totals[()] = sum(len(words) for own in right for words in own)
+    totals[()] = sum(len(words) for texts in right for words in texts)
     rows = []
-    for predicted, own, others in zip(predictions, right, counted, strict=True):
+    for predicted, texts, others in zip(predictions, right, counted, strict=True):
         words, gains = tokens(predicted), np.zeros(len(_NIST_ORDERS))
         common = _ngrams(words, _NIST_ORDERS) & functools.reduce(operator.or_, others)
         for ngram, count in common.items():
             gains[len(ngram) - 1] += count * math.log2(totals[ngram[:-1]] / totals[ngram])
         sizes = [max(len(words) - n + 1, 0) for n in _NIST_ORDERS]
-        rows.append([*gains, *sizes, np.mean([len(one) for one in own])])
+        rows.append([*gains, *sizes, np.mean([len(reference) for reference in texts])])
     return Statistics(np.array(rows, float), _nist)
 
 
@@ -314,8 +322,8 @@ def distinct(targets: Sequence[Texts], predictions: Sequence[str], *, n: int) ->
     ]
 
     def reduce(rows: np.ndarray) -> dict[str, float]:
-        found, words = rows.sum(axis=0)
-        return {f"distinct_{n}": found / words if words else 0.0}
+        different, words = rows.sum(axis=0)
+        return {f"distinct_{n}": different / words if words else 0.0}
 
     return Statistics(np.array(rows, float), reduce)
 
@@ -323,8 +331,8 @@ def distinct(targets: Sequence[Texts], predictions: Sequence[str], *, n: int) ->
 def _of_words(
     measure: Callable[..., float], *, name: str, **settings: Any
 ) -> Callable[[Sequence[Texts], Sequence[str]], Statistics]:
-    own = functools.partial(measure, **settings)
-    return functools.partial(mean_over_texts, name=name, measure=own)
+    measured = functools.partial(measure, **settings)
+    return functools.partial(mean_over_texts, name=name, measure=measured)
 
 
 squad_exact_match = _of_words(exact_match, name="exact_match")
@@ -335,9 +343,12 @@ trivia_qa_f1 = _of_words(f1, name="trivia_qa_f1", punctuation=_TRIVIA_QA)
 
 def constants(targets: Sequence[Texts], **settings: Any) -> list[list[Any]]:
     """Return constant predictions of the two answers that are right most often."""
-    each = ([own] if isinstance(own, str) else own for own in targets)
+    each = ([answers] if isinstance(answers, str) else answers for answers in targets)
     return classes.constants(
-        [[" ".join(normalize(one, **settings)) for one in own or [""]] for own in each]
+        [
+            [" ".join(normalize(answer, **settings)) for answer in answers or [""]]
+            for answers in each
+        ]
     )
 
 
