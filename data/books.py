@@ -41,7 +41,8 @@ def convert(files: Sequence[str], output: str) -> dict[str, int]:
         {what is counted: number}.
 
     Raises:
-        ValueError: a file is not UTF-8 or is damaged, or the folder has books already.
+        ValueError: a file is not UTF-8 or is damaged, no file has text, or the folder has books
+            already.
         OSError: the folder cannot be written.
     """
     number = -(-len(files) // _BOOKS)
@@ -56,6 +57,8 @@ def convert(files: Sequence[str], output: str) -> dict[str, int]:
                 counts[KEPT] += 1
             else:
                 counts[EMPTY] += 1
+        if not counts[KEPT]:
+            raise ValueError(f"none of the {len(files)} files of --input has text")
     return counts
 
 

@@ -95,7 +95,7 @@ def main(settings: RunSettings) -> None:
         files = json_lines.find("--input", given.input.split(","))
         has_model = settings.initialize or settings.workdir or given.checkpoint
         asked = list(_with_model(settings) if has_model else _without_model(settings))
-        documents = (one.text for one in json_lines.documents(files, text=given.text))
+        documents = _texts(files, given.text)
         rows = {number: one.rows for number, one in enumerate(asked)}
         found = overlaps.find(rows, documents, shortest=given.shortest)
         report = [_entry(one, found[number]) for number, one in enumerate(asked)]
@@ -103,6 +103,16 @@ def main(settings: RunSettings) -> None:
             sys.stdout.writelines(f"{line}\n" for line in table(report))
             if given.output:
                 command_line.write_json(given.output, report)
+
+
+def _texts(files: Sequence[str], text: str) -> Iterator[str]:
+    """Yield the texts of all documents."""
+    is_empty = True
+    for document in json_lines.documents(files, text=text):
+        is_empty = False
+        yield document.text
+    if is_empty:
+        raise ValueError(f"the {len(files)} files of --input have no documents")
 
 
 def _without_model(settings: RunSettings) -> Iterator[Asked]:

@@ -235,10 +235,10 @@ class InContext(RowMeasure):
                 return prompt, shots
             if self.too_long == "error":
                 break
+        advice = "; take fewer, or in_context.too_long='fewer_shots'" if shots else ""
         raise ValueError(
             f"in_context.shots={shots}: the prompt of row {where} and its answer are {excess} "
-            f"tokens more than the {model.length} that the model reads; take fewer, or "
-            "in_context.too_long='fewer_shots'"
+            f"tokens more than the {model.length} that the model reads{advice}"
         )
 
     def _choose(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:

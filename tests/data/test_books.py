@@ -47,7 +47,12 @@ def test_many_books_are_in_several_files(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"caf\xe9\n", "a.txt:1: it is not UTF-8"), (b"a\0b", "it has a NUL")]
+    ("content", "message"),
+    [
+        (b"caf\xe9\n", "a.txt:1: it is not UTF-8"),
+        (b"a\0b", "it has a NUL"),
+        (b" \n", "none of the 1 files of --input has text"),
+    ],
 )
 def test_a_damaged_book_is_an_error_and_leaves_nothing(content, message, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)

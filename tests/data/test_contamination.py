@@ -100,6 +100,7 @@ def files(tmp_path):
         ("clean", [row for n, row in enumerate(rows) if n not in SHARED]),
         ("overlapping", [rows[n] for n in SHARED]),
         ("corpus", documents),
+        ("empty", []),
     ):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own))
     return tmp_path
@@ -186,6 +187,7 @@ def test_the_change_is_of_table_c_1():
         ({"input": None}, {}, "--input is not set: name the files of the training text"),
         ({"shortest": 0}, {}, "--shortest=0 must be 1 or more"),
         ({"input": "nowhere.jsonl"}, {}, "--input='nowhere.jsonl' matches no file"),
+        ({"input": "{files}/empty.jsonl"}, {}, "the 1 files of --input have no documents"),
         ({"text": "txt"}, {}, "corpus.jsonl:1: there is no string 'txt'"),
         ({}, {"evaluate": {"measures": {"loss": {}}}}, "no measure of data.task='prompted_files'"),
     ],
@@ -195,6 +197,8 @@ def test_a_mistake_is_one_line(flags, changes, message, files, monkeypatch, caps
     if changes:
         given.initialize = str(tiny_writer.write(files / "run", tiny_writer.settings("gpt2")))
         given.evaluate.measures = changes["evaluate"]["measures"]
+    if flags.get("input"):
+        flags = flags | {"input": flags["input"].format(files=files)}
     give(monkeypatch, files, **flags)
     with pytest.raises(SystemExit, match="2"):
         contamination.main(parse(given))
