@@ -45,8 +45,8 @@ if __name__ == "__main__":
         figure=(None, "PNG file for the numbers by examples in a prompt, of in_context.sweep"),
         average=(1, "newest checkpoints to average"),
         ensemble=(None, "A,B: runs, checkpoints or folders whose predictions are averaged"),
-        submission=(None, "folder for the files of hidden test sets, in place of measuring"),
-        harness=(None, "A,B: tasks of lm-eval, in place of the config's measures"),
+        submission=(None, "folder for the files of hidden test sets, instead of measuring"),
+        harness=(None, "A,B: tasks of lm-eval, instead of the config's measures"),
         harness_folder=(None, "YAML files of tasks of your own for --harness"),
         harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
         harness_limit=(0, "examples of each task of --harness, the first ones; 0: all"),
@@ -108,9 +108,9 @@ def evaluate(run: Run) -> None:
         if settings.predictions:
             command_line.check_file("evaluate.predictions", settings.predictions)
         chosen = {
-            place: _measures(part, task)
+            task: _measures(part, data_task)
             for part in run.parts
-            for place, task in part.evaluated.items()
+            for task, data_task in part.evaluated.items()
         }
         # A wrong name is an error now.
         numbers = evaluated_numbers.directions(chosen, settings.averages)
@@ -121,9 +121,9 @@ def evaluate(run: Run) -> None:
         experiments = functools.cache(lambda: model_side.build_tasks(merged))
         for part in run.phase_at(step).parts:
             resources = Resources(pretrained.for_task(part.name), part, make=experiments)
-            for place, task in part.evaluated.items():
-                results[place], found = _measure(chosen[place], resources, task)
-                predictions += [{"task": place, **row} for row in found]
+            for task, data_task in part.evaluated.items():
+                results[task], task_predictions = _measure(chosen[task], resources, data_task)
+                predictions += [{"task": task, **row} for row in task_predictions]
         results |= evaluated_numbers.averages(results, settings.averages)
     if jax.process_index() == 0:
         with one_line_errors(OSError):
@@ -154,21 +154,21 @@ def _submit(run: Run) -> None:
         for test in tests:
             predicted = test.predict(pretrained)
             form = test.submission.form
-            found, unknown = submissions.official(form, predicted, test.rows, test.labels)
+            answers, unknown = submissions.official(form, predicted, test.rows, test.labels)
             if jax.process_index() == 0:
                 path = folder / test.submission.file
-                submissions.write(path, [row["index"] for row in test.rows], found)
+                submissions.write(path, [row["index"] for row in test.rows], answers)
                 texts = f", {unknown} from a text that is not a label" if unknown else ""
-                print(f"{path}: {len(found)} predictions{texts}")
+                print(f"{path}: {len(answers)} predictions{texts}")
 
 
 def _run_harness(settings: RunSettings) -> None:
     """Run tasks of lm-eval on the model and write their metrics."""
-    given = flags.FLAGS
-    tasks = [task for task in given.harness.split(",") if task]
+    options = flags.FLAGS
+    tasks = [task for task in options.harness.split(",") if task]
     with one_line_errors():
         _check_figure(())
-        manager = harness.check_tasks(tasks, folder=given.harness_folder)  # before loading
+        manager = harness.check_tasks(tasks, folder=options.harness_folder)  # before loading
         run = completion.complete(Run(settings))
         output = _output(run.settings.workdir)
         command_line.check_file("--output", output)
@@ -178,8 +178,8 @@ def _run_harness(settings: RunSettings) -> None:
             harness.Answers(model, hugging_face=not trained),
             tasks,
             manager=manager,
-            shots=given.harness_shots if given.harness_shots >= 0 else None,
-            limit=given.harness_limit or None,
+            shots=options.harness_shots if options.harness_shots >= 0 else None,
+            limit=options.harness_limit or None,
         )
     if jax.process_index() == 0:
         with one_line_errors(OSError):
@@ -188,16 +188,16 @@ def _run_harness(settings: RunSettings) -> None:
 
 def _model(settings: RunSettings) -> tuple[Pretrained, dict[str, Any]]:
     """Load the model, with the heads of all tasks, and the metadata of its run (`Source.run`)."""
-    given = flags.FLAGS
+    options = flags.FLAGS
     mesh = partitioning.make_mesh(dataclasses.asdict(settings.mesh))
     partitioning.check_batch(settings.data.batch_size, mesh.shape)
-    if given.ensemble:
-        if given.checkpoint:
+    if options.ensemble:
+        if options.checkpoint:
             raise ValueError("--ensemble and --checkpoint are both set: name all folders in one")
-        folders = given.ensemble.split(",")
-        return ensembles.load(folders, settings, mesh=mesh, average=given.average)
-    path = completion.model_folder(settings, checkpoint=given.checkpoint)
-    source = open_source(path, average=given.average, whole=True)
+        folders = options.ensemble.split(",")
+        return ensembles.load(folders, settings, mesh=mesh, average=options.average)
+    path = completion.model_folder(settings, checkpoint=options.checkpoint)
+    source = open_source(path, average=options.average, whole=True)
     _check_vocabulary(source.run, settings.data.vocabulary)
     pretrained = from_source(source, mesh=mesh, param_dtype=settings.weights, **settings.model)
     return pretrained, source.run
@@ -211,10 +211,10 @@ def _check_vocabulary(run: Mapping[str, Any], name: str) -> None:
 
 
 def _measures(part: Part, task: str) -> dict[str, Measure]:
-    found = measures.of_part(part, data_task=task)
+    task_measures = measures.of_part(part, data_task=task)
     if flags.FLAGS.ensemble:
-        return ensembles.measurable(found, chosen=part.evaluate.measures)
-    return found
+        return ensembles.measurable(task_measures, chosen=part.evaluate.measures)
+    return task_measures
 
 
 def _measure(
@@ -226,8 +226,8 @@ def _measure(
     for name, measure in chosen.items():
         needed = resources.of(measure, task)
         with resources.layout():
-            found, predicted = measure.measure(*needed)
-        results |= evaluated_numbers.numbers(name, found)
+            numbers, predicted = measure.measure(*needed)
+        results |= evaluated_numbers.numbers(name, numbers)
         predictions += [{"measure": name, **row} for row in predicted]
     return results, predictions
 
@@ -244,8 +244,8 @@ def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(shot_curves.draw(curves))
         print(f"drawn in {file}")
-    found = {"step": step, **evaluated_numbers.to_json(results)}
-    command_line.write_json(path, found)
+    content = {"step": step, **evaluated_numbers.to_json(results)}
+    command_line.write_json(path, content)
     print(f"written to {path}")
 
 

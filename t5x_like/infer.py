@@ -117,53 +117,53 @@ def infer(run: Run) -> None:
         ValueError: the checkpoint, the task or a setting does not exist, or the mode needs another
             kind of model.
     """
-    given = flags.FLAGS
-    path = completion.model_folder(run.settings, checkpoint=given.checkpoint)
+    options = flags.FLAGS
+    path = completion.model_folder(run.settings, checkpoint=options.checkpoint)
     dialog = dialog_model.read_settings(run.settings.dialog)  # before loading: mistakes show early
-    part = choose_part(run.phases[-1].parts, name=given.task)
-    source = open_source(path, average=given.average, whole=bool(given.best_of))
+    part = choose_part(run.phases[-1].parts, name=options.task)
+    source = open_source(path, average=options.average, whole=bool(options.best_of))
     before = source.run.get("fingerprints", {})
     fingerprints.check_vocabulary(
         before, part.text.vocabulary.digest, vocabulary=part.data.vocabulary
     )
-    whole = from_source(source, param_dtype=run.settings.weights).for_task(part.name)
-    pretrained = whole.policy()
+    trained = from_source(source, param_dtype=run.settings.weights).for_task(part.name)
+    pretrained = trained.policy()
     kind = predictions.name_of(pretrained)
     mesh = functools.partial(partitioning.make_mesh, dataclasses.asdict(run.settings.mesh))
     if kind != predictions.TEXT:
         for name in ("interactive", "stream", "log_probs", "best_of"):
-            if getattr(given, name):
+            if getattr(options, name):
                 raise ValueError(
                     f"--{name} needs a model that generates text; this one predicts {kind}"
                 )
         predictor = predictions.build(pretrained, part)
-        if given.examples:
-            show_predictions(predictor, data_side.build(part, mesh()), count=given.examples)
+        if options.examples:
+            show_predictions(predictor, data_side.build(part, mesh()), count=options.examples)
         else:
-            predict_lines(predictor, given.input, given.output)
+            predict_lines(predictor, options.input, options.output)
         return
-    model = _text_model(whole, part)
-    if given.interactive and run.settings.dialog:
+    model = _text_model(trained, part)
+    if options.interactive and run.settings.dialog:
         talk(model, dialog)
-    elif given.interactive:
+    elif options.interactive:
         converse(model, template=part.data.settings.get("template", ""))
-    elif given.examples:
-        show_examples(model, data_side.build(part, mesh()), count=given.examples)
-    elif given.stream:
-        stream_answers(model, given.input)
-    elif given.log_probs:
-        answer_lines_with_log_probs(model, given.input, given.output)
+    elif options.examples:
+        show_examples(model, data_side.build(part, mesh()), count=options.examples)
+    elif options.stream:
+        stream_answers(model, options.input)
+    elif options.log_probs:
+        answer_lines_with_log_probs(model, options.input, options.output)
     else:
-        answer_lines(model, given.input, given.output)
+        answer_lines(model, options.input, options.output)
 
 
-def _text_model(whole: Pretrained, part: Part) -> TextModel:
+def _text_model(trained: Pretrained, part: Part) -> TextModel:
     """Build the model that writes texts from the networks of its run."""
-    given = flags.FLAGS
-    if given.interactive or given.stream:
+    options = flags.FLAGS
+    if options.interactive or options.stream:
         part = without_beams(part)
-    model = text_model.build(whole.policy(), part)
-    return RankedModel(model, whole, number=given.best_of) if given.best_of else model
+    model = text_model.build(trained.policy(), part)
+    return RankedModel(model, trained, number=options.best_of) if options.best_of else model
 
 
 def _check_flags() -> None:
@@ -172,36 +172,36 @@ def _check_flags() -> None:
     Raises:
         ValueError: they contradict each other, or a file cannot be read or written.
     """
-    given = flags.FLAGS
-    if sum(map(bool, (given.input, given.examples, given.interactive))) != 1:
+    options = flags.FLAGS
+    if sum(map(bool, (options.input, options.examples, options.interactive))) != 1:
         raise ValueError("one of --input=FILE (or -), --examples=N, --interactive is needed")
-    if given.examples < 0:
-        raise ValueError(f"--examples={given.examples} must be 1 or more")
+    if options.examples < 0:
+        raise ValueError(f"--examples={options.examples} must be 1 or more")
     for name in ("interactive", "examples", "stream"):
-        if given.log_probs and getattr(given, name):
+        if options.log_probs and getattr(options, name):
             raise ValueError(f"--log_probs is for lines of JSON, --{name} shows texts: omit one")
-    if given.best_of < 0 or given.best_of == 1:
-        raise ValueError(f"--best_of={given.best_of} must be 2 or more")
-    if given.best_of and (given.stream or given.interactive):
+    if options.best_of < 0 or options.best_of == 1:
+        raise ValueError(f"--best_of={options.best_of} must be 2 or more")
+    if options.best_of and (options.stream or options.interactive):
         raise ValueError("--best_of ranks complete responses: omit --stream and --interactive")
-    if given.stream and given.examples:
+    if options.stream and options.examples:
         raise ValueError("--stream shows the answers to --input, and --examples its own: omit one")
-    reads_terminal = given.interactive or given.input == "-"
+    reads_terminal = options.interactive or options.input == "-"
     if reads_terminal and (sys.stdin is None or sys.stdin.closed):
         raise ValueError("standard input is closed: give texts with --input=FILE")
-    if given.output and given.output != "-":
-        command_line.check_file("--output", given.output)
-        paths = {pathlib.Path(one).resolve() for one in (given.input or "-", given.output)}
+    if options.output and options.output != "-":
+        command_line.check_file("--output", options.output)
+        paths = {pathlib.Path(name).resolve() for name in (options.input or "-", options.output)}
         if len(paths) == 1:
-            raise ValueError(f"--output={given.output!r} is also the --input: give another file")
+            raise ValueError(f"--output={options.output!r} is also the --input: give another file")
 
 
 def without_beams(part: Part) -> Part:
     """Remove beam search from the task, unless the command line sets it, an error raised later."""
     if any(word.startswith("--config.decode.num_beams=") for word in sys.argv):
         return part
-    kept = {name: value for name, value in part.decode.items() if name not in _OF_BEAMS}
-    return dataclasses.replace(part, decode=kept)
+    decode = {name: value for name, value in part.decode.items() if name not in _OF_BEAMS}
+    return dataclasses.replace(part, decode=decode)
 
 
 def talk(model: TextModel, settings: DialogSettings) -> None:
@@ -262,7 +262,7 @@ def _answered(
 
 
 def _prompts(model: TextModel, file: str, *, written: Collection[str] = ()) -> Iterator[Prompt]:
-    """Yield the rows of a file, none of which has a field that is to be written."""
+    """Yield the rows of a file; no row has a field that is to be written."""
     lines = _read(file, with_objects=False, written=written)
     return _counted(model, ({"inputs": x} if isinstance(x, str) else x for x in lines))
 
@@ -305,12 +305,12 @@ def show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> No
     ):
         shown = {"inputs": text, "model": model.text(new, prompt=prompt)}
         shown["original"] = model.text(original, prompt=prompt)
-        own = example_display.spans(text, shown["model"], shown["original"])
-        spans += own
+        of_example = example_display.spans(text, shown["model"], shown["original"])
+        spans += of_example
         if number < count:
             print()
-            if own:
-                print(example_display.describe_spans(text, own, width=width))
+            if of_example:
+                print(example_display.describe_spans(text, of_example, width=width))
             else:
                 print(example_display.describe_fields(shown, width=width))
     if spans:
@@ -347,7 +347,7 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
         prompt = targets[: np.argmax(written)]
         ends = [n + 1 for n, token in enumerate(prompt) if model.is_end(int(token))]
         prompt = prompt[max(ends, default=0) :]
-    return [int(one) for one in prompt], model.until_end(targets[written])
+    return [int(token) for token in prompt], model.until_end(targets[written])
 
 
 def predict_lines(predictor: Predictor, file: str, output: str) -> None:
@@ -355,9 +355,9 @@ def predict_lines(predictor: Predictor, file: str, output: str) -> None:
     lines = _read(file, with_objects=True)
 
     def predicted() -> Iterator[dict[str, Any]]:
-        for some in _batched(lines, predictor.batch_size):
-            items = [{"text_a": line} if isinstance(line, str) else line for line in some]
-            for line, prediction in zip(some, predictor(items), strict=True):
+        for batch in _batched(lines, predictor.batch_size):
+            items = [{"text_a": line} if isinstance(line, str) else line for line in batch]
+            for line, prediction in zip(batch, predictor(items), strict=True):
                 yield {"inputs": line, **prediction}
 
     _write(predicted(), output)
@@ -373,8 +373,8 @@ def show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: int
     shown = list(itertools.islice(pairs, count))
     width = shutil.get_terminal_size().columns
     predicted = predictor([item for item, _ in shown])
-    for (item, original), one in zip(shown, predicted, strict=True):
-        fields = {**item, "model": one["prediction"], "original": original}
+    for (item, original), result in zip(shown, predicted, strict=True):
+        fields = {**item, "model": result["prediction"], "original": original}
         print(f"\n{example_display.describe_fields(fields, width=width)}")
 
 
@@ -395,7 +395,7 @@ def _read(name: str, *, with_objects: bool, written: Collection[str] = ()) -> It
         )
     path = pathlib.Path(name).expanduser()
     if not path.is_file():
-        beside = [str(one) for one in path.parent.glob("*") if one.name.endswith(_ENDINGS)]
+        beside = [str(file) for file in path.parent.glob("*") if file.name.endswith(_ENDINGS)]
         raise ValueError(f"--input={str(path)!r} is not a file.{hint(str(path), beside)}")
     if not reading.uncompressed(path).endswith(".jsonl"):
         return _some(name, list(reading.lines(path)))

@@ -45,9 +45,9 @@ class DecoderPrediction(Prediction):
         """Pad examples into the fields of a batch [B, C, L]."""
         tokens, segments = np.zeros([2, batch_size, self.max_rows, self.length], np.int32)
         for number, example in enumerate(rows):
-            for place, row in enumerate(example):
-                tokens[number, place, : len(row)] = row
-                segments[number, place, : len(row)] = 1
+            for choice, row in enumerate(example):
+                tokens[number, choice, : len(row)] = row
+                segments[number, choice, : len(row)] = 1
         return {"decoder_input_tokens": tokens, "decoder_segment_ids": segments}
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:

@@ -135,8 +135,7 @@ class CandidateSampler:
                 "generated, token by token"
             )
         self._model, self._settings = model, settings
-        zero, one = dialog_rows.rating_ids(model.vocabulary)
-        self._ratings = jnp.asarray([zero, one], jnp.int32)
+        self._ratings = jnp.asarray(dialog_rows.rating_ids(model.vocabulary), jnp.int32)
         self._attributes = {
             name: model.vocabulary.encode(dialog_rows.attribute(name))
             for name in dialog_rows.ATTRIBUTES
@@ -150,14 +149,14 @@ class CandidateSampler:
             seed: added to the seed of the settings.
         """
         size = min(len(prompts), max(1, self._model.batch_size // self._settings.candidates))
-        found: list[list[Candidate]] = []
+        candidates: list[list[Candidate]] = []
         for first in range(0, len(prompts), size):
-            some = [self._model.prompt(text) for text in prompts[first : first + size]]
+            batch = [self._model.prompt(text) for text in prompts[first : first + size]]
             # All batches have the same number of rows, so that they share a compiled program.
-            rows = [*some, *[some[0]] * (size - len(some))]
-            found += self._sample(rows, seed=seed + first)[: len(some)]
+            rows = [*batch, *[batch[0]] * (size - len(batch))]
+            candidates += self._sample(rows, seed=seed + first)[: len(batch)]
             stop_signal.between_batches()
-        return found
+        return candidates
 
     def _sample(self, prompts: Sequence[Sequence[int]], *, seed: int) -> list[list[Candidate]]:
         settings, most = self._settings, self._model.new_tokens
@@ -187,7 +186,7 @@ class CandidateSampler:
                 keep_cache=True,
             )
             attributes = {
-                name: jnp.asarray(own, jnp.int32) for name, own in self._attributes.items()
+                name: jnp.asarray(tokens, jnp.int32) for name, tokens in self._attributes.items()
             }
             ratings = _rate_candidates(
                 generator.extend,
@@ -203,13 +202,13 @@ class CandidateSampler:
     ) -> list[list[Candidate]]:
         rows, lengths, values = fetch((generated.tokens, generated.lengths, ratings))
         number = self._settings.candidates
-        found: list[list[Candidate]] = [[] for _ in prompts]
+        candidates: list[list[Candidate]] = [[] for _ in prompts]
         for row, length in enumerate(lengths):
-            own = self._model.until_end(rows[row, :length])
-            text = self._model.text(own, prompt=prompts[row // number]).strip()
+            response = self._model.until_end(rows[row, :length])
+            text = self._model.text(response, prompt=prompts[row // number]).strip()
             rated = {name: float(values[name][row]) for name in dialog_rows.ATTRIBUTES}
-            found[row // number].append(Candidate(own, text, rated))
-        return found
+            candidates[row // number].append(Candidate(response, text, rated))
+        return candidates
 
 
 @functools.partial(jax.jit, static_argnames="eos_ids")
@@ -232,12 +231,12 @@ def _rate_candidates(
     """
     cache = _own_tokens(extend, generated, eos_ids=eos_ids)
     rows = generated.tokens.shape[0]
-    found = {}
+    probabilities = {}
     for name, tokens in attributes.items():
         logits, _ = extend(jnp.tile(tokens, (rows, 1)), cache)
         both = jnp.take(logits[:, -1].astype(jnp.float32), ratings, axis=-1)
-        found[name] = jax.nn.softmax(both, axis=-1)[:, 1]
-    return found
+        probabilities[name] = jax.nn.softmax(both, axis=-1)[:, 1]
+    return probabilities
 
 
 def _own_tokens(extend: Extend, generated: Generated, *, eos_ids: tuple[int, ...]) -> Any:
@@ -248,8 +247,8 @@ def _own_tokens(extend: Extend, generated: Generated, *, eos_ids: tuple[int, ...
     last = jax.lax.dynamic_slice_in_dim(tokens, steps - 1, 1, axis=1)
     _, cache = extend(last, generated.cache)
     final = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
-    own = lengths - is_one_of(final, eos_ids)
-    return cache.moved(steps - own)
+    response_lengths = lengths - is_one_of(final, eos_ids)
+    return cache.moved(steps - response_lengths)
 
 
 class Dialog(NamedTuple):
@@ -293,12 +292,13 @@ class Rater:
                 text = dialog_rows.rating_prompt(dialog.context, dialog.response, name)
                 prompt = self._model.prompt(text)
                 pairs += [
-                    TokenPair(prompt[max(0, len(prompt) - room) :], [one]) for one in self._ratings
+                    TokenPair(prompt[max(0, len(prompt) - room) :], [rating])
+                    for rating in self._ratings
                 ]
-        scores = [one.total for one in self._model.score_tokens(pairs)]
+        scores = [score.total for score in self._model.score_tokens(pairs)]
         both = np.reshape(scores, (len(dialogs), len(names), len(self._ratings)))
-        ones = 1 / (1 + np.exp(both[..., 0] - both[..., 1]))
-        return [dict(zip(names, map(float, own), strict=True)) for own in ones]
+        likely = 1 / (1 + np.exp(both[..., 0] - both[..., 1]))
+        return [dict(zip(names, map(float, of_dialog), strict=True)) for of_dialog in likely]
 
 
 # From prompts to the text that the model generates after each.
@@ -336,11 +336,11 @@ class Research:
             tools: the toolset.
             most: maximum number of calls; a query beyond it ends research without a reply.
         """
-        found = dialog_rows.read_research(written)
-        if found.query and len(self.calls) < most:
-            self.calls.append(Call(found.query, tools(found.query)))
+        step = dialog_rows.read_research(written)
+        if step.query and len(self.calls) < most:
+            self.calls.append(Call(step.query, tools(step.query)))
             return
-        self.reply = found.reply or None
+        self.reply = step.reply or None
         self.done = True
 
 
@@ -361,12 +361,15 @@ def research(
         tools: the toolset, from a query to texts.
         calls: maximum calls of the toolset per dialog.
     """
-    found = [Research(*pair) for pair in zip(contexts, bases, strict=True)]
-    while running := [one for one in found if not one.done]:
-        prompts = [dialog_rows.research_prompt(one.context, one.base, one.calls) for one in running]
-        for one, written in zip(running, write(prompts), strict=True):
-            one.read(written, tools, most=calls)
-    return found
+    dialogs = [Research(*pair) for pair in zip(contexts, bases, strict=True)]
+    while running := [dialog for dialog in dialogs if not dialog.done]:
+        prompts = [
+            dialog_rows.research_prompt(dialog.context, dialog.base, dialog.calls)
+            for dialog in running
+        ]
+        for dialog, written in zip(running, write(prompts), strict=True):
+            dialog.read(written, tools, most=calls)
+    return dialogs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,7 +379,7 @@ class Reply:
     Attributes:
         text: the text of the turn.
         base: the best candidate, which research may have changed; None if all were dropped.
-        candidates: all sampled responses, including dropped ones.
+        candidates: all sampled responses, including dropped responses.
         calls: the calls of the toolset.
     """
 
@@ -423,15 +426,15 @@ class DialogModel:
             raise ValueError("a reply needs a dialog with at least one turn")
         contexts = [[*self.settings.role, *context] for context in contexts]
         prompts = [dialog_rows.response_prompt(context) for context in contexts]
-        found = [self._choose(own) for own in self._sample(prompts, seed=seed)]
-        return self._researched(contexts, found) if self._tools else found
+        replies = [self._choose(candidates) for candidates in self._sample(prompts, seed=seed)]
+        return self._researched(contexts, replies) if self._tools else replies
 
     def _choose(self, candidates: Sequence[Candidate]) -> Reply:
-        """Reply with the best safe candidate, the first of equally good ones."""
-        safe = [one for one in candidates if not self.settings.drops(one.ratings)]
+        """Reply with the best safe candidate, the first of equally good candidates."""
+        safe = [candidate for candidate in candidates if not self.settings.drops(candidate.ratings)]
         if not safe:
             return Reply(self.settings.refusal, None, candidates)
-        best = max(safe, key=lambda one: self.settings.score(one.ratings))
+        best = max(safe, key=lambda candidate: self.settings.score(candidate.ratings))
         return Reply(best.text, best, candidates)
 
     def _researched(
@@ -439,18 +442,20 @@ class DialogModel:
     ) -> list[Reply]:
         """Return the replies after research; refusals stay as they are."""
         assert self._tools is not None
-        open_ones = [n for n, one in enumerate(replies) if one.base is not None]
+        unrefused = [n for n, reply in enumerate(replies) if reply.base is not None]
         done = research(
-            [contexts[n] for n in open_ones],
-            [replies[n].text for n in open_ones],
+            [contexts[n] for n in unrefused],
+            [replies[n].text for n in unrefused],
             write=self._model.generate,
             tools=self._tools,
             calls=self.settings.calls,
         )
-        found = list(replies)
-        for number, one in zip(open_ones, done, strict=True):
-            found[number] = dataclasses.replace(replies[number], text=one.text, calls=one.calls)
-        return found
+        researched = list(replies)
+        for number, dialog in zip(unrefused, done, strict=True):
+            researched[number] = dataclasses.replace(
+                replies[number], text=dialog.text, calls=dialog.calls
+            )
+        return researched
 
 
 _GREETING = "Your turn; an empty line begins a new dialog; Ctrl-C or Ctrl-D ends."

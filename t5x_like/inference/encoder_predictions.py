@@ -69,25 +69,25 @@ class EncoderPrediction(Prediction):
             rows: `Row`s or `Window`s.
             batch_size: B.
         """
-        longest = max(len(_row(one).tokens) for one in rows)
+        longest = max(len(_row(row).tokens) for row in rows)
         length = min(self.length, -(-longest // _STEP) * _STEP)
         zeros = np.zeros([batch_size, length], np.int32)
         batch = {"encoder_segment_ids": zeros.copy(), "allowed": zeros.copy()}
         batch["no_answer"] = zeros[:, 0].copy()
-        for number, one in enumerate(rows):
-            row = _row(one)
-            size = len(row.tokens)
-            for name, values in row.features.items():
+        for number, row in enumerate(rows):
+            encoder_row = _row(row)
+            size = len(encoder_row.tokens)
+            for name, values in encoder_row.features.items():
                 batch.setdefault(encoder_field(name), zeros.copy())[number, :size] = values
             batch["encoder_segment_ids"][number, :size] = 1
-            if isinstance(one, Window):
-                batch["allowed"][number, one.context] = 1
-                batch["no_answer"][number] = one.places(0, 0)[0]
+            if isinstance(row, Window):
+                batch["allowed"][number, row.context] = 1
+                batch["no_answer"][number] = row.places(0, 0)[0]
         return batch
 
 
-def _row(one: EncoderRow | Window) -> EncoderRow:
-    return one.row if isinstance(one, Window) else one
+def _row(row: EncoderRow | Window) -> EncoderRow:
+    return row.row if isinstance(row, Window) else row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,10 +137,10 @@ class MaskFilling(EncoderPrediction):
         self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
-        [row], [found] = rows, results
-        places = np.flatnonzero(row.tokens == self.vocabulary.mask_id)
+        [row], [result] = rows, results
+        positions = np.flatnonzero(row.tokens == self.vocabulary.mask_id)
         filled = row.tokens.copy()
-        filled[places] = found["tokens"][places, 0]
+        filled[positions] = result["tokens"][positions, 0]
         masks = [
             [
                 {
@@ -148,10 +148,10 @@ class MaskFilling(EncoderPrediction):
                     "probability": float(probability),
                 }
                 for token, probability in zip(
-                    found["tokens"][place], found["probabilities"][place], strict=True
+                    result["tokens"][position], result["probabilities"][position], strict=True
                 )
             ]
-            for place in places
+            for position in positions
         ]
         return {"prediction": self.vocabulary.decode(filled[1:-1]).strip(), "masks": masks}
 
@@ -175,9 +175,9 @@ class Classes(EncoderPrediction):
         self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
-        [found] = results
+        [result] = results
         probabilities = {
-            self.label(number): float(p) for number, p in enumerate(found["probabilities"])
+            self.label(number): float(p) for number, p in enumerate(result["probabilities"])
         }
         best = max(probabilities, key=lambda name: probabilities[name])
         return {"prediction": best, "probabilities": probabilities}
@@ -202,8 +202,8 @@ class SeveralClasses(EncoderPrediction):
         self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
-        [found] = results
-        named = {self.label(n): float(p) for n, p in enumerate(found["probabilities"])}
+        [result] = results
+        named = {self.label(n): float(p) for n, p in enumerate(result["probabilities"])}
         above = [name for name, p in named.items() if p > self.threshold]
         return {"prediction": above, "probabilities": named}
 
@@ -266,7 +266,7 @@ class Tags(EncoderPrediction):
 
     def target(self, label: Sequence[int]) -> list[str]:
         """Return the name of each tag."""
-        return [self.label(one) for one in label]
+        return [self.label(tag) for tag in label]
 
     def rows(self, item: Item) -> list[EncoderRow]:
         """Return one row, in which the first token of each word predicts its tag."""
@@ -280,9 +280,9 @@ class Tags(EncoderPrediction):
         self, item: Item, rows: Sequence[EncoderRow], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class."""
-        _, places = self.writer.of_words(self._words(item))
+        _, positions = self.writer.of_words(self._words(item))
         tags = results[0]["tags"]
-        return {"prediction": [self.label(tags[p]) if p >= 0 else None for p in places]}
+        return {"prediction": [self.label(tags[p]) if p >= 0 else None for p in positions]}
 
     def _words(self, item: Item) -> list[str]:
         words = item.get("words", item.get("text_a"))
@@ -330,26 +330,26 @@ class AnswerPrediction(EncoderPrediction):
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
         """Return the best span of each window."""
-        found = best_spans(
+        spans = best_spans(
             outputs["start_logits"],
             outputs["end_logits"],
             allowed=batch["allowed"] > 0,
             max_length=self.longest_answer,
             null_positions=batch["no_answer"],
         )
-        return found._asdict()
+        return spans._asdict()
 
     def predict(
         self, item: Item, rows: Sequence[Window], results: Sequence[OutputArrays]
     ) -> dict[str, Any]:
         """See the class; `answer` is the best span even if the prediction is ""."""
         parts = []
-        for window, found in zip(rows, results, strict=True):
+        for window, result in zip(rows, results, strict=True):
             text = ""
-            if np.isfinite(found["score"]):  # otherwise the window has only spaces
-                first, last = window.characters(int(found["start"]), int(found["end"]))
+            if np.isfinite(result["score"]):  # otherwise the window has only spaces
+                first, last = window.characters(int(result["start"]), int(result["end"]))
                 text = item["context"][first:last]
-            parts.append((text, float(found["score"]), float(found["null_score"])))
+            parts.append((text, float(result["score"]), float(result["null_score"])))
         answer = join(parts)
         predicted = answer.text if self.threshold is None else answer.under(self.threshold)
         return {
@@ -362,7 +362,7 @@ class AnswerPrediction(EncoderPrediction):
 def _texts(item: Item) -> list[str]:
     """Return the one or two texts of an item."""
     name = next((name for name in ("text_a", "text", "inputs") if name in item), "text_a")
-    return [string_in(item, one) for one in (name, "text_b") if one == name or one in item]
+    return [string_in(item, field) for field in (name, "text_b") if field == name or field in item]
 
 
 def string_in(item: Item, name: str) -> str:
@@ -414,8 +414,8 @@ class EncoderChoices(EncoderPrediction):
         """Pad examples into the fields of a batch [B, C, L]."""
         tokens, types, segments = np.zeros([3, batch_size, self.max_rows, self.length], np.int32)
         for number, example in enumerate(rows):
-            for place, row in enumerate(example):
-                here = number, place, slice(len(row.tokens))
+            for choice, row in enumerate(example):
+                here = number, choice, slice(len(row.tokens))
                 tokens[here], types[here], segments[here] = row.tokens, row.token_types, 1
         return {
             "encoder_input_tokens": tokens,
@@ -480,18 +480,18 @@ def choices_in(item: Item, *, most: int) -> list[str]:
     Raises:
         ValueError: it has no choices, more than `most`, or choices that are not strings.
     """
-    found = item.get("choices")
-    choices = found if isinstance(found, list) else []
-    if not 1 <= len(choices) <= most or not all(isinstance(one, str) for one in choices):
+    value = item.get("choices")
+    choices = value if isinstance(value, list) else []
+    if not 1 <= len(choices) <= most or not all(isinstance(choice, str) for choice in choices):
         raise ValueError(f"an item needs `choices`, up to {most} strings")
     return choices
 
 
 def best_choice(item: Item, probabilities: np.ndarray) -> dict[str, Any]:
     """Return the most likely of an item's choices, its index, and the probabilities of all."""
-    own = [float(p) for p in probabilities][: len(item["choices"])]
-    best = int(np.argmax(own))
-    return {"prediction": item["choices"][best], "answer": best, "probabilities": own}
+    of_choices = [float(p) for p in probabilities][: len(item["choices"])]
+    best = int(np.argmax(of_choices))
+    return {"prediction": item["choices"][best], "answer": best, "probabilities": of_choices}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -562,9 +562,9 @@ class _OfWords(EncoderPrediction):
         batch = super().collate(rows, batch_size=batch_size)
         length = batch["encoder_segment_ids"].shape[1]
         characters = np.zeros([batch_size, length, LONGEST], np.int32)
-        for number, one in enumerate(rows):
-            row = cast(WordRow, _row(one))
-            characters[number, : len(row.characters)] = row.characters
+        for number, row in enumerate(rows):
+            word_row = cast(WordRow, _row(row))
+            characters[number, : len(word_row.characters)] = word_row.characters
         return batch | {"encoder_characters": characters}
 
 

@@ -37,12 +37,12 @@ def spans(masked: str, predicted: str, original: str) -> list[Span]:
     filled = [_filled(text) for text in (predicted, original)]
     names = SENTINEL.findall(masked)
     return [
-        Span(number, *(one.get(name, "") for one in filled))
+        Span(number, *(texts.get(name, "") for texts in filled))
         for number, name in enumerate(names, start=1)
     ]
 
 
-def describe_spans(masked: str, found: Sequence[Span], *, width: int) -> str:
+def describe_spans(masked: str, spans: Sequence[Span], *, width: int) -> str:
     """Format a text with numbered blanks, and below it a line for each blank, right or wrong.
 
     Of a long text only the words near the blanks are shown.
@@ -56,13 +56,13 @@ def describe_spans(masked: str, found: Sequence[Span], *, width: int) -> str:
         _shorten(text, first=_CONTEXT * (n > 0), last=_CONTEXT * (n < last))
         for n, text in enumerate(texts)
     ]
-    blanks = [f"__{span.number}__" for span in found] + [""]
+    blanks = [f"__{span.number}__" for span in spans] + [""]
     sentence = " ".join(part for pair in zip(near, blanks, strict=True) for part in pair if part)
     room = (width - 16) // 2 - len(_ELLIPSIS)
-    rows = [("model", "original"), *((span.predicted, span.original) for span in found)]
+    rows = [("model", "original"), *((span.predicted, span.original) for span in spans)]
     cells = [[_shorten(text, first=room, last=0) for text in row] for row in rows]
     wide = max(len(cell) for cell, _ in cells)
-    marks = ["", *(f"{'right' if one.right else 'wrong'} __{one.number}__" for one in found)]
+    marks = ["", *(f"{'right' if span.right else 'wrong'} __{span.number}__" for span in spans)]
     table = [
         f"  {mark:12}{cell:{wide}}  {original}".rstrip()
         for mark, (cell, original) in zip(marks, cells, strict=True)
@@ -90,9 +90,9 @@ def describe_fields(fields: Mapping[str, Any], *, width: int) -> str:
     return "\n".join(lines)
 
 
-def describe_share(found: Sequence[Span], *, examples: int) -> str:
+def describe_share(spans: Sequence[Span], *, examples: int) -> str:
     """Describe how many of the spans of some examples are filled exactly."""
-    right, number = sum(span.right for span in found), len(found)
+    right, number = sum(span.right for span in spans), len(spans)
     share = f"{right} of {number} spans are filled exactly ({right / number:.0%})"
     return f"{share}, in {examples} examples"
 

@@ -133,5 +133,5 @@ def _show(model: TextModel, log_probs: np.ndarray | None, *, out: TextIO) -> Non
         return
     log_probs = log_probs[: model.vocabulary.vocab_size]  # a model may have more logits than pieces
     best = np.argsort(-log_probs, kind="stable")[:LIKELIEST]
-    shown = (f"{model.shown(int(one))} {100 * np.exp(log_probs[one]):.1f}%" for one in best)
+    shown = (f"{model.shown(int(token))} {100 * np.exp(log_probs[token]):.1f}%" for token in best)
     out.write("    " + "   ".join(shown) + "\n")

@@ -81,15 +81,15 @@ class PromptFormat:
 
     def excess(self, pair: TokenPair) -> int:
         """Return by how many tokens the prompt or the continuation is too long; 0 if both fit."""
-        own, after = len(pair.prompt), len(pair.continuation)
+        before, after = len(pair.prompt), len(pair.continuation)
         if self.inputs:
-            return max(own - self.inputs, after - self.length, 0)
+            return max(before - self.inputs, after - self.length, 0)
         return max(sum(self.sizes(pair)) - self.length, 0)
 
     def sizes(self, pair: TokenPair) -> tuple[int, int]:
         """Return the number of tokens in the decoder's row and in the encoder's row."""
-        own, after = len(pair.prompt), len(pair.continuation)
-        return (after, own) if self.inputs else (own + after - (self.start is None), 0)
+        before, after = len(pair.prompt), len(pair.continuation)
+        return (after, before) if self.inputs else (before + after - (self.start is None), 0)
 
     def check(self, pairs: Sequence[TokenPair]) -> None:
         """Check that all pairs fit into rows.
@@ -119,19 +119,19 @@ class PromptFormat:
             wide = (rows, min(power_of_two(longest[1]), self.inputs))
             batch |= {f"encoder_{name}": np.zeros(wide, np.int32) for name in (names[0], names[2])}
         for row, pair in enumerate(pairs):
-            own = len(pair.prompt)
+            size = len(pair.prompt)
             if self.inputs:
-                batch["encoder_input_tokens"][row, :own] = pair.prompt
-                batch["encoder_segment_ids"][row, :own] = 1
+                batch["encoder_input_tokens"][row, :size] = pair.prompt
+                batch["encoder_segment_ids"][row, :size] = 1
             targets = pair.continuation if self.inputs else [*pair.prompt, *pair.continuation]
             first = self.start
             if first is None:
                 first, *targets = targets
-                own -= 1
+                size -= 1
             batch["decoder_input_tokens"][row, : len(targets)] = [first, *targets[:-1]]
             batch["decoder_target_tokens"][row, : len(targets)] = targets
             batch["decoder_segment_ids"][row, : len(targets)] = 1
-            batch["decoder_causal_attention"][row, : own + 1] = 1
+            batch["decoder_causal_attention"][row, : size + 1] = 1
         if not self.sees_prompt:
             del batch["decoder_causal_attention"]
         return batch
@@ -179,9 +179,9 @@ class Scorer:
         order = sorted(range(len(pairs)), key=lambda n: self._prompt_format.sizes(pairs[n]))
         scores: dict[int, Score] = {}
         for first in range(0, len(order), self._rows):
-            some = order[first : first + self._rows]
-            found = self._of_batch(params, [pairs[n] for n in some])
-            scores |= dict(zip(some, found, strict=True))
+            batch = order[first : first + self._rows]
+            batch_scores = self._of_batch(params, [pairs[n] for n in batch])
+            scores |= dict(zip(batch, batch_scores, strict=True))
             stop_signal.between_batches()
         return [scores[n] for n in range(len(pairs))]
 
@@ -195,8 +195,10 @@ class Scorer:
         scores = []
         for row, pair in enumerate(pairs):
             last = self._prompt_format.sizes(pair)[0]
-            own = slice(last - len(pair.continuation), last)
-            scores.append(Score(log_probs[row, own], bool(np.all(likeliest[row, own]))))
+            continuation = slice(last - len(pair.continuation), last)
+            scores.append(
+                Score(log_probs[row, continuation], bool(np.all(likeliest[row, continuation])))
+            )
         return scores
 
 
@@ -230,17 +232,17 @@ class StepwiseScorer(Scorer):
         room, start = self._prompt_format.length + 1, self._prompt_format.start
         lead = [] if start is None else [start]
         prompts = [[*lead, *pair.prompt] for pair in pairs]
-        own, after = max(map(len, prompts)), max(len(pair.continuation) for pair in pairs)
-        if own + after > room:  # of two pairs: each pair fits
+        before, after = max(map(len, prompts)), max(len(pair.continuation) for pair in pairs)
+        if before + after > room:  # of two pairs: each pair fits
             half = len(pairs) // 2
             return self._of_batch(params, pairs[:half]) + self._of_batch(params, pairs[half:])
-        after = min(power_of_two(after), room - own)
-        own = min(power_of_two(own), room - after)
-        tokens, mask = np.zeros([2, self._rows, own], np.int32)
+        after = min(power_of_two(after), room - before)
+        before = min(power_of_two(before), room - after)
+        tokens, mask = np.zeros([2, self._rows, before], np.int32)
         mask[len(pairs) :] = 1
         targets = np.zeros([self._rows, after], np.int32)
         for row, (prompt, pair) in enumerate(zip(prompts, pairs, strict=True)):
-            tokens[row, own - len(prompt) :], mask[row, own - len(prompt) :] = prompt, 1
+            tokens[row, before - len(prompt) :], mask[row, before - len(prompt) :] = prompt, 1
             targets[row, : len(pair.continuation)] = pair.continuation
         names = ("decoder_input_tokens", "decoder_mask", "decoder_target_tokens")
         batch = self._put(dict(zip(names, (tokens, mask > 0, targets), strict=True)))
@@ -288,12 +290,14 @@ class MemoryScorer:
             length: tokens of a row.
         """
         order = sorted(range(len(documents)), key=lambda n: len(documents[n]))
-        found: dict[int, Float[np.ndarray, " n"]] = {}
+        log_probs: dict[int, Float[np.ndarray, " n"]] = {}
         for first in range(0, len(order), self._rows):
-            some = order[first : first + self._rows]
-            log_probs = self._of_batch(params, [documents[n] for n in some], length=length)
-            found |= {n: log_probs[row, : len(documents[n])] for row, n in enumerate(some)}
-        return [found[n] for n in range(len(documents))]
+            batch = order[first : first + self._rows]
+            batch_log_probs = self._of_batch(params, [documents[n] for n in batch], length=length)
+            log_probs |= {
+                n: batch_log_probs[row, : len(documents[n])] for row, n in enumerate(batch)
+            }
+        return [log_probs[n] for n in range(len(documents))]
 
     def _of_batch(
         self, params: PyTree, documents: Sequence[Sequence[int]], *, length: int
@@ -304,7 +308,7 @@ class MemoryScorer:
         for row, tokens in enumerate(documents):
             inputs[row, : len(tokens)] = [self._start, *tokens[:-1]][: len(tokens)]
             targets[row, : len(tokens)], real[row, : len(tokens)] = tokens, 1
-        found, memory = [], None
+        parts, memory = [], None
         names = ("input_tokens", "target_tokens", "loss_weights")
         for first in range(0, size, length):
             part = (x[:, first : first + length] for x in (inputs, targets, real))
@@ -312,9 +316,9 @@ class MemoryScorer:
             log_probs, memory = (
                 self._next(params, batch, memory) if first else self._first(params, batch)
             )
-            found.append(fetch(log_probs))
+            parts.append(fetch(log_probs))
             stop_signal.between_batches()
-        return np.concatenate(found, axis=1) if found else np.zeros([self._rows, 0], np.float32)
+        return np.concatenate(parts, axis=1) if parts else np.zeros([self._rows, 0], np.float32)
 
     def _of_first(self, params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, PyTree]:
         return self._scores(params, batch, self._module.first_memory(batch))
@@ -333,6 +337,6 @@ def score_targets(
 ) -> tuple[Float[Array, "*B"], Bool[Array, "*B"]]:
     """Return each target's natural log probability (float32), and whether it is the most likely."""
     logits = logits.astype(jnp.float32)
-    own = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    target_logits = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     likeliest = jnp.argmax(logits, axis=-1) == targets
-    return own - jax.nn.logsumexp(logits, axis=-1), likeliest
+    return target_logits - jax.nn.logsumexp(logits, axis=-1), likeliest

@@ -90,8 +90,8 @@ class Prediction(abc.ABC):
 
     def scores(self, predicted: Mapping[str, Any]) -> list[float]:
         """Return the probabilities of all classes or choices, in order."""
-        own = predicted["probabilities"]
-        return list(own.values() if isinstance(own, Mapping) else own)
+        probabilities = predicted["probabilities"]
+        return list(probabilities.values() if isinstance(probabilities, Mapping) else probabilities)
 
     def label(self, number: int) -> str:
         """Return the name of a class or tag."""
@@ -134,15 +134,15 @@ class Predictor:
             ValueError: an item lacks a field.
         """
         rows = [self._rows(item) for item in items]
-        flat = [row for own in rows for row in own]
+        flat = [row for item_rows in rows for row in item_rows]
         results: list[OutputArrays] = []
         for start in range(0, len(flat), self.batch_size):
             results += self._run(flat[start : start + self.batch_size])
             stop_signal.between_batches()
         predicted = []
-        for item, own in zip(items, rows, strict=True):
-            predicted.append(self.prediction.predict(item, own, results[: len(own)]))
-            results = results[len(own) :]
+        for item, item_rows in zip(items, rows, strict=True):
+            predicted.append(self.prediction.predict(item, item_rows, results[: len(item_rows)]))
+            results = results[len(item_rows) :]
         return predicted
 
     def _rows(self, item: Item) -> list[Any]:
@@ -156,6 +156,6 @@ class Predictor:
         # All batches have one shape, so that the program is compiled only once.
         batch = self.prediction.collate(rows, batch_size=self.batch_size)
         with self._pretrained.layout():
-            found = self._results(self._pretrained.params, self._pretrained.put(batch))
-        arrays = fetch(found)
+            outputs = self._results(self._pretrained.params, self._pretrained.put(batch))
+        arrays = fetch(outputs)
         return [{name: array[n] for name, array in arrays.items()} for n in range(len(rows))]

@@ -1,4 +1,4 @@
-"""A policy that samples several responses to a prompt and writes the best one, by its rewards."""
+"""A policy that samples several responses to a prompt, and writes the most rewarded response."""
 
 import functools
 from collections.abc import Sequence
@@ -37,11 +37,11 @@ class RankedModel(TextModel):
             effect, or a temperature of 0.
     """
 
-    def __init__(self, model: TextModel, whole: Pretrained, *, number: int):
-        if not hasattr(whole.module, "ranking"):
+    def __init__(self, model: TextModel, trained: Pretrained, *, number: int):
+        if not hasattr(trained.module, "ranking"):
             raise ValueError(
                 f"--best_of={number} ranks responses by the rewards of a run that trained a "
-                f"policy with them (instructgpt, sparrow), and this is a {whole.system}"
+                f"policy with them (instructgpt, sparrow), and this is a {trained.system}"
             )
         for name, value in model.decode.items():
             if name not in _READ and value != getattr(GenerationSettings(), name):
@@ -53,9 +53,9 @@ class RankedModel(TextModel):
             batch_size=model.batch_size,
             decode=model.decode,
         )
-        self._whole, self._number = whole, number
+        self._trained, self._number = trained, number
         self._best = jax.jit(
-            functools.partial(best, whole.module, number=number, temperature=self._temperature)
+            functools.partial(best, trained.module, number=number, temperature=self._temperature)
         )
 
     @property
@@ -66,18 +66,18 @@ class RankedModel(TextModel):
     def generate_tokens(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the tokens of the best response to each prompt, without the end token."""
         seed = jax.random.key(self.decode.get("seed", 0))
-        params = {**self._whole.params, "policy": self.pretrained.params}
+        params = {**self._trained.params, "policy": self.pretrained.params}
         written: list[list[int]] = []
         for first in range(0, len(prompts), self.batch_size):
-            some = prompts[first : first + self.batch_size]
-            rows = [*some, *[some[0]] * (self.batch_size - len(some))]
+            batch_prompts = prompts[first : first + self.batch_size]
+            rows = [*batch_prompts, *[batch_prompts[0]] * (self.batch_size - len(batch_prompts))]
             batch = self._prompts(*self.lay_out(rows))
-            with self._whole.layout():
+            with self._trained.layout():
                 tokens, lengths = fetch(
                     self._best(params, batch, jax.random.fold_in(seed, first))[:2]
                 )
-            found = zip(tokens[: len(some)], lengths, strict=False)
-            written += [self.until_end(own[:size]) for own, size in found]
+            responses = zip(tokens[: len(batch_prompts)], lengths, strict=False)
+            written += [self.until_end(row[:size]) for row, size in responses]
             stop_signal.between_batches()
         return written
 
@@ -105,7 +105,7 @@ def best(
     number: int,
     temperature: float,
 ) -> tuple[Array, Array, Float[Array, "B K"]]:
-    """Sample K responses to each of B prompts, and choose the one with the highest rank.
+    """Sample K responses to each of B prompts, and choose the response with the highest rank.
 
     Args:
         module: an `ActorCritic`.

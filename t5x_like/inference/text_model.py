@@ -152,10 +152,10 @@ class TextModel:
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
         """Tokenize a text, with the special tokens before it and, if `end`, after it."""
-        own, begin = self.vocabulary.encode(text), self.prompt_format.begin
+        tokens, begin = self.vocabulary.encode(text), self.prompt_format.begin
         if end:
-            return [*(self.prompt_format.input_begin or begin), *own, *self._end]
-        return [*begin, *own]
+            return [*(self.prompt_format.input_begin or begin), *tokens, *self._end]
+        return [*begin, *tokens]
 
     @property
     def _end(self) -> tuple[int, ...]:
@@ -172,16 +172,16 @@ class TextModel:
         prompt_ends, continuation_ends = self.prompt_format.ends
         if prompt_ends:
             text = self.vocabulary.targets.encode(continuation.lstrip())
-            own, after = self.prompt(prompt), [*self.prompt_format.begin, *text]
+            before, after = self.prompt(prompt), [*self.prompt_format.begin, *text]
         else:
             bare = prompt.rstrip(" ")
-            own = self.prompt(bare)
-            whole = self.tokens(prompt + continuation, end=False)
+            before = self.prompt(bare)
+            joined = self.tokens(prompt + continuation, end=False)
             # If the continuation changes the prompt's last token, tokenize it separately.
-            joined = whole[: len(own)] == own
-            after = whole[len(own) :] if joined else self.tokens(continuation, end=False)
+            continues = joined[: len(before)] == before
+            after = joined[len(before) :] if continues else self.tokens(continuation, end=False)
         end = [self.vocabulary.required_id("eos_id")] if continuation_ends else []
-        return TokenPair(own, [*after, *end])
+        return TokenPair(before, [*after, *end])
 
     def prompt(self, text: str) -> list[int]:
         """Tokenize a prompt, without the start token."""
@@ -242,9 +242,9 @@ class TextModel:
 
     def generate(self, prompts: Sequence[str]) -> list[str]:
         """Generate a text after each prompt, see `generate_tokens`."""
-        own = [self.prompt(text) for text in prompts]
-        written = self.generate_tokens(own)
-        return [self.text(new, prompt=one) for one, new in zip(own, written, strict=True)]
+        tokens = [self.prompt(text) for text in prompts]
+        written = self.generate_tokens(tokens)
+        return [self.text(new, prompt=prompt) for prompt, new in zip(tokens, written, strict=True)]
 
     def generate_tokens(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Generate the tokens after each prompt's tokens, without the end token.
@@ -258,15 +258,15 @@ class TextModel:
         """
         written: list[list[int]] = []
         for first in range(0, len(prompts), self.batch_size):
-            some = prompts[first : first + self.batch_size]
+            batch = prompts[first : first + self.batch_size]
             # All batches have the same number of rows, so that they share a compiled program.
-            rows = [*some, *[some[0]] * (self.batch_size - len(some))]
+            rows = [*batch, *[batch[0]] * (self.batch_size - len(batch))]
             tokens, mask = self.lay_out(rows)
             # Padding depends on a batch's other rows, so `no_repeat_ngram_size` must ignore it.
             settings = self._seeded(first)
             out = self.pretrained.generate(tokens, mask, padding_counts=False, **settings)
             new = out[:, 1 if self.encodes else tokens.shape[1] :]
-            written += [self.until_end(row) for row in new[:: len(out) // len(rows)][: len(some)]]
+            written += [self.until_end(row) for row in new[:: len(out) // len(rows)][: len(batch)]]
             stop_signal.between_batches()
         return written
 
@@ -309,17 +309,17 @@ class TextModel:
             ValueError: `decode.max_new_tokens` leaves no room for a prompt.
         """
         rows = self._read(prompts)
-        places = self.length
+        room = self.length
         if not self.encodes:
             start = self.prompt_format.start
             rows = rows if start is None else [[start, *row] for row in rows]
-            places += (start is not None) - self.new_tokens
+            room += (start is not None) - self.new_tokens
         width = power_of_two(max(map(len, rows)))
-        tokens = np.zeros((len(rows), min(width, places)), np.int32)
+        tokens = np.zeros((len(rows), min(width, room)), np.int32)
         mask = np.zeros_like(tokens)
         for number, row in enumerate(rows):
-            own = slice(len(row)) if self.encodes else slice(tokens.shape[1] - len(row), None)
-            tokens[number, own], mask[number, own] = row, 1
+            columns = slice(len(row)) if self.encodes else slice(tokens.shape[1] - len(row), None)
+            tokens[number, columns], mask[number, columns] = row, 1
         return tokens, mask
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
@@ -383,17 +383,17 @@ def build(pretrained: Pretrained, part: Part) -> TextModel:
             f"data.vocabulary={part.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
             f"than the {pretrained.config['vocab_size']} of the model: name the model's vocabulary"
         )
-    prompt_format, own = _prompt_format(pretrained.module, text), dict(part.decode)
+    prompt_format, decode = _prompt_format(pretrained.module, text), dict(part.decode)
     if pretrained.from_folder:
         if pretrained.generation.eos_token_id is not None:
-            own = {"eos_token_id": pretrained.generation.eos_token_id, **own}
+            decode = {"eos_token_id": pretrained.generation.eos_token_id, **decode}
         prompt_format = _of_folder(prompt_format, pretrained, vocabulary)
     model = TextModel(
         pretrained,
         vocabulary,
         prompt_format,
         batch_size=part.data.batch_size,
-        decode=own,
+        decode=decode,
     )
     _check_positions(model)
     return model

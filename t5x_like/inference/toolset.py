@@ -76,10 +76,10 @@ def _power(base: float, exponent: float) -> float:
     """Return a power, after checking that it is not too large to compute."""
     if base and abs(exponent) * abs(math.log10(abs(base))) >= math.log10(_LARGEST):
         raise _NotArithmeticError
-    found = base**exponent
-    if isinstance(found, complex):
+    power = base**exponent
+    if isinstance(power, complex):
         raise _NotArithmeticError
-    return found
+    return power
 
 
 def _checked(value: float) -> float:
@@ -137,8 +137,8 @@ class TableTranslator:
         if asked is None:
             return []
         phrase = asked[1].strip(" \"'").casefold()
-        found = self._table.get((phrase, asked[2].casefold()))
-        return [] if found is None else [found]
+        translation = self._table.get((phrase, asked[2].casefold()))
+        return [] if translation is None else [translation]
 
 
 class Retrieval:
