@@ -124,9 +124,9 @@ def build(name: str, **settings: Any) -> AnyObjective:
             file cannot be read.
     """
     check_settings("data.objective_settings", choose("objective", name, OBJECTIVES), settings)
-    made = _make(name, settings)
-    made.content()  # raises for a file
-    return made
+    objective = _make(name, settings)
+    objective.content()  # raises for a file
+    return objective
 
 
 def examples_of(name: str, settings: Mapping[str, Any]) -> AnyObjective:
@@ -139,16 +139,16 @@ def examples_of(name: str, settings: Mapping[str, Any]) -> AnyObjective:
     """
     factory = choose("objective", name, OBJECTIVES)
     known = inspect.signature(factory).parameters
-    own = {key: value for key, value in settings.items() if key in known}
-    check_settings("data.objective_settings", factory, own)
-    return _make(name, own)
+    accepted = {key: value for key, value in settings.items() if key in known}
+    check_settings("data.objective_settings", factory, accepted)
+    return _make(name, accepted)
 
 
 def _make(name: str, settings: Mapping[str, Any]) -> AnyObjective:
     factory = OBJECTIVES[name]
     if any(isinstance(value, str) and os.path.exists(value) for value in settings.values()):
         return _call(factory, settings)
-    return _made(factory, _Settings(repr(sorted(settings.items())), settings))
+    return _cached(factory, _Settings(repr(sorted(settings.items())), settings))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +160,7 @@ class _Settings:
 
 
 @functools.lru_cache(maxsize=64)
-def _made(factory: Callable[..., AnyObjective], settings: _Settings) -> AnyObjective:
+def _cached(factory: Callable[..., AnyObjective], settings: _Settings) -> AnyObjective:
     return _call(factory, settings.values)
 
 

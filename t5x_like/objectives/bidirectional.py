@@ -22,11 +22,11 @@ _SIZES = {
     "characters": LONGEST,
     "backward_characters": LONGEST,
 }
-_PLACE = sum(_SIZES.values())
+_VALUES = sum(_SIZES.values())  # of a position of a stream
 
 
 def bidirectional_lm() -> RunningText:
-    """Predict each word from the words before it, and from those after it (ELMo, section 3.1).
+    """Predict each word from the words before it, and from the words after it (ELMo, section 3.1).
 
     Peters et al. 2018. Each document adds to two streams, one for each direction:
 
@@ -39,12 +39,12 @@ def bidirectional_lm() -> RunningText:
     The streams continue across documents, and are cut into rows of the inputs' length.
     """
 
-    def plan(given: ExampleSpec) -> tuple[int, OfChunks]:
-        length = given.lengths.get("inputs") or 0
+    def plan(spec: ExampleSpec) -> tuple[int, OfChunks]:
+        length = spec.lengths.get("inputs") or 0
         if length < 1:
             raise ValueError(f"data.lengths.inputs={length} must be 1 or more words a row")
-        check_words(given.features["inputs"].vocabulary)
-        return length * _PLACE, _examples
+        check_words(spec.features["inputs"].vocabulary)
+        return length * _VALUES, _examples
 
     return RunningText(
         name="bidirectional_lm",
@@ -56,28 +56,28 @@ def bidirectional_lm() -> RunningText:
     )
 
 
-def _encode(text: str, vocabulary: Vocabulary) -> Int[np.ndarray, " L*{_PLACE}"]:
+def _encode(text: str, vocabulary: Vocabulary) -> Int[np.ndarray, " L*{_VALUES}"]:
     return streams(text, check_words(vocabulary)).reshape(-1)
 
 
-def streams(text: str, vocabulary: WordVocabulary) -> Int[np.ndarray, "L {_PLACE}"]:
+def streams(text: str, vocabulary: WordVocabulary) -> Int[np.ndarray, "L {_VALUES}"]:
     """Return the positions of both streams for a document; none for a text without words."""
     words = vocabulary.words(text)
     if not words:
-        return np.zeros([0, _PLACE], np.int32)
-    whole = [START, *words, END]
-    ids = np.array([vocabulary.id_of(word) for word in whole], np.int32)
-    characters = spell_all(whole)
+        return np.zeros([0, _VALUES], np.int32)
+    marked_words = [START, *words, END]
+    ids = np.array([vocabulary.id_of(word) for word in marked_words], np.int32)
+    characters = spell_all(marked_words)
     parts = [ids[:-1, None], ids[1:, None], ids[-2::-1, None], characters[:-1], characters[:0:-1]]
     return np.concatenate(parts, axis=1)
 
 
 def _examples(
-    chunks: Int[np.ndarray, " B L*{_PLACE}"], generator: np.random.Generator
+    chunks: Int[np.ndarray, " B L*{_VALUES}"], generator: np.random.Generator
 ) -> list[Example]:
     del generator
     ends = np.cumsum([*_SIZES.values()])[:-1]
-    parts = np.split(chunks.reshape(len(chunks), -1, _PLACE), ends, axis=2)
+    parts = np.split(chunks.reshape(len(chunks), -1, _VALUES), ends, axis=2)
     features = {
         name: part.reshape(len(chunks), -1) for name, part in zip(_SIZES, parts, strict=True)
     }

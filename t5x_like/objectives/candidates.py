@@ -44,7 +44,7 @@ def candidates(
     (as in the released code), until the last of these fits in part.
 
     Args:
-        choices: the most candidates of a row, all of which are read.
+        choices: the most candidates of a row; all are read.
         longest_choice, longest_question: the lengths to which the text of a candidate and a
             question are truncated, in tokens.
 
@@ -60,7 +60,7 @@ def candidates(
     def write_for(writer: CandidateWriter) -> WriteExamples:
         def write(raw: Mapping[str, Any]) -> list[dict[str, np.ndarray]]:
             texts = [text_of(raw[name]) for name in ("text_a", "text_b")]
-            row = writer([text_of(one) for one in raw["choices"]], *texts)
+            row = writer([text_of(choice) for choice in raw["choices"]], *texts)
             return [row.features | {"label": np.array([raw["answer"]])}]
 
         return write
@@ -153,19 +153,19 @@ class CandidateWriter:
             question: the question.
         """
         choices = [" ".join(choice.split()) for choice in choices]
-        found: list[_Sentence] = []
+        sentences: list[_Sentence] = []
         for number, choice in enumerate(choices, start=1):
             # A vocabulary that drops some characters may leave nothing of a candidate.
             tokens = self.vocabulary.encode(choice) or [self.vocabulary.unk_id or 0]
-            whole = _Sentence(tokens, [number] * len(tokens), number)
-            found.append(whole.cut(self.longest_choice))
+            sentence = _Sentence(tokens, [number] * len(tokens), number)
+            sentences.append(sentence.cut(self.longest_choice))
         asked = self.vocabulary.encode(question)[: self.longest_question]
-        found += [_Sentence([token], [0], len(choices) + 1) for token in asked]
-        room = self.length - sum(len(one.tokens) for one in found)
+        sentences += [_Sentence([token], [0], len(choices) + 1) for token in asked]
+        room = self.length - sum(len(sentence.tokens) for sentence in sentences)
         documents = self._documents(text, choices, first=len(choices) + 2)
-        for sentences in fit(documents, room=room):
-            found += sentences
-        return _row(found)
+        for of_document in fit(documents, room=room):
+            sentences += of_document
+        return _row(sentences)
 
     def _documents(
         self, text: str, choices: Sequence[str], *, first: int
@@ -177,24 +177,24 @@ class CandidateWriter:
                 tokens, offsets = self.vocabulary.encode_with_offsets(sentence)
                 numbers = [0] * len(tokens)
                 for start, end, number in find(sentence):
-                    for place, (begins, ends) in enumerate(offsets):
+                    for position, (begins, ends) in enumerate(offsets):
                         if begins < end and start < ends:
-                            numbers[place] = number
+                            numbers[position] = number
                 sentences.append(_Sentence(list(tokens), numbers, paragraph))
             yield sentences
 
 
 def fit(documents: Iterator[list[_Sentence]], *, room: int) -> list[list[_Sentence]]:
     """Drop last sentences of the documents with the most, until all have at most `room` tokens."""
-    found = list(documents)
-    over = sum(len(one.tokens) for own in found for one in own) - room
+    remaining = list(documents)
+    over = sum(len(sentence.tokens) for document in remaining for sentence in document) - room
     while over > 0:
-        longest = max(found, key=len)
+        longest = max(remaining, key=len)
         last = longest.pop()
         over -= len(last.tokens)
         if over < 0:
             longest.append(last.cut(-over))
-    return found
+    return remaining
 
 
 def _mentions_of(choices: Sequence[str]) -> Any:
@@ -216,15 +216,15 @@ def _mentions_of(choices: Sequence[str]) -> Any:
 
 
 def _row(sentences: Sequence[_Sentence]) -> CandidateRow:
-    sizes = [len(one.tokens) for one in sentences]
-    paragraphs = [one.paragraph for one in sentences]
+    sizes = [len(sentence.tokens) for sentence in sentences]
+    paragraphs = [sentence.paragraph for sentence in sentences]
 
     def joined(values: Sequence[Sequence[int]]) -> Int[np.ndarray, " L"]:
-        return np.array([value for own in values for value in own], np.int32)
+        return np.array([value for of_sentence in values for value in of_sentence], np.int32)
 
     return CandidateRow(
-        tokens=joined([one.tokens for one in sentences]),
+        tokens=joined([sentence.tokens for sentence in sentences]),
         sentences=np.repeat(np.arange(1, len(sizes) + 1), sizes).astype(np.int32),
         paragraphs=np.repeat(paragraphs, sizes).astype(np.int32),
-        candidates=joined([one.candidates for one in sentences]),
+        candidates=joined([sentence.candidates for sentence in sentences]),
     )

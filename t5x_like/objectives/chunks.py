@@ -48,9 +48,9 @@ def pairs_of_chunks(
             `plan_chunk`.
     """
 
-    def plan(given: ExampleSpec) -> tuple[int, OfChunks]:
-        given.check(name, *PAIR)
-        inputs, targets = (given.features[side] for side in PAIR)
+    def plan(spec: ExampleSpec) -> tuple[int, OfChunks]:
+        spec.check(name, *PAIR)
+        inputs, targets = (spec.features[side] for side in PAIR)
         if inputs.vocabulary != targets.vocabulary:
             raise ValueError(
                 f"{name} cuts inputs and targets out of one text, so both features need the "
@@ -59,8 +59,8 @@ def pairs_of_chunks(
         length = plan_chunk(
             name,
             sizes=sizes,
-            lengths=given.lengths,
-            ends={side: given.features[side].add_eos for side in PAIR},
+            lengths=spec.lengths,
+            ends={side: spec.features[side].add_eos for side in PAIR},
             vocabulary=targets.vocabulary,
         )
         return length, _Pair(corrupt, inputs, targets)

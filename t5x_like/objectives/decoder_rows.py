@@ -75,11 +75,11 @@ def _objective(
     """
     target = "value" if fields[0] == "value" else "label"
 
-    def plan(given: ExampleSpec) -> OfRow:
+    def plan(spec: ExampleSpec) -> OfRow:
         row = functools.partial(
             write_row,
-            vocabulary=given.features["inputs"].vocabulary,
-            length=(given.lengths.get("inputs") or 0) // rows,
+            vocabulary=spec.features["inputs"].vocabulary,
+            length=(spec.lengths.get("inputs") or 0) // rows,
         )
         row("")  # raises if the length is wrong, before anything is read
         return functools.partial(_examples, functools.partial(ARRANGE[name], row), fields, target)
@@ -109,15 +109,15 @@ def _examples(
     texts = (
         text_of(raw[field])
         if isinstance(raw[field], str | bytes)
-        else [text_of(one) for one in raw[field]]
+        else [text_of(text) for text in raw[field]]
         for field in others
         if field in raw
     )
-    found = arrange(*texts)
-    numbers = np.repeat(np.arange(len(found)) + 1, [len(tokens) for tokens in found])
+    rows = arrange(*texts)
+    numbers = np.repeat(np.arange(len(rows)) + 1, [len(tokens) for tokens in rows])
     return [
         {
-            "inputs": np.concatenate(found),
+            "inputs": np.concatenate(rows),
             "row_numbers": numbers,
             target: np.array([raw[label]]),
         }

@@ -21,9 +21,9 @@ class Text:
     tokens: Int[np.ndarray, " L"]
     sentences: Int[np.ndarray, " L"]
 
-    def take(self, places: Int[np.ndarray, " K"]) -> "Text":
+    def take(self, positions: Int[np.ndarray, " K"]) -> "Text":
         """Return the tokens at these positions, in this order."""
-        return Text(self.tokens[places], self.sentences[places])
+        return Text(self.tokens[positions], self.sentences[positions])
 
 
 # (random generator, text, id of [MASK]) -> text.
@@ -65,9 +65,9 @@ def text_infilling(*, rate: float, mean_span: float) -> Corruption:
         sizes[spans] = lengths
         starts = np.cumsum(sizes) - sizes
         # A span of length 0 at the end has no next token.
-        found = text.take(np.minimum(starts, len(text.tokens) - 1))
-        found.tokens[spans] = mask
-        return found
+        noisy = text.take(np.minimum(starts, len(text.tokens) - 1))
+        noisy.tokens[spans] = mask
+        return noisy
 
     return corrupt
 

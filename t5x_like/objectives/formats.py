@@ -257,15 +257,15 @@ def cut_to_fit(pieces: list[TextPiece], *, most: int, draw: random.Random) -> li
         return pieces
     if len(pieces) == 1:
         return [_cut(pieces[0], most, draw)]
-    kept = min(sizes[0], max(most - sizes[1], (most + 1) // 2))
-    return [_cut(pieces[0], kept, draw), _cut(pieces[1], most - kept, draw)]
+    first_size = min(sizes[0], max(most - sizes[1], (most + 1) // 2))
+    return [_cut(pieces[0], first_size, draw), _cut(pieces[1], most - first_size, draw)]
 
 
-def _cut(piece: TextPiece, kept: int, draw: random.Random) -> TextPiece:
+def _cut(piece: TextPiece, size: int, draw: random.Random) -> TextPiece:
     start, end = piece
-    surplus = end - start - kept
+    surplus = end - start - size
     front = draw.getrandbits(surplus).bit_count() if surplus else 0  # a coin toss for each token
-    return start + front, start + front + kept
+    return start + front, start + front + size
 
 
 def _part(first: int, last: int, draw: random.Random) -> int:

@@ -42,8 +42,8 @@ def encode(
     Args:
         between: inserted before every sentence except the first.
     """
-    found = split(text)
-    sentences = [*found[:1], *(between + sentence for sentence in found[1:])]
+    parts = split(text)
+    sentences = [*parts[:1], *(between + sentence for sentence in parts[1:])]
     encoded = [vocabulary.encode(sentence) for sentence in sentences]
     lengths = np.array([len(tokens) for tokens in encoded], np.int32)
     return np.array([token for tokens in encoded for token in tokens], np.int32), lengths
@@ -111,8 +111,8 @@ class Grouping:
     ) -> tuple[Int[np.ndarray, " D"], list[random.Random]]:
         """Return the copy number of each document in this epoch, and its random generator."""
         if not self.copies:
-            one = random.Random(int(generator.integers(2**63)))
-            return np.zeros(0, np.int64), [one] * len(documents)
+            draw = random.Random(int(generator.integers(2**63)))
+            return np.zeros(0, np.int64), [draw] * len(documents)
         copies = generator.integers(self.copies, size=len(documents))
         texts = [
             documents.tokens[slice(*documents.piece(first, last))]
@@ -123,12 +123,12 @@ class Grouping:
 
     def _corrupt_each(self, rows: TextRows, copies: Int[np.ndarray, " B"]) -> dict[str, np.ndarray]:
         """Like `corrupt`, with random numbers that depend only on a row's tokens and copy."""
-        found = []
-        for row, copy in enumerate(copies):
-            one = TextRows(**{k: v[row : row + 1] for k, v in vars(rows).items()})
-            generator = np.random.default_rng(_hash(one.tokens[0, : one.sizes[0]], copy))
-            found.append(self.corrupt(generator, one, self.special))
-        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        features = []
+        for number, copy in enumerate(copies):
+            row = TextRows(**{k: v[number : number + 1] for k, v in vars(rows).items()})
+            generator = np.random.default_rng(_hash(row.tokens[0, : row.sizes[0]], copy))
+            features.append(self.corrupt(generator, row, self.special))
+        return {name: np.concatenate([of_row[name] for of_row in features]) for name in features[0]}
 
 
 def _hash(tokens: Int[np.ndarray, " L"], copy: int) -> int:
@@ -139,17 +139,17 @@ def _hash(tokens: Int[np.ndarray, " L"], copy: int) -> int:
 def apart(
     aligned: Mapping[str, Int[np.ndarray, "B L"]],
     sizes: Int[np.ndarray, " B"],
-    whole: Mapping[str, Any] | None = None,
+    per_row: Mapping[str, Any] | None = None,
 ) -> list[Example]:
     """Return rows as examples without padding.
 
     Args:
         aligned: features with a value for each token.
         sizes: the number of tokens of each row.
-        whole: features with one value for each row, [B].
+        per_row: features with one value for each row, [B].
     """
     values = {name: np.asarray(rows, np.int32) for name, rows in aligned.items()}
-    numbers = {name: np.asarray(row, np.int32)[:, None] for name, row in (whole or {}).items()}
+    numbers = {name: np.asarray(row, np.int32)[:, None] for name, row in (per_row or {}).items()}
     return [
         {name: rows[index, :size] for name, rows in values.items()}
         | {name: of_rows[index] for name, of_rows in numbers.items()}
@@ -219,10 +219,10 @@ def objective_of_rows(
     if group < 1:
         raise ValueError(f"{name}: group={group} must be 1 or more")
 
-    def plan(given: ExampleSpec) -> OfGroup:
-        length = given.lengths.get("inputs") or 0
+    def plan(spec: ExampleSpec) -> OfGroup:
+        length = spec.lengths.get("inputs") or 0
         if length < 8:
             raise ValueError(f"{name} needs lengths.inputs of 8 or more, got {length}")
-        return rows_for(SpecialTokens(given.features["inputs"].vocabulary), length)
+        return rows_for(SpecialTokens(spec.features["inputs"].vocabulary), length)
 
     return Groups(name=name, plan=plan, documents=group, **of)

@@ -108,13 +108,13 @@ def multiple_choice(*, choices: int = 4) -> Rows:
 
     def write_for(writer: RowWriter) -> WriteExamples:
         def write(row: Mapping[str, Any]) -> list[Example]:
-            rows = writer.of_choices([text_of(one) for one in row["choices"]], *texts_of(row))
-            sizes = [len(one.tokens) for one in rows]
+            rows = writer.of_choices([text_of(choice) for choice in row["choices"]], *texts_of(row))
+            sizes = [len(choice_row.tokens) for choice_row in rows]
             return [
                 {
-                    "inputs": np.concatenate([one.tokens for one in rows]),
+                    "inputs": np.concatenate([choice_row.tokens for choice_row in rows]),
                     "row_numbers": np.repeat(np.arange(len(rows)) + 1, sizes),
-                    "token_types": np.concatenate([one.token_types for one in rows]),
+                    "token_types": np.concatenate([choice_row.token_types for choice_row in rows]),
                     "label": np.array([row["answer"]]),
                 }
             ]
@@ -174,12 +174,12 @@ def write_answers(
     Raises:
         ValueError: a window has no room for the context.
     """
-    given = {"stride": stride, "longest_question": longest_question}
-    writer.check_windows(**given)
+    settings = {"stride": stride, "longest_question": longest_question}
+    writer.check_windows(**settings)
 
     def write(row: Mapping[str, Any]) -> list[Example]:
         start, answer_text = int(row["answer_start"]), text_of(row["answer_text"])
-        windows = writer.windows(text_of(row["question"]), text_of(row["context"]), **given)
+        windows = writer.windows(text_of(row["question"]), text_of(row["context"]), **settings)
         characters = (start, start + len(answer_text)) if start >= 0 else (0, 0)
         answers = [window.places(*characters) for window in windows]
         return [
@@ -212,9 +212,9 @@ def objective_of_rows(
     """
     rows = of["converter_settings"].get("rows", 1)
 
-    def plan(given: ExampleSpec) -> OfRow:
-        vocabulary = given.features["inputs"].vocabulary
-        length = (given.lengths.get("inputs") or 0) // rows
+    def plan(spec: ExampleSpec) -> OfRow:
+        vocabulary = spec.features["inputs"].vocabulary
+        length = (spec.lengths.get("inputs") or 0) // rows
         write = write_for(make_writer(vocabulary, length=length))
         return lambda row, generator: write(row)
 

@@ -15,9 +15,9 @@ def language_modeling() -> RunningText:
     not of each chunk. For decoder-only models: examples have no inputs.
     """
 
-    def plan(given: ExampleSpec) -> tuple[int, OfChunks]:
-        given.check("language_modeling", "targets")
-        return given.lengths["targets"], _chunks
+    def plan(spec: ExampleSpec) -> tuple[int, OfChunks]:
+        spec.check("language_modeling", "targets")
+        return spec.lengths["targets"], _chunks
 
     return RunningText(
         name="language_modeling",

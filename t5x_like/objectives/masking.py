@@ -151,12 +151,12 @@ class _Search:
         self._wanted[rows[free]] = self._lengths(int(free.sum()))
         return free
 
-    def _place(self, rows: np.ndarray, places: np.ndarray, inside: np.ndarray) -> None:
+    def _place(self, rows: np.ndarray, positions: np.ndarray, inside: np.ndarray) -> None:
         self._placed[rows] += 1
-        number = np.broadcast_to(self._placed[rows][:, None], places.shape)
-        self.taken[np.broadcast_to(rows[:, None], places.shape)[inside], places[inside]] = number[
-            inside
-        ]
+        number = np.broadcast_to(self._placed[rows][:, None], positions.shape)
+        self.taken[np.broadcast_to(rows[:, None], positions.shape)[inside], positions[inside]] = (
+            number[inside]
+        )
 
     def _lengths(self, count: int) -> Int[np.ndarray, " count"]:
         sampled = np.searchsorted(self._limits, self._generator.random(count), side="right")
@@ -227,13 +227,13 @@ def shuffled_trigrams(
     # With fewer free tokens than a trigram has, a span could only be shorter.
     budget = np.where(count < 3, 0, 3 * np.rint(count * rate / 3).astype(np.int64))
     within = units(np.ones_like(free), text=free)
-    found = spans(generator, within, budget=budget, chances=np.array([0.0, 0.0, 1.0]))
+    trigrams = spans(generator, within, budget=budget, chances=np.array([0.0, 0.0, 1.0]))
     # The three positions of a trigram are consecutive.
-    rows, places = (where.reshape(-1, 3) for where in np.nonzero(found))
+    rows, positions = (where.reshape(-1, 3) for where in np.nonzero(trigrams))
     order = _ORDERS[generator.integers(len(_ORDERS), size=len(rows))]
     out = tokens.copy()
-    out[rows, places] = tokens[rows, np.take_along_axis(places, order, axis=1)]
-    return out, found > 0
+    out[rows, positions] = tokens[rows, np.take_along_axis(positions, order, axis=1)]
+    return out, trigrams > 0
 
 
 def boundaries(noise: Noise) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, "B L"]]:

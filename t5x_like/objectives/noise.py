@@ -113,19 +113,19 @@ def _random_sizes(
 
     All partitions are equally likely: a choice of parts - 1 among total - 1 positions.
     """
-    cuts = _random_places(generator, rows, total - 1, number=parts - 1) + 1
+    cuts = _random_positions(generator, rows, total - 1, number=parts - 1) + 1
     cuts.sort(axis=1)
     return np.diff(cuts, axis=1, prepend=0, append=total)
 
 
-def _random_places(
-    generator: np.random.Generator, rows: int, places: int, *, number: int
+def _random_positions(
+    generator: np.random.Generator, rows: int, length: int, *, number: int
 ) -> Int[np.ndarray, "B number"]:
     """Choose `number` different places of each row, all choices equally likely."""
-    if not places:
+    if not length:
         return np.zeros((rows, 0), np.int64)
-    keys = generator.random((rows, places), np.float32)
-    return np.argpartition(keys, min(number, places - 1), axis=1)[:, :number]
+    keys = generator.random((rows, length), np.float32)
+    return np.argpartition(keys, min(number, length - 1), axis=1)[:, :number]
 
 
 def roll_mask(generator: np.random.Generator, mask: Mask) -> Mask:
@@ -148,8 +148,8 @@ def random_tokens_mask(
     This is i.i.d. noise conditioned on its total, so that lengths do not vary between chunks.
     """
     mask = np.zeros(shape, bool)
-    places = _random_places(generator, *shape, number=tokens)
-    np.put_along_axis(mask, places, True, axis=1)
+    positions = _random_positions(generator, *shape, number=tokens)
+    np.put_along_axis(mask, positions, True, axis=1)
     return mask
 
 
@@ -161,9 +161,9 @@ def random_prefixes(
     return generator.integers(1, length, rows) if length > 1 else np.zeros(rows, np.int64)
 
 
-def rows_where(values: Tokens, kept: Mask) -> Ragged:
+def rows_where(values: Tokens, mask: Mask) -> Ragged:
     """Return the tokens of each row where a mask is True."""
-    return np.split(values[kept], np.cumsum(kept.sum(axis=1))[:-1])
+    return np.split(values[mask], np.cumsum(mask.sum(axis=1))[:-1])
 
 
 def spans_to_sentinels(tokens: Tokens, mask: Mask, *, first: int) -> Ragged:
@@ -195,11 +195,11 @@ def spans_after_sentinels(
     rows, length = mask.shape
     # Two slots for each token, the sentinel before it and itself; most are dropped.
     slots = np.stack([sentinels, tokens], axis=2).reshape(rows, 2 * length)
-    kept = np.stack([starts, mask], axis=2).reshape(rows, 2 * length)
+    selected = np.stack([starts, mask], axis=2).reshape(rows, 2 * length)
     if final_sentinel:
         last = (first - starts.sum(axis=1, keepdims=True)).astype(np.int32)
-        slots, kept = np.hstack([slots, last]), np.hstack([kept, np.ones((rows, 1), bool)])
-    return rows_where(slots, kept)
+        slots, selected = np.hstack([slots, last]), np.hstack([selected, np.ones((rows, 1), bool)])
+    return rows_where(slots, selected)
 
 
 def _sentinels(mask: Mask, *, first: int) -> tuple[Mask, Tokens]:

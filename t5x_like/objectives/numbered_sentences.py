@@ -115,8 +115,8 @@ class NumberedRows:
 def _numbers(rows: TextRows, documents: DocumentGroup) -> Int[np.ndarray, "B L"]:
     """Return the number of each token's sentence in its row, from 1; 0 on special tokens."""
     offsets = np.arange(rows.tokens.shape[1]) - 1  # the row begins with [CLS]
-    places = rows.firsts[:, None] + np.maximum(offsets, 0)
-    of_group = np.searchsorted(np.array(documents.ends), places, side="right")
+    positions = rows.firsts[:, None] + np.maximum(offsets, 0)
+    of_group = np.searchsorted(np.array(documents.ends), positions, side="right")
     inside = (offsets >= 0) & (offsets < rows.sizes[:, None] - 2)
     return np.where(inside, of_group - of_group[:, :1] + 1, 0)
 

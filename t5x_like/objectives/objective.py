@@ -101,11 +101,11 @@ class Objective(abc.ABC):
     special_tokens: bool = False
     content: Callable[[], str] = str
 
-    def identity(self, given: ExampleSpec) -> str:
+    def identity(self, spec: ExampleSpec) -> str:
         """Return everything that decides the examples of a text, for a data position."""
-        vocabularies = {name: of.vocabulary.digest for name, of in given.features.items()}
+        vocabularies = {name: of.vocabulary.digest for name, of in spec.features.items()}
         parts = (self.name, sorted(self.settings.items()), self.content())
-        return f"{parts} {sorted(given.lengths.items())} {vocabularies}"
+        return f"{parts} {sorted(spec.lengths.items())} {vocabularies}"
 
 
 # (int32 [B, L], random numbers) -> the examples of B chunks.
@@ -145,7 +145,7 @@ class RunningText(Objective):
     end_documents: bool = False
     encode: Callable[[str, Vocabulary], Int32[np.ndarray, " L"]] | None = None
 
-    def units(self, given: ExampleSpec) -> tuple[int, Callable[..., list[Example]]]:
+    def units(self, spec: ExampleSpec) -> tuple[int, Callable[..., list[Example]]]:
         """Return the tokens of `AT_ONCE` chunks, and the function from chunks to examples.
 
         A call from TensorFlow costs as much as the noise of several chunks, so many are made at
@@ -154,16 +154,16 @@ class RunningText(Objective):
         Raises:
             ValueError: see `plan`.
         """
-        length, make = self.plan(given)
+        length, make = self.plan(spec)
 
         def examples(
             tokens: Int32[np.ndarray, " L"], generator: np.random.Generator
         ) -> list[Example]:
-            whole = len(tokens) // length
-            chunks = tokens[: whole * length].reshape(whole, length)
-            found = make(chunks, generator) if whole else []
-            rest = tokens[None, whole * length :]
-            return [*found, *(make(rest, generator) if rest.size else [])]
+            count = len(tokens) // length
+            chunks = tokens[: count * length].reshape(count, length)
+            of_chunks = make(chunks, generator) if count else []
+            rest = tokens[None, count * length :]
+            return [*of_chunks, *(make(rest, generator) if rest.size else [])]
 
         return AT_ONCE * length, examples
 
@@ -222,15 +222,15 @@ class Rows(Objective):
         Raises:
             ValueError: rows lack a field.
         """
-        found = [field for field in self.fields if field in fields]
-        missing = [field for field in self.fields if field not in (*found, *self.optional)]
+        available = [field for field in self.fields if field in fields]
+        missing = [field for field in self.fields if field not in (*available, *self.optional)]
         if missing:
             advice = f": {self.has_rows} has such rows" if self.has_rows else ""
             raise ValueError(
                 f"data.objective={self.name!r} reads the fields {', '.join(self.fields)}, and the "
                 f"task's rows lack {', '.join(missing)}{advice}"
             )
-        return found
+        return available
 
 
 PAIR: FeatureNames = ("inputs", "targets")

@@ -124,22 +124,22 @@ class Spans:
             draw: the source of random numbers.
             starts: for each token whether it can begin a span.
         """
-        found: list[TextPiece] = []
-        place = 0
+        pieces: list[TextPiece] = []
+        position = 0
         while goal:
             [size] = draw.choices(range(1, self.longest + 1), cum_weights=self._chances)
             size = min(size, goal)
             around = size * self.context
             before = int(draw.random() * around)
-            begin = place + before
+            begin = position + before
             while begin < len(starts) and not starts[begin]:
                 begin += 1
             if begin + size > len(starts):
                 break
-            found.append((begin, begin + size))
+            pieces.append((begin, begin + size))
             goal -= size
-            place = begin + size + around - before
-        return found
+            position = begin + size + around - before
+        return pieces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,9 +213,9 @@ class PermutedRows:
         backward = draw.random() < self.backward
         text = text.reversed() if backward else text
         rows: list[Example] = []
-        for one, a, b in self.plan(text, draw):
-            parts = [text.tokens[slice(*one)], self._second(text, a, b)]
-            types = [0] * (one[1] - one[0]) + [0] * (a[1] - a[0] + 1)
+        for reused, a, b in self.plan(text, draw):
+            parts = [text.tokens[slice(*reused)], self._second(text, a, b)]
+            types = [0] * (reused[1] - reused[0]) + [0] * (a[1] - a[0] + 1)
             types += [1] * (b[1] - b[0] + 1 if b else 0) + [2]
             weights, order = self._predicted(parts, draw, backward=backward)
             joined = np.concatenate(parts)
@@ -276,12 +276,12 @@ class PermutedRows:
             # `<eod>` is predicted like text (data_utils.py, _local_perm).
             special = self.special.is_special[part] & (part != self.special.eod)
             chosen = self._choose(part, special, draw, goal=goal, backward=backward)
-            alone = chosen | special
-            places = np.arange(len(part)) // (self.block or self.length)
+            hidden = chosen | special
+            blocks = np.arange(len(part)) // (self.block or self.length)
             noise = np.array([draw.random() for _ in part])
-            ranks = np.argsort(np.argsort(places + noise))
+            ranks = np.argsort(np.argsort(blocks + noise))
             weights.append(chosen)
-            order.append(np.where(alone, rank + 1 + ranks, rank))
+            order.append(np.where(hidden, rank + 1 + ranks, rank))
             rank += len(part) + 1
         return np.concatenate(weights), np.concatenate(order)
 
@@ -300,8 +300,8 @@ class PermutedRows:
             # Spans begin with a word in the direction of the language.
             way = slice(None, None, -1) if backward else slice(None)
             starts = self.special.word_starts[part[way]] & ~special[way]
-            found = self.spans.sample(draw, starts.tolist(), goal=goal)
-            for begin, end in found:
+            pieces = self.spans.sample(draw, starts.tolist(), goal=goal)
+            for begin, end in pieces:
                 chosen[way][begin:end] = True
             chosen &= ~special
         rest = np.flatnonzero(~chosen & ~special).tolist()
@@ -320,8 +320,8 @@ def _elsewhere(
     before, after = bisect.bisect_right(ends, first) - 1, len(ends) - 1 - last
     if before + after == 0:
         return None
-    one = int(draw.random() * (before + after))
-    begin, limit = (one, before) if one < before else (one - before + last, len(ends) - 1)
+    drawn = int(draw.random() * (before + after))
+    begin, limit = (drawn, before) if drawn < before else (drawn - before + last, len(ends) - 1)
     end = min(bisect.bisect_left(ends, ends[begin] + wanted), limit)
     return ends[begin], ends[max(end, begin + 1)]
 
@@ -331,5 +331,5 @@ def _cut(a: TextPiece, b: TextPiece | None, *, room: int) -> tuple[TextPiece, Te
     sizes = a[1] - a[0], b[1] - b[0] if b else 0
     if sum(sizes) <= room:
         return a, b
-    kept = min(sizes[0], max(room - sizes[1], (room + 1) // 2))
-    return (a[0], a[0] + kept), (b and (b[0], b[0] + min(sizes[1], room - kept)))
+    first_size = min(sizes[0], max(room - sizes[1], (room + 1) // 2))
+    return (a[0], a[0] + first_size), (b and (b[0], b[0] + min(sizes[1], room - first_size)))

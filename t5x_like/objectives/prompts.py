@@ -64,14 +64,14 @@ def prompts(
     if not pretraining_rows:
         beside = ()
 
-    def plan(given: ExampleSpec) -> OfRow:
-        given.check("prompts", "inputs", *beside)
+    def plan(spec: ExampleSpec) -> OfRow:
+        spec.check("prompts", "inputs", *beside)
         # These lengths count the tokens of all rows together.
-        sizes = {name: given.lengths[name] // pretraining_rows for name in beside}
-        length, corrupt = _plan(pretraining_objective, sizes, given)
+        sizes = {name: spec.lengths[name] // pretraining_rows for name in beside}
+        length, corrupt = _plan(pretraining_objective, sizes, spec)
         return _PromptWriter(
-            vocabulary=given.features["inputs"].vocabulary,
-            inputs=given.lengths["inputs"],
+            vocabulary=spec.features["inputs"].vocabulary,
+            inputs=spec.lengths["inputs"],
             sizes=sizes,
             rows=pretraining_rows,
             row=length,
@@ -91,7 +91,7 @@ def prompts(
 
 
 def _plan(
-    objective: str, sizes: Mapping[str, int], given: ExampleSpec
+    objective: str, sizes: Mapping[str, int], spec: ExampleSpec
 ) -> tuple[int, OfChunks | None]:
     """Return the most tokens of a text, and the function to inputs and targets, or None.
 
@@ -101,7 +101,7 @@ def _plan(
     if len(sizes) < len(PAIR):
         return sizes.get("pretraining", 0), None
     lengths = dict(zip(PAIR, sizes.values(), strict=True))
-    features = dict(zip(PAIR, (given.features[name] for name in sizes), strict=True))
+    features = dict(zip(PAIR, (spec.features[name] for name in sizes), strict=True))
     return _OF_TEXTS[objective]().plan(ExampleSpec(lengths, features))
 
 
@@ -140,11 +140,11 @@ class _PromptWriter:
                 f"a row has {len(row['pretraining'])} texts in its field 'pretraining', and "
                 f"data.objective_settings.pretraining_rows={self.rows}: they must be as many"
             )
-        made = [self._of_text(text_of(text), generator) for text in row["pretraining"]]
+        of_texts = [self._of_text(text_of(text), generator) for text in row["pretraining"]]
         for name, size in self.sizes.items():
             rows = np.full((self.rows, size), NO_TOKEN, np.int32)
-            for filled, one in zip(rows, made, strict=True):
-                filled[: len(one[name])] = one[name]
+            for filled, of_text in zip(rows, of_texts, strict=True):
+                filled[: len(of_text[name])] = of_text[name]
             example[name] = rows.reshape(-1)
         return [example]
 
@@ -181,12 +181,12 @@ def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Rows:
     if responses < 1:
         raise ValueError(f"responses={responses} of comparisons must be 1 or more")
 
-    def plan(given: ExampleSpec) -> OfRow:
-        given.check("comparisons", *PAIR)
+    def plan(spec: ExampleSpec) -> OfRow:
+        spec.check("comparisons", *PAIR)
         return _ComparisonWriter(
-            vocabulary=given.features["inputs"].vocabulary,
-            inputs=given.lengths["inputs"],
-            targets=given.lengths["targets"] // responses,
+            vocabulary=spec.features["inputs"].vocabulary,
+            inputs=spec.lengths["inputs"],
+            targets=spec.lengths["targets"] // responses,
             end_inputs=end_inputs,
         )
 
@@ -228,12 +228,15 @@ class _ComparisonWriter:
         room = self.inputs - self.end_inputs
         inputs = inputs[max(0, len(inputs) - room) :] + end * self.end_inputs
         texts = [
-            self.vocabulary.encode(text_of(one))[: self.targets - 1] for one in row["responses"]
+            self.vocabulary.encode(text_of(response))[: self.targets - 1]
+            for response in row["responses"]
         ]
         example = {
             "inputs": inputs,
-            "targets": [token for one in texts for token in one + end],
-            "row_numbers": np.repeat(np.arange(len(texts)) + 1, [len(one) + 1 for one in texts]),
+            "targets": [token for tokens in texts for token in tokens + end],
+            "row_numbers": np.repeat(
+                np.arange(len(texts)) + 1, [len(tokens) + 1 for tokens in texts]
+            ),
             "ranks": row["ranks"],
         }
         return [{name: np.array(values, np.int32) for name, values in example.items()}]
@@ -256,7 +259,7 @@ def judgements(*, end_inputs: bool = True) -> Rows:
         row_numbers: 1 1   1     1     1  1    1
         ranks:       2
 
-    The features are those of `comparisons` with one response, whose rank is 2 if it violates the
+    The features are as in `comparisons` with one response, whose rank is 2 if it violates the
     rule, otherwise 1. A prompt that is too long is truncated on the left, a response on the right.
 
     Args:
@@ -266,12 +269,12 @@ def judgements(*, end_inputs: bool = True) -> Rows:
         ValueError: when the dataset is built, rows lack these fields, or lengths leave no room.
     """
 
-    def plan(given: ExampleSpec) -> OfRow:
-        given.check("judgements", *PAIR)
+    def plan(spec: ExampleSpec) -> OfRow:
+        spec.check("judgements", *PAIR)
         write = _ComparisonWriter(
-            vocabulary=given.features["inputs"].vocabulary,
-            inputs=given.lengths["inputs"],
-            targets=given.lengths["targets"],
+            vocabulary=spec.features["inputs"].vocabulary,
+            inputs=spec.lengths["inputs"],
+            targets=spec.lengths["targets"],
             end_inputs=end_inputs,
         )
 
@@ -283,8 +286,8 @@ def judgements(*, end_inputs: bool = True) -> Rows:
                     f"of {len(rule)} tokens, {text_of(row['rule'])!r}"
                 )
             short = dataclasses.replace(write, targets=write.targets - len(rule))
-            own = {"prompt": row["prompt"], "responses": [row["response"]]}
-            [example] = short({**own, "ranks": [1 + int(row["violates"])]}, generator)
+            comparison = {"prompt": row["prompt"], "responses": [row["response"]]}
+            [example] = short({**comparison, "ranks": [1 + int(row["violates"])]}, generator)
             targets = np.concatenate([example["targets"], np.array(rule, np.int32)])
             return [{**example, "targets": targets, "row_numbers": np.ones_like(targets)}]
 

@@ -184,8 +184,8 @@ def dae(*, drop_rate: float = 0.1, mask_rate: float = 0.1, shuffle: float = 3.0)
         )
 
     def noisy(text: np.ndarray, mask: int, generator: np.random.Generator) -> np.ndarray:
-        places = np.arange(len(text)) + generator.uniform(0, shuffle, len(text))
-        text = text[np.argsort(places, kind="stable")]
+        keys = np.arange(len(text)) + generator.uniform(0, shuffle, len(text))
+        text = text[np.argsort(keys, kind="stable")]
         text = text[generator.random(len(text)) >= drop_rate]
         return np.where(generator.random(len(text)) < mask_rate, mask, text)
 
@@ -209,7 +209,7 @@ def dae(*, drop_rate: float = 0.1, mask_rate: float = 0.1, shuffle: float = 3.0)
 
 
 def _sentences(text: np.ndarray, sizes: np.ndarray, *, longest: int) -> list[np.ndarray]:
-    """Return the sentences of a document, where longer ones than `longest` tokens are split."""
+    """Return the sentences of a document, where sentences above `longest` tokens are split."""
     document = DocumentGroup.of(text, sizes, np.array([len(sizes)]), longest=longest)
     return [text[a:b] for a, b in zip(document.ends, document.ends[1:], strict=False)]
 
@@ -229,10 +229,10 @@ def _without_fragment(
 ) -> Example:
     """Return the example of a row with a fragment of `count` tokens at a random position."""
     first = generator.integers(len(row) - count + 1)
-    places = np.arange(first, first + count)
-    noise = np.isin(np.arange(len(row)), places).astype(np.int64)
+    positions = np.arange(first, first + count)
+    noise = np.isin(np.arange(len(row)), positions).astype(np.int64)
     inputs = writing(generator, row[None], noise[None], special)[0]
-    return {"inputs": inputs, "targets": row[places], "positions": places}
+    return {"inputs": inputs, "targets": row[positions], "positions": positions}
 
 
 def _over_documents(
@@ -247,12 +247,12 @@ def _over_documents(
         of: the other attributes of the objective.
     """
 
-    def plan(given: ExampleSpec) -> OfGroup:
+    def plan(spec: ExampleSpec) -> OfGroup:
         for side in PAIR:
-            length = given.lengths.get(side) or 0
+            length = spec.lengths.get(side) or 0
             if length < 8:
                 raise ValueError(f"{name} needs lengths.{side} of 8 or more, got {length}")
-        write = write_for(SpecialTokens(given.features["inputs"].vocabulary), given.lengths)
+        write = write_for(SpecialTokens(spec.features["inputs"].vocabulary), spec.lengths)
 
         def of_group(
             tokens: np.ndarray,
@@ -262,7 +262,9 @@ def _over_documents(
         ) -> list[Example]:
             del counts  # of one document
             examples = write(tokens, lengths, generator)
-            return [{key: row.astype(np.int32) for key, row in one.items()} for one in examples]
+            return [
+                {key: row.astype(np.int32) for key, row in example.items()} for example in examples
+            ]
 
         return of_group
 

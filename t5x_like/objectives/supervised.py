@@ -37,13 +37,13 @@ def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Pairs:
     if end_inputs and not end_targets:
         raise ValueError("end_targets=False needs end_inputs=False: targets continue the inputs")
 
-    def plan(given: ExampleSpec) -> OfPair:
+    def plan(spec: ExampleSpec) -> OfPair:
         if not end_inputs:
-            given.check("text_to_text", *PAIR)
-        ends = {side: given.features[side].end for side in PAIR}
+            spec.check("text_to_text", *PAIR)
+        ends = {side: spec.features[side].end for side in PAIR}
         ends = {"inputs": ends["inputs"][:end_inputs], "targets": ends["targets"][:end_targets]}
         # Without a length, nothing is truncated: a `seqio.Task` may be read without lengths.
-        rooms = {side: given.lengths.get(side, _NO_LIMIT) - len(end) for side, end in ends.items()}
+        rooms = {side: spec.lengths.get(side, _NO_LIMIT) - len(end) for side, end in ends.items()}
 
         def example(
             inputs: np.ndarray, targets: np.ndarray, generator: np.random.Generator
@@ -77,10 +77,10 @@ def marked_text_to_text() -> Pairs:
         ValueError: the vocabulary lacks [CLS] or [SEP], or lengths leave no room for text.
     """
 
-    def plan(given: ExampleSpec) -> OfPair:
-        given.check("marked_text_to_text", *PAIR)
-        rooms = {side: given.lengths[side] - 2 for side in PAIR}
-        special = SpecialTokens(given.features["inputs"].vocabulary)
+    def plan(spec: ExampleSpec) -> OfPair:
+        spec.check("marked_text_to_text", *PAIR)
+        rooms = {side: spec.lengths[side] - 2 for side in PAIR}
+        special = SpecialTokens(spec.features["inputs"].vocabulary)
 
         def close(tokens: np.ndarray, room: int) -> np.ndarray:
             return np.array([special.cls, *tokens[:room], special.sep], np.int32)
@@ -110,10 +110,10 @@ def translation() -> Pairs:
         ValueError: a length is missing or below 2.
     """
 
-    def plan(given: ExampleSpec) -> OfPair:
-        given.check("translation", *PAIR)
-        tails = {side: given.features[side].end for side in PAIR}
-        rooms = {side: given.lengths[side] - len(tails[side]) for side in PAIR}
+    def plan(spec: ExampleSpec) -> OfPair:
+        spec.check("translation", *PAIR)
+        tails = {side: spec.features[side].end for side in PAIR}
+        rooms = {side: spec.lengths[side] - len(tails[side]) for side in PAIR}
 
         def example(
             inputs: np.ndarray, targets: np.ndarray, generator: np.random.Generator
@@ -158,15 +158,15 @@ def masked_targets(
     check_rate("masked_targets", rate=rate)
     check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
 
-    def plan(given: ExampleSpec) -> OfPair:
-        length = given.lengths.get("inputs") or 0
+    def plan(spec: ExampleSpec) -> OfPair:
+        length = spec.lengths.get("inputs") or 0
         if not 1 < target_length <= length - 3:
             raise ValueError(
                 f"masked_targets: target_length={target_length} must be 2 or more and leave room "
                 f"for a source and its special tokens in a row of lengths.inputs={length}"
             )
         return _Row(
-            special=SpecialTokens(given.features["inputs"].vocabulary),
+            special=SpecialTokens(spec.features["inputs"].vocabulary),
             length=length,
             target_length=target_length,
             rate=rate,

@@ -24,9 +24,9 @@ LENGTHS = {"inputs": 24, "targets": 24}
 @pytest.fixture(autouse=True)
 def _objectives_are_made_anew():
     """Since some tests replace what an objective is made of."""
-    plain._made.cache_clear()
+    plain._cached.cache_clear()
     yield
-    plain._made.cache_clear()
+    plain._cached.cache_clear()
 
 
 def rows(name, texts, *, lengths=None, seed=0, vocabulary=VOCABULARY, **settings):
