@@ -28,7 +28,7 @@ def constants(targets: Sequence[Any]) -> list[list[Any]]:
     If the positive class is the rarer class, its F1 is largest if everything is predicted positive.
     """
     each = [classes if isinstance(classes, list | tuple) else [classes] for classes in targets]
-    counted = collections.Counter(name for own in each for name in set(own))
+    counted = collections.Counter(name for classes in each for name in set(classes))
     return [[name] * len(targets) for name, _ in counted.most_common(2)]
 
 
