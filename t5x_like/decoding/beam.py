@@ -244,16 +244,16 @@ def _search(
 
 
 def _start(prompts: int, prompt: Array | None, *, plan: _Plan) -> _State:
-    places = (prompts, plan.beams)
-    tokens = jnp.full((*places, plan.max_new_tokens), plan.pad_id, jnp.int32)
-    empty = jnp.full(places, -jnp.inf)
+    shape = (prompts, plan.beams)
+    tokens = jnp.full((*shape, plan.max_new_tokens), plan.pad_id, jnp.int32)
+    empty = jnp.full(shape, -jnp.inf)
     return _State(
         step=jnp.zeros((), jnp.int32),
         running_tokens=tokens,
         # Start from one hypothesis: K equal hypotheses would choose the same tokens K times.
         running_scores=empty.at[:, 0].set(0.0),
         finished_tokens=tokens,
-        finished_lengths=jnp.zeros(places, jnp.int32),
+        finished_lengths=jnp.zeros(shape, jnp.int32),
         finished_scores=empty,
         improvable=jnp.ones((prompts,), bool),
         prompt=prompt,
@@ -291,8 +291,8 @@ def _candidates(
     log_probs = apply_filters(log_softmax(logits), plan.filters, progress=progress)
     vocabulary = log_probs.shape[-1]
     totals = state.running_scores[:, :, None] + log_probs.reshape(prompts, beams, vocabulary)
-    scores, places = jax.lax.top_k(totals.reshape(prompts, -1), plan.candidates)
-    parents, token = places // vocabulary, places % vocabulary
+    scores, best = jax.lax.top_k(totals.reshape(prompts, -1), plan.candidates)
+    parents, token = best // vocabulary, best % vocabulary
     tokens = jax.lax.dynamic_update_slice_in_dim(
         _take(state.running_tokens, parents), token[:, :, None], state.step, axis=2
     )
@@ -315,18 +315,18 @@ def _finish(
     normalised = scores / ranking.penalties[state.step]
     scores = jnp.where(accepts[:, None] & among_best, normalised, -jnp.inf)
     lengths = jnp.where(scores > -jnp.inf, state.step + 1, 0)
-    finished_scores, kept = jax.lax.top_k(
+    finished_scores, best = jax.lax.top_k(
         jnp.concatenate([state.finished_scores, scores], axis=1), plan.beams
     )
     # An empty slot contains padding, not the tokens of a rejected candidate.
     tokens = jnp.where(scores[:, :, None] > -jnp.inf, tokens, plan.pad_id)
     return state.replace(
-        finished_tokens=_take(jnp.concatenate([state.finished_tokens, tokens], axis=1), kept),
-        finished_lengths=_take(jnp.concatenate([state.finished_lengths, lengths], axis=1), kept),
+        finished_tokens=_take(jnp.concatenate([state.finished_tokens, tokens], axis=1), best),
+        finished_lengths=_take(jnp.concatenate([state.finished_lengths, lengths], axis=1), best),
         finished_scores=finished_scores,
     )
 
 
-def _take(values: Array, places: Int[Array, "B K"]) -> Array:
-    """Select the indices `places` [B, K] of each prompt from values [B, C, ...]."""
-    return jax.vmap(lambda row, place: row[place])(values, places)
+def _take(values: Array, indices: Int[Array, "B K"]) -> Array:
+    """Select the `indices` [B, K] of each prompt from values [B, C, ...]."""
+    return jax.vmap(lambda row, index: row[index])(values, indices)

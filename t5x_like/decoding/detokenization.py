@@ -18,12 +18,12 @@ class Detokenizer:
 
     def __init__(self, decode: Callable[[list[int]], str], prompt: Sequence[int] = ()):
         self._decode = decode
-        self._tokens = [int(one) for one in prompt[-_CONTEXT:]]
+        self._tokens = [int(token) for token in prompt[-_CONTEXT:]]
         self._emitted = len(decode(self._tokens)) if self._tokens else 0
 
     def push(self, tokens: Iterable[int]) -> str:
         """Return the text that `tokens` add; an incomplete character is held back."""
-        self._tokens += [int(one) for one in tokens]
+        self._tokens += [int(token) for token in tokens]
         return self._new(self._decode(self._tokens).rstrip(_INCOMPLETE))
 
     def close(self) -> str:

@@ -105,8 +105,8 @@ class TopK:
         # A minimum over the k values: slicing the last would make XLA sort the whole vocabulary.
         smallest = jnp.min(jax.lax.top_k(logits, self.k)[0], axis=-1, keepdims=True)
         above, tied = logits > smallest, logits == smallest
-        places = self.k - jnp.sum(above, axis=-1, keepdims=True)
-        return _ban(logits, ~(above | (tied & (jnp.cumsum(tied, axis=-1) <= places))))
+        room = self.k - jnp.sum(above, axis=-1, keepdims=True)
+        return _ban(logits, ~(above | (tied & (jnp.cumsum(tied, axis=-1) <= room))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,9 +155,9 @@ def _largest_bits(
     25 times as long on a CPU.
     """
 
-    def settle(i: Int[Array, ""], found: UInt32[Array, "B 1"]) -> UInt32[Array, "B 1"]:
-        trial = found | (jnp.uint32(1 << 31) >> i.astype(jnp.uint32))
-        return jnp.where(holds(trial), trial, found)
+    def settle(i: Int[Array, ""], largest: UInt32[Array, "B 1"]) -> UInt32[Array, "B 1"]:
+        trial = largest | (jnp.uint32(1 << 31) >> i.astype(jnp.uint32))
+        return jnp.where(holds(trial), trial, largest)
 
     return jax.lax.fori_loop(0, 32, settle, jnp.zeros((rows, 1), jnp.uint32))
 

@@ -80,8 +80,8 @@ class Generator:
         self._pads = not self._encodes or getattr(module, "any_padding", False)
         self._kernels: tuple[LayerKernel, ...] = ()
         if pays(params):
-            given = jax.eval_shape(unstack, params) if self._stacked else params
-            self._kernels = kernels_of_extend(self._module, given, encodes=self._encodes)
+            shapes = jax.eval_shape(unstack, params) if self._stacked else params
+            self._kernels = kernels_of_extend(self._module, shapes, encodes=self._encodes)
         self._variables = self._arrange(params)
         self._prefill, self._extend = _programs(self._module)
 
@@ -146,20 +146,20 @@ class Generator:
             ValueError: the settings leave no room for a new token, the network has too few
                 positions, or the cache does not fit into memory.
         """
-        given = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
-        request = decoding_request(settings, least=given.least, most=given.most)
-        found: decoding.Beams | Generated
+        prefilled = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
+        request = decoding_request(settings, least=prefilled.least, most=prefilled.most)
+        output: decoding.Beams | Generated
         if settings.num_beams > 1:
-            found = decoding.beam_search(
-                self.extend, given.logits, given.cache, prompt=given.counted, **request
+            output = decoding.beam_search(
+                self.extend, prefilled.logits, prefilled.cache, prompt=prefilled.counted, **request
             )
         else:
-            found = decoding.generate(
-                self.extend, given.logits, given.cache, prompt=given.counted, **request
+            output = decoding.generate(
+                self.extend, prefilled.logits, prefilled.cache, prompt=prefilled.counted, **request
             )
-        tokens_found, lengths = fetch((found.tokens, found.lengths))
-        new = tokens_found.reshape(-1, given.most)
-        prompts = np.repeat(given.prompt, len(new) // len(given.prompt), axis=0)
+        generated, lengths = fetch((output.tokens, output.lengths))
+        new = generated.reshape(-1, prefilled.most)
+        prompts = np.repeat(prefilled.prompt, len(new) // len(prefilled.prompt), axis=0)
         return np.concatenate([prompts, new[:, : lengths.max()]], axis=1)
 
     def stream(
@@ -187,14 +187,14 @@ class Generator:
                 f"num_beams={settings.num_beams}: a stream needs num_beams=1, as beam search "
                 "chooses its text at the end"
             )
-        given = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
-        request = decoding_request(settings, least=given.least, most=given.most)
+        prefilled = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
+        request = decoding_request(settings, least=prefilled.least, most=prefilled.most)
         return decoding.stream(
             self.extend,
-            given.logits,
-            given.cache,
+            prefilled.logits,
+            prefilled.cache,
             callback=callback,
-            prompt=given.counted,
+            prompt=prefilled.counted,
             **request,
         )
 
@@ -267,8 +267,8 @@ class Generator:
         )
 
     def _arrange(self, params: PyTree) -> dict[str, PyTree]:
-        own = traverse_util.flatten_dict(unstack(params) if self._stacked else params)
-        return arrange(own, self._kernels)
+        flat = traverse_util.flatten_dict(unstack(params) if self._stacked else params)
+        return arrange(flat, self._kernels)
 
 
 def padded_length(length: int) -> int:
@@ -328,7 +328,7 @@ def stacks(params: PyTree) -> list[PyTree]:
     return [stack for part in params.values() for stack in stacks(part)]
 
 
-# Jitted per stack: jitting over all parameters would copy those that are only passed through.
+# Jitted per stack: jitting over all parameters would copy all that are only passed through.
 @jax.jit
 def _layers_of(stack: PyTree) -> PyTree:
     return unstack_layers(stack, layers=jax.tree.leaves(stack)[0].shape[0])

@@ -84,8 +84,8 @@ class GenerationSettings:
     @property
     def ends(self) -> tuple[int, ...]:
         """The tokens that end a text."""
-        found = self.eos_token_id
-        return () if found is None else (found,) if isinstance(found, int) else tuple(found)
+        token = self.eos_token_id
+        return () if token is None else (token,) if isinstance(token, int) else tuple(token)
 
     @property
     def padding(self) -> int:
@@ -108,10 +108,10 @@ class GenerationSettings:
         new._check(settings)
         return new
 
-    def _check(self, given: Mapping[str, Any]) -> None:
-        check_settings("generation", GenerationSettings, given)
-        for name in given.keys() & _RANGES.keys():
-            (low, high), value = _RANGES[name], given[name]
+    def _check(self, chosen: Mapping[str, Any]) -> None:
+        check_settings("generation", GenerationSettings, chosen)
+        for name in chosen.keys() & _RANGES.keys():
+            (low, high), value = _RANGES[name], chosen[name]
             if not low <= value <= high:
                 limit = f"from {low} to {high}" if high < math.inf else f"{low} or more"
                 raise ValueError(f"{name}={value} must be {limit}")
@@ -138,8 +138,8 @@ class GenerationSettings:
             for name in dependents:
                 if name == "temperature" and not self.temperature:
                     continue  # a common way to ask for the likeliest tokens
-                if not on and name in given and given[name] != getattr(_DEFAULTS, name):
-                    raise ValueError(f"{name}={given[name]!r} has no effect without {switch}")
+                if not on and name in chosen and chosen[name] != getattr(_DEFAULTS, name):
+                    raise ValueError(f"{name}={chosen[name]!r} has no effect without {switch}")
 
     def new_tokens(self, *, prompt: int, read: int | None = None) -> tuple[int, int]:
         """Return the smallest and the largest number of new tokens after a prompt.

@@ -69,8 +69,8 @@ def best_spans(
     ends = jnp.arange(length)[:, None] + jnp.arange(longest)
     inside = ends < length
     ends = jnp.minimum(ends, length - 1)
-    whole = jnp.cumprod(allowed[:, ends] & inside, axis=-1).astype(bool)
-    scores = jnp.where(whole, start_logits[:, :, None] + end_logits[:, ends], -jnp.inf)
+    valid = jnp.cumprod(allowed[:, ends] & inside, axis=-1).astype(bool)
+    scores = jnp.where(valid, start_logits[:, :, None] + end_logits[:, ends], -jnp.inf)
     flat = scores.reshape(scores.shape[0], -1)
     start, extra = jnp.divmod(jnp.argmax(flat, axis=1), longest)
     return AnswerSpans(start, start + extra, jnp.max(flat, axis=1), null_score)

@@ -59,13 +59,13 @@ def kernels_of_extend(
         encodes: whether the network reads prompts with an encoder.
     """
     shapes = {path: x.shape for path, x in traverse_util.flatten_dict(params).items()}
-    found: set[LayerKernel] = set()
+    kernels: set[LayerKernel] = set()
 
     def add(layer: nn.Module, *, axes: int, contract: int) -> None:
         kernel = LayerKernel((*layer.path, "kernel"), contract)
         # Skip the kernel of a scanned layer: it has one more axis, which the layer does not see.
         if len(shapes[kernel.path]) == axes:
-            found.add(kernel)
+            kernels.add(kernel)
 
     def note(
         call: Any, arguments: Any, keywords: Any, context: nn.module.InterceptorContext
@@ -92,7 +92,7 @@ def kernels_of_extend(
             return apply(token, cache, method="extend")
 
     jax.eval_shape(extend, params)
-    return tuple(sorted(found))
+    return tuple(sorted(kernels))
 
 
 def arrange(
