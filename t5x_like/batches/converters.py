@@ -242,8 +242,8 @@ class EncoderConverter(Converter):
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Return the length of the inputs, and a side for each feature of a whole example."""
-        whole = {name: size for name, size in OF_AN_EXAMPLE.items() if name in self.features}
-        return {"encoder": lengths["inputs"], **whole}
+        of_example = {name: size for name, size in OF_AN_EXAMPLE.items() if name in self.features}
+        return {"encoder": lengths["inputs"], **of_example}
 
     def sequences(self, example: Example) -> Sequences:
         """Return a channel for each aligned feature; a float is stored as the bits of a float32.
@@ -257,13 +257,13 @@ class EncoderConverter(Converter):
                 f"the converter encoder needs targets aligned with inputs, got lengths {sizes}; "
                 "take an objective with aligned targets, or the converter encoder_decoder"
             )
-        whole = {name: example[name] for name in OF_AN_EXAMPLE if name in self.features}
-        if "value" in whole:
-            whole["value"] = whole["value"].astype(np.float32).view(np.int32)
+        of_example = {name: example[name] for name in OF_AN_EXAMPLE if name in self.features}
+        if "value" in of_example:
+            of_example["value"] = of_example["value"].astype(np.float32).view(np.int32)
         tokens = [example[name].reshape(-1, _OF_A_WORD.get(name, 1)).T for name in self._aligned]
         return {
             "encoder": np.concatenate(tokens),
-            **{name: value[None] for name, value in whole.items()},
+            **{name: value[None] for name, value in of_example.items()},
         }
 
     def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
@@ -279,19 +279,19 @@ class EncoderConverter(Converter):
         for name, values in channels.items():
             if name != "loss_weights":
                 batch[encoder_field(name)] = values
-        whole = {name: rows[name].channels[0] for name in OF_AN_EXAMPLE if name in rows}
-        if "value" in whole:
-            whole["value"] = whole["value"].view(np.float32)
-        return batch | {n: v if n == "answer" else v[:, 0] for n, v in whole.items()}
+        of_example = {name: rows[name].channels[0] for name in OF_AN_EXAMPLE if name in rows}
+        if "value" in of_example:
+            of_example["value"] = of_example["value"].view(np.float32)
+        return batch | {n: v if n == "answer" else v[:, 0] for n, v in of_example.items()}
 
     def _channels(self, channels: Int[np.ndarray, "C B L"]) -> dict[str, np.ndarray]:
         """Return the aligned features [B, L], and the characters of words [B, L, 50]."""
-        found, first = {}, 0
+        features, first = {}, 0
         for name in self._aligned:
             size = _OF_A_WORD.get(name, 1)
             part, first = channels[first : first + size], first + size
-            found[name] = np.moveaxis(part, 0, -1) if name in _OF_A_WORD else part[0]
-        return found
+            features[name] = np.moveaxis(part, 0, -1) if name in _OF_A_WORD else part[0]
+        return features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -405,12 +405,14 @@ def check(
                 f"data.lengths.{feature}={lengths.get(feature)} must be 1 or more tokens for the "
                 f"converter {name}"
             )
-    alone = [feature for feature in converter.features if feature in _OF_A_ROW]
-    if pack and (alone or not converter.packs):
-        why = f" with the feature {alone[0]!r}, which describes a row," if alone else f" of {name}"
+    of_row = [feature for feature in converter.features if feature in _OF_A_ROW]
+    if pack and (of_row or not converter.packs):
+        why = (
+            f" with the feature {of_row[0]!r}, which describes a row," if of_row else f" of {name}"
+        )
         raise ValueError(f"data.pack=True: examples{why} cannot share one; use data.pack=False")
 
 
 def _name(converter: Converter) -> str:
-    names = [name for name, one in CONVERTERS.items() if type(converter) is one]
+    names = [name for name, kind in CONVERTERS.items() if type(converter) is kind]
     return names[0] if names else type(converter).__name__

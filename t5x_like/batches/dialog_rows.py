@@ -76,8 +76,8 @@ def research_prompt(context: Sequence[str], base: str, calls: Sequence[Call]) ->
     """
     text = f"{f' {_TURN} '.join(context)} {_BASE} {base}"
     for call in calls:
-        found = _BETWEEN_RESULTS.join(call.results)
-        text += f" {_RESEARCH} {_TO_TOOLS} {call.query} {_RESULT} {found}".rstrip()
+        results = _BETWEEN_RESULTS.join(call.results)
+        text += f" {_RESEARCH} {_TO_TOOLS} {call.query} {_RESULT} {results}".rstrip()
     return f"{text} {_RESEARCH}"
 
 
@@ -108,11 +108,11 @@ def rating_ids(vocabulary: Vocabulary) -> tuple[int, int]:
         ValueError: a rating is not a single known token, or both have the same token.
     """
     tokens = [vocabulary.encode(target(str(rating))) for rating in RATINGS]
-    for rating, own in zip(RATINGS, tokens, strict=True):
-        if len(own) != 1 or own[0] == vocabulary.unk_id:
+    for rating, rating_tokens in zip(RATINGS, tokens, strict=True):
+        if len(rating_tokens) != 1 or rating_tokens[0] == vocabulary.unk_id:
             raise ValueError(
-                f"vocabulary={vocabulary}: the rating {rating} becomes the tokens {own}, but it "
-                "must be one known token; train a vocabulary with --whole_words 0 1"
+                f"vocabulary={vocabulary}: the rating {rating} becomes the tokens {rating_tokens}, "
+                "but it must be one known token; train a vocabulary with --whole_words 0 1"
             )
     if tokens[0] == tokens[1]:
         raise ValueError(

@@ -49,7 +49,7 @@ def describe_counts() -> str:
     return ", ".join(f"{event} {number:,}" for event, number in counts().items() if number)
 
 
-MOST_CHARACTERS = 100_000  # of a document; longer ones are split into pieces
+MOST_CHARACTERS = 100_000  # of a document; longer documents are split
 
 _LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]+")
@@ -67,9 +67,9 @@ def clean(text: str) -> list[str]:
     starts = range(0, 0 if skipped else len(tidy), MOST_CHARACTERS)
     # A split beside a space leaves it at the end of a piece, and a piece may be only a space.
     pieces = [tidy[n : n + MOST_CHARACTERS].strip(_ASCII_SPACE) for n in starts]
-    kept = [piece for piece in pieces if piece]
-    _count(events, kept=len(kept))
-    return kept
+    nonempty = [piece for piece in pieces if piece]
+    _count(events, kept=len(nonempty))
+    return nonempty
 
 
 def clean_pair(row: Mapping[str, str], sides: Sequence[str]) -> dict[str, str] | None:
@@ -77,15 +77,15 @@ def clean_pair(row: Mapping[str, str], sides: Sequence[str]) -> dict[str, str] |
 
     A pair is skipped if either side is. An event that happens to both sides counts once.
     """
-    found: dict[str, str] = {}
+    cleaned: dict[str, str] = {}
     events: set[str] = set()
     for side in sides:
         tidy, happened = _tidy(row[side])
         events |= happened | ({"cut"} if len(tidy) > MOST_CHARACTERS else set())
-        found[side] = tidy[:MOST_CHARACTERS]
+        cleaned[side] = tidy[:MOST_CHARACTERS]
     skipped = bool(events & _SKIPPED)
     _count(events, kept=int(not skipped))
-    return None if skipped else found
+    return None if skipped else cleaned
 
 
 def _tidy(text: str) -> tuple[str, set[str]]:

@@ -41,13 +41,18 @@ class SpecialTokens:
     """
 
     def __init__(self, vocabulary: Vocabulary):
-        found = check_special_tokens(vocabulary)
-        self.cls, self.sep, self.mask = map(found.required_id, ("cls_id", "sep_id", "mask_id"))
-        self.eod = next((one for one in found.special_ids if found.piece(one) == "<eod>"), None)
-        self.is_special = np.zeros(found.vocab_size, bool)
-        self.is_special[list(found.special_ids)] = True
+        with_special = check_special_tokens(vocabulary)
+        self.cls, self.sep, self.mask = map(
+            with_special.required_id, ("cls_id", "sep_id", "mask_id")
+        )
+        self.eod = next(
+            (token for token in with_special.special_ids if with_special.piece(token) == "<eod>"),
+            None,
+        )
+        self.is_special = np.zeros(with_special.vocab_size, bool)
+        self.is_special[list(with_special.special_ids)] = True
         self.ordinary = np.flatnonzero(~self.is_special).astype(np.int32)
-        self.word_starts = np.asarray(found.word_starts)
+        self.word_starts = np.asarray(with_special.word_starts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,18 +101,18 @@ def lay_out(
     after[row_ends - 1] = 1
     sizes = ends - starts + after
     total = np.cumsum(sizes) - sizes
-    place = row_of * length + 1 + total - np.repeat(total[row_ends - counts], counts)
+    offsets = row_of * length + 1 + total - np.repeat(total[row_ends - counts], counts)
 
     out = np.zeros([len(rows), length], np.int32)
     types = np.zeros_like(out)
     out[:, 0] = special.cls
-    flat = _ranges(place, sizes)
+    flat = _ranges(offsets, sizes)
     out.reshape(-1)[flat] = special.sep
     if separators:
         segments = np.array([row.segments for row in rows])
         types[:, 0] = segments[:, 0]
         types.reshape(-1)[flat] = np.repeat(segments[row_of, np.minimum(order, 1)], sizes)
-    out.reshape(-1)[_ranges(place, ends - starts)] = tokens[_ranges(starts, ends - starts)]
+    out.reshape(-1)[_ranges(offsets, ends - starts)] = tokens[_ranges(starts, ends - starts)]
     row_sizes = 1 + np.add.reduceat(sizes, row_ends - counts)
     text = ~special.is_special[out] & (np.arange(length) < row_sizes[:, None])
     return TextRows(out, types, row_sizes.astype(np.int32), text, starts[row_ends - counts])

@@ -55,9 +55,9 @@ class DecoderRows(Converter):
     def fields(self, rows: Mapping[str, SequenceRows]) -> NumpyBatch:
         """Separate the rows, each padded at its end."""
         tokens, numbers, *others = rows[self.side].channels
-        found, segments = one_by_one(np.stack([tokens, *others]), numbers, rows=self.rows)
+        separated, segments = one_by_one(np.stack([tokens, *others]), numbers, rows=self.rows)
         names = ("input_tokens", *self.aligned)
-        batch = {f"{self.side}_{name}": x for name, x in zip(names, found, strict=True)}
+        batch = {f"{self.side}_{name}": x for name, x in zip(names, separated, strict=True)}
         target = rows[self.target].channels[0][:, 0]
         batch[f"{self.side}_segment_ids"] = segments
         return batch | {self.target: target.view(np.float32) if self.target == "value" else target}
@@ -76,14 +76,14 @@ def one_by_one(
         The channels, 0 on padding; and the segment ids, 1 except on padding.
     """
     shape = [numbers.shape[0], rows, numbers.shape[1] // rows]
-    found = np.zeros([len(channels), *shape], np.int32)
+    separated = np.zeros([len(channels), *shape], np.int32)
     segments = np.zeros(shape, np.int32)
     for row in range(rows):
         here = numbers == row + 1
         segments[:, row] = np.arange(shape[-1]) < here.sum(axis=1, keepdims=True)
-        for field, values in zip(found, channels, strict=True):
+        for field, values in zip(separated, channels, strict=True):
             field[:, row][segments[:, row] > 0] = values[here]
-    return found, segments
+    return separated, segments
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,14 +67,14 @@ class KnowledgeGraph:
             by_subject.setdefault(triple.subject, {})[triple] = None  # each once, in order
         self._triples: dict[tuple[int, ...], list[Triple]] = {}
         unfit = {*self._vocabulary.special_ids}
-        for subject, own in by_subject.items():
+        for subject, of_subject in by_subject.items():
             tokens = tuple(vocabulary.encode(subject))
             if tokens and not unfit & {*tokens}:
-                self._triples.setdefault(tokens, []).extend(own)
+                self._triples.setdefault(tokens, []).extend(of_subject)
         sizes: dict[int, set[int]] = {}
         for tokens in self._triples:
             sizes.setdefault(tokens[0], set()).add(len(tokens))
-        self._sizes = {first: sorted(own, reverse=True) for first, own in sizes.items()}
+        self._sizes = {first: sorted(lengths, reverse=True) for first, lengths in sizes.items()}
         self._branches: dict[Triple, list[int]] = {}
 
     def find(self, tokens: Sequence[int]) -> list[Entity]:
@@ -85,14 +85,14 @@ class KnowledgeGraph:
         Args:
             tokens: the ids of a row, including special tokens.
         """
-        found, place = [], 0
-        while place < len(tokens):
-            size = self._longest(tokens, place)
+        entities, position = [], 0
+        while position < len(tokens):
+            size = self._longest(tokens, position)
             if size:
-                triples = self._triples[tuple(tokens[place : place + size])]
-                found.append(Entity(place, place + size, triples))
-            place += size or 1
-        return found
+                triples = self._triples[tuple(tokens[position : position + size])]
+                entities.append(Entity(position, position + size, triples))
+            position += size or 1
+        return entities
 
     def branch(self, triple: Triple) -> list[int]:
         """Return the tokens of a triple without its subject: relation and object, or the object."""
@@ -107,8 +107,8 @@ class KnowledgeGraph:
             return 0
         for size in self._sizes[row[start]]:
             end = start + size
-            whole = end >= len(row) or self._starts_word[row[end]]
-            if whole and tuple(row[start:end]) in self._triples:
+            ends_word = end >= len(row) or self._starts_word[row[end]]
+            if ends_word and tuple(row[start:end]) in self._triples:
                 return size
         return 0
 
@@ -150,11 +150,11 @@ def _as_of(path: str) -> tuple[str, _Changed]:
     file = Path(path).expanduser()
     if not file.is_file():
         endings = reading.with_endings(tuple(_READERS))
-        beside = [one.name for one in file.parent.glob("*") if one.name.endswith(endings)]
+        beside = [other.name for other in file.parent.glob("*") if other.name.endswith(endings)]
         near = hint(file.name, beside) if beside else ""
         raise ValueError(f"{SETTING}={path!r} is not a file.{near}")
-    found = file.stat()
-    return str(file), (found.st_mtime_ns, found.st_size)
+    status = file.stat()
+    return str(file), (status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=4)
@@ -323,7 +323,7 @@ class TreeWriter(RowWriter):
                 f"the lengths.inputs={length} tokens of a row to the text"
             )
         super().__init__(vocabulary, length=length - reserved)
-        self._most, self._whole, self._reserved = branches, length, reserved
+        self._most, self._longest_row, self._reserved = branches, length, reserved
         self._graph: KnowledgeGraph = load(graph, vocabulary, relations=relations)
 
     def of_text(self, text: str, second: str | None = None) -> TreeRow:
@@ -345,11 +345,13 @@ class TreeWriter(RowWriter):
         longest_question: int = LONGEST_QUESTION,
     ) -> list[TreeWindow]:
         """Return a window for each part of a context, with branches; see the base class."""
-        found = super().windows(question, context, stride=stride, longest_question=longest_question)
-        trees = [self.graft(one.row) for one in found]
+        windows = super().windows(
+            question, context, stride=stride, longest_question=longest_question
+        )
+        trees = [self.graft(window.row) for window in windows]
         return [
-            TreeWindow(tree, one.first, one.offsets, one.nothing)
-            for tree, one in zip(trees, found, strict=True)
+            TreeWindow(tree, window.first, window.offsets, window.nothing)
+            for tree, window in zip(trees, windows, strict=True)
         ]
 
     def check_windows(self, *, stride: int, longest_question: int) -> None:
@@ -366,9 +368,9 @@ class TreeWriter(RowWriter):
     def graft(self, row: EncoderRow) -> TreeRow:
         """Add the branches of a row's entities that fit."""
         size = len(row.tokens)
-        room = self._whole - size
+        room = self._longest_row - size
         # For each token of the new row: its values, and the old token that it comes after.
-        own = np.arange(size, dtype=np.int32)
+        positions = np.arange(size, dtype=np.int32)
         of_entity = np.zeros(size, np.int32)
         pieces: list[tuple[int, int, list[int]]] = []  # the last token, the entity, the branch
         number = 0
@@ -383,12 +385,12 @@ class TreeWriter(RowWriter):
                 number += 1
                 of_entity[entity.start : entity.end] = number
                 pieces += [(entity.end - 1, number, tokens) for tokens in fitting]
-        return _flatten(row, own, of_entity, pieces)
+        return _flatten(row, positions, of_entity, pieces)
 
 
 def _flatten(
     row: EncoderRow,
-    own: Int[np.ndarray, " N"],
+    positions: Int[np.ndarray, " N"],
     of_entity: Int[np.ndarray, " N"],
     pieces: list[tuple[int, int, list[int]]],
 ) -> TreeRow:
@@ -397,7 +399,8 @@ def _flatten(
     after = np.repeat(np.array([last for last, *_ in pieces], np.int64), sizes)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     added = np.array([token for *_, tokens in pieces for token in tokens], np.int32)
-    order = np.argsort(np.concatenate([own, after]), kind="stable")  # a branch behind its entity
+    # A branch comes behind its entity.
+    order = np.argsort(np.concatenate([positions, after]), kind="stable")
 
     def join(trunk: np.ndarray, branches: np.ndarray) -> np.ndarray:
         return np.concatenate([trunk, branches])[order].astype(np.int32)
@@ -405,8 +408,8 @@ def _flatten(
     return TreeRow(
         tokens=join(row.tokens, added),
         token_types=join(row.token_types, row.token_types[after]),
-        soft_positions=join(own, after + 1 + within),
-        branches=join(np.zeros_like(own), np.repeat(np.arange(len(pieces)) + 1, sizes)),
+        soft_positions=join(positions, after + 1 + within),
+        branches=join(np.zeros_like(positions), np.repeat(np.arange(len(pieces)) + 1, sizes)),
         entities=join(of_entity, np.repeat([number for _, number, _ in pieces], sizes)),
-        trunk=np.flatnonzero(order < len(own)).astype(np.int32),
+        trunk=np.flatnonzero(order < len(positions)).astype(np.int32),
     )

@@ -103,7 +103,7 @@ class RowWriter:
     def of_text(self, text: str, second: str | None = None) -> EncoderRow:
         """Return the row of one text or a pair; a pair too long loses tokens of its longer text."""
         texts = [text] if second is None else [text, second]
-        ids = [self._vocabulary.encode(one) for one in texts]
+        ids = [self._vocabulary.encode(part) for part in texts]
         if second is None:
             sizes = [min(len(ids[0]), self._length - 2)]
         else:
@@ -112,9 +112,9 @@ class RowWriter:
             sizes = [first, min(len(ids[1]), room - first)]
         pieces: list[TextPiece] = []
         tokens: list[int] = []
-        for one, size in zip(ids, sizes, strict=True):
+        for text_ids, size in zip(ids, sizes, strict=True):
             pieces.append((len(tokens), len(tokens) + size))
-            tokens += one[:size]
+            tokens += text_ids[:size]
         return self._write(tokens, [pieces])[0]
 
     def of_choices(
@@ -141,9 +141,9 @@ class RowWriter:
         starts = ends + 1 - lengths
         begins = np.array([begin for begin, _ in offsets[:size]], np.int64)
         first = np.searchsorted(begins, starts)
-        found = np.append(begins, np.iinfo(np.int64).max)[first] < ends
+        in_row = np.append(begins, np.iinfo(np.int64).max)[first] < ends
         row = self._write(ids, [[(0, size)]])[0]
-        return row, np.where(found, self._begin + first, -1).astype(np.int32)
+        return row, np.where(in_row, self._begin + first, -1).astype(np.int32)
 
     def windows(
         self,
@@ -267,8 +267,8 @@ class WordRowWriter:
 
     def of_words(self, words: Sequence[str]) -> tuple[WordRow, Int[np.ndarray, " W"]]:
         """Return the row of some words, and the position of each; -1 for words cut off."""
-        places = np.arange(1, len(words) + 1, dtype=np.int32)
-        return self._write(words), np.where(places < self._length - 1, places, -1)
+        positions = np.arange(1, len(words) + 1, dtype=np.int32)
+        return self._write(words), np.where(positions < self._length - 1, positions, -1)
 
     def windows(
         self,

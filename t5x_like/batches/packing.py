@@ -73,7 +73,7 @@ def to_batch(
     nothing = converter.sequences({name: np.zeros(0, np.int32) for name in converter.features})
     sides = {}
     for side, length in converter.row_lengths(lengths).items():
-        sequences = [[one[side] for one in row] for row in rows]
+        sequences = [[example[side] for example in row] for row in rows]
         sides[side] = _lay_out(sequences, length=length, channels=len(nothing[side]))
     batch = converter.fields(sides)
     if pack:

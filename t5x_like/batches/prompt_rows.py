@@ -81,9 +81,9 @@ class DecoderPrompts(GenerativeConverter):
         """Return the fields listed in the class; only pretraining rows have targets."""
         side = rows["decoder"]
         padding = np.sum(side.segment_ids == 0, axis=1, keepdims=True)
-        places = (np.arange(side.segment_ids.shape[1]) - padding) % side.segment_ids.shape[1]
+        order = (np.arange(side.segment_ids.shape[1]) - padding) % side.segment_ids.shape[1]
         tokens, segments = (
-            np.take_along_axis(x, places, axis=1) for x in (side.channels[0], side.segment_ids)
+            np.take_along_axis(x, order, axis=1) for x in (side.channels[0], side.segment_ids)
         )
         fields = {"decoder_input_tokens": tokens, "decoder_segment_ids": segments}
         return {**fields, **self._other_fields(rows)}
@@ -96,8 +96,8 @@ class DecoderPrompts(GenerativeConverter):
             tokens = np.where(side.segment_ids > 0, side.channels[0], NO_TOKEN)
             shape = (len(tokens), self.pretraining_rows, tokens.shape[1] // self.pretraining_rows)
             texts.append(tokens.reshape(shape))
-        own = self._pretraining_fields(*texts) if texts else {}
-        return fields | {f"pretraining_{name}": values for name, values in own.items()}
+        pretraining = self._pretraining_fields(*texts) if texts else {}
+        return fields | {f"pretraining_{name}": values for name, values in pretraining.items()}
 
     def _pretraining_fields(self, *texts: Int[np.ndarray, "B R _"]) -> NumpyBatch:
         """Return the fields of pretraining rows, from the tokens of each feature in `texts`."""

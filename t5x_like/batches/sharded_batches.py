@@ -201,11 +201,11 @@ class ShardedBatches(Iterator[NumpyBatch]):
         }
         self._converter, self._lengths, self._pack = converter, reading.lengths, pack
         self._any_process, self._sizes = any_process, sizes
-        own = np.arange(batch_size) if rows is None else np.asarray(rows)
+        process_rows = np.arange(batch_size) if rows is None else np.asarray(rows)
         self._rows = batch_size // reading.shards
-        shards, places = np.unique(own // self._rows, return_inverse=True)
+        shards, shard_numbers = np.unique(process_rows // self._rows, return_inverse=True)
         # The indices of this process's rows among the rows of its shards.
-        self._own = (places * self._rows + own % self._rows).tolist()
+        self._row_indices = (shard_numbers * self._rows + process_rows % self._rows).tolist()
         open_rows = open_rows if pack else 0
         make = functools.partial(
             _Shard, readers, shares, reading, converter=converter, open_rows=open_rows
@@ -225,23 +225,23 @@ class ShardedBatches(Iterator[NumpyBatch]):
         self._tokens.append(self._tokens_now())
         self._batches += 1
         read = [row for part in parts for row in _padded(part, self._rows)]
-        return self._batch([read[n] for n in self._own])
+        return self._batch([read[n] for n in self._row_indices])
 
     def from_start(self) -> "ShardedBatches":
         """Return the same batches from the first batch, reusing the readers."""
-        made = copy.copy(self)
-        made._shards = made._make_shards()
-        made._start_counting()
-        return made
+        batches = copy.copy(self)
+        batches._shards = batches._make_shards()
+        batches._start_counting()
+        return batches
 
     def has_example(self) -> bool:
         """Return whether any process has an example; it reads one, and must be called on all."""
-        found = any(shard.take(1) for shard in self._shards.values())
-        return self._any_process(found) if self._any_process else found
+        any_here = any(shard.take(1) for shard in self._shards.values())
+        return self._any_process(any_here) if self._any_process else any_here
 
     def blank(self) -> NumpyBatch:
         """Return a batch of padding with the shapes and dtypes of all batches; reads no data."""
-        return self._batch([[] for _ in self._own])
+        return self._batch([[] for _ in self._row_indices])
 
     def counts(self) -> dict[str, int]:
         """Return the number of examples of each task that this process read, over all epochs."""

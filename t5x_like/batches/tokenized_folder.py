@@ -30,23 +30,23 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         return f"its format is {before['format']!r}, and here it is {now['format']!r}"
     if before["vocabulary"] != now["vocabulary"]:
         return "data.vocabulary is another vocabulary"
-    for key, own in now["splits"].items():
+    for key, settings in now["splits"].items():
         was = before["splits"].get(key)
         if was is None:
             return f"it has {', '.join(before['splits'])}, and not {key}"
-        for name in dict.fromkeys([*own, *was]):
-            if own.get(name) != was.get(name):
+        for name in dict.fromkeys([*settings, *was]):
+            if settings.get(name) != was.get(name):
                 if name == "files":
                     return f"the files of {key} have changed"
-                return f"{name} of {key} is {own.get(name)!r}, and was {was.get(name)!r}"
+                return f"{name} of {key} is {settings.get(name)!r}, and was {was.get(name)!r}"
     return ""
 
 
-def _is_record(made: Any) -> bool:
+def _is_record(record: Any) -> bool:
     """Return whether the content of a file has what `tokenized.json` must have."""
-    if not isinstance(made, dict) or not isinstance(identity := made.get("identity"), dict):
+    if not isinstance(record, dict) or not isinstance(identity := record.get("identity"), dict):
         return False
-    splits, files = identity.get("splits"), made.get("files")
+    splits, files = identity.get("splits"), record.get("files")
     if not isinstance(splits, dict) or not isinstance(files, dict):
         return False
     inner = (*splits.values(), *files.values())
@@ -66,14 +66,14 @@ class TokenizedFolder:
     def __init__(self, folder: str):
         self._name, self._folder = f"data.tokenized={folder!r}", pathlib.Path(folder).expanduser()
         try:
-            self._made = json.loads((self._folder / RECORD).read_text())
+            self._record = json.loads((self._folder / RECORD).read_text())
         except FileNotFoundError:
             unfinished = (self._folder / UNFINISHED).exists()
             problem = "is unfinished: go on with it" if unfinished else f"has no {RECORD}: make it"
             raise ValueError(f"{self._name} {problem} by t5x-like tokenize") from None
         except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{self._name}: {RECORD} cannot be read: {error}") from error
-        if not _is_record(self._made):
+        if not _is_record(self._record):
             raise ValueError(
                 f"{self._name}: {RECORD} is another file than t5x-like tokenize writes: copy the "
                 "folder again, or make it anew"
@@ -90,18 +90,18 @@ class TokenizedFolder:
             ValueError: the folder was made from other text or with another vocabulary, or a file is
                 missing or has another size.
         """
-        if other := difference(self._made["identity"], identity):
+        if other := difference(self._record["identity"], identity):
             raise ValueError(
                 f"{self._name} was made of other text or tokens: {other}; make another folder by "
                 "t5x-like tokenize, or tokenize while training, data.tokenized=''"
             )
-        sizes = self._made["files"][key]
+        sizes = self._record["files"][key]
         for name, size in sizes.items():
             file = self._folder / name
-            found = file.stat().st_size if file.is_file() else 0
-            if found != size:
+            actual = file.stat().st_size if file.is_file() else 0
+            if actual != size:
                 raise ValueError(
-                    f"{self._name} is damaged: {name} has {found:,} bytes, and had {size:,}: copy "
+                    f"{self._name} is damaged: {name} has {actual:,} bytes, and had {size:,}: copy "
                     "the folder again, or delete it and make it by t5x-like tokenize"
                 )
         return [str(self._folder / name) for name in sizes]
@@ -172,41 +172,41 @@ def write(text: TextSource, folder: str, *, processes: int) -> Iterator[tuple[in
         OSError: the folder cannot be written, or a process was killed.
     """
     opened = text.open()
-    made, parts = opened.identity, opened.parts()
-    place = pathlib.Path(folder).expanduser()
-    if _is_whole(place, made, opened.layout, name=folder):
+    identity, parts = opened.identity, opened.parts()
+    path = pathlib.Path(folder).expanduser()
+    if _is_complete(path, identity, opened.layout, name=folder):
         yield len(parts), len(parts)
         return
     for part in parts:
-        (place / part.file).parent.mkdir(parents=True, exist_ok=True)
-    missing = [part for part in parts if not (place / part.file).exists()]
-    whole = len(parts) - len(missing)
+        (path / part.file).parent.mkdir(parents=True, exist_ok=True)
+    missing = [part for part in parts if not (path / part.file).exists()]
+    complete = len(parts) - len(missing)
     processes = min(processes, len(missing))
     written = (
-        _in_processes(text, missing, place, processes)
+        _in_processes(text, missing, path, processes)
         if processes > 1
-        else _in_this_process(opened, missing, place)
+        else _in_this_process(opened, missing, path)
     )
-    for number, _ in enumerate(written, whole + 1):
+    for number, _ in enumerate(written, complete + 1):
         yield number, len(parts)
-    if other := difference(made, text.open().identity):
-        (place / UNFINISHED).unlink()  # never continue with files from two versions of the text
+    if other := difference(identity, text.open().identity):
+        (path / UNFINISHED).unlink()  # never continue with files from two versions of the text
         raise ValueError(
             f"the documents were changed meanwhile: {other}; delete {folder} and begin anew"
         )
-    opened.finish(place)
+    opened.finish(path)
     sizes: dict[str, dict[str, int]] = {key: {} for key in opened.keys}
     for part in parts:
-        sizes[part.key][part.file] = (place / part.file).stat().st_size
-    record = {"identity": made, "files": sizes}
-    paths.write_whole(place / RECORD, json.dumps(record, indent=1) + "\n")
-    for left in place.rglob(f"*{UNFINISHED_ENDING}"):  # also from runs that were killed
+        sizes[part.key][part.file] = (path / part.file).stat().st_size
+    record = {"identity": identity, "files": sizes}
+    paths.write_whole(path / RECORD, json.dumps(record, indent=1) + "\n")
+    for left in path.rglob(f"*{UNFINISHED_ENDING}"):  # also from runs that were killed
         left.unlink()
-    (place / UNFINISHED).unlink()
+    (path / UNFINISHED).unlink()
 
 
-def _is_whole(
-    place: pathlib.Path, identity: Mapping[str, Any], layout: Mapping[str, Any], *, name: str
+def _is_complete(
+    path: pathlib.Path, identity: Mapping[str, Any], layout: Mapping[str, Any], *, name: str
 ) -> bool:
     """Return whether the folder is finished; write the plan into a new folder.
 
@@ -215,49 +215,49 @@ def _is_whole(
     """
     for file in (RECORD, UNFINISHED):
         try:
-            found = json.loads((place / file).read_text())
-            other = difference(found["identity"], identity)
+            record = json.loads((path / file).read_text())
+            other = difference(record["identity"], identity)
         except FileNotFoundError:
             continue
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"--output={name!r}: {file} cannot be read: {error}") from error
         for setting, now in layout.items() if not other and file == UNFINISHED else ():
-            if found.get(setting) != now:
-                other = f"{setting} of a file is {now}, and was {found.get(setting)}"
+            if record.get(setting) != now:
+                other = f"{setting} of a file is {now}, and was {record.get(setting)}"
         if other:
             raise ValueError(
                 f"--output={name!r} was made of other text or tokens: {other}; set another "
                 "--output, or delete the folder"
             )
         return file == RECORD
-    if place.exists() and any(place.iterdir()):
+    if path.exists() and any(path.iterdir()):
         raise ValueError(f"--output={name!r} has other files: give a new folder, or an empty one")
-    place.mkdir(parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
     plan = {"identity": identity, **layout}
-    paths.write_whole(place / UNFINISHED, json.dumps(plan, indent=1) + "\n")
+    paths.write_whole(path / UNFINISHED, json.dumps(plan, indent=1) + "\n")
     return False
 
 
 def _in_this_process(
-    opened: Opened, parts: Sequence[FilePart], place: pathlib.Path
+    opened: Opened, parts: Sequence[FilePart], path: pathlib.Path
 ) -> Iterator[None]:
     """Write the files, yielding after each."""
     for part in parts:
-        _write_whole(opened, part, place)
+        _write_file(opened, part, path)
         yield
 
 
 def _in_processes(
-    text: TextSource, parts: Sequence[FilePart], place: pathlib.Path, processes: int
+    text: TextSource, parts: Sequence[FilePart], path: pathlib.Path, processes: int
 ) -> Iterator[None]:
     """Write the files in other processes, yielding after each."""
-    write_part = functools.partial(_write, pickle.dumps(text), place)
+    write_part = functools.partial(_write, pickle.dumps(text), path)
     with worker_processes.pool(processes) as results:
         yield from results(write_part, parts)
 
 
-def _write(text: bytes, place: pathlib.Path, part: FilePart) -> None:
-    _write_whole(_opened(text), part, place)
+def _write(text: bytes, path: pathlib.Path, part: FilePart) -> None:
+    _write_file(_opened(text), part, path)
 
 
 @functools.lru_cache(1)
@@ -266,8 +266,8 @@ def _opened(text: bytes) -> Opened:
     return pickle.loads(text).open()
 
 
-def _write_whole(opened: Opened, part: FilePart, place: pathlib.Path) -> None:
-    file = place / part.file
+def _write_file(opened: Opened, part: FilePart, path: pathlib.Path) -> None:
+    file = path / part.file
     unfinished = file.with_name(f"{file.name}.{os.getpid()}{UNFINISHED_ENDING}")
     opened.write(part, unfinished)
     unfinished.replace(file)
