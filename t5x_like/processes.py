@@ -96,7 +96,7 @@ _before_end: list[Callable[[], None]] = []
 
 
 def before_end(work: Callable[[], None]) -> Callable[[], None]:
-    """Register a function to call before another process's error ends this one; it may not block.
+    """Register a call before another process's error ends this process; it may not block.
 
     Returns:
         A function that unregisters it.
@@ -126,27 +126,27 @@ class Watch:
         self._thread.join()
 
     def fail(self, status: int, report: Callable[[], None] = lambda: None) -> NoReturn:
-        """End all processes because of an error in this one.
+        """End all processes because of an error in this process.
 
         Args:
             status: the exit status.
             report: prints the error; not called if another process has failed before, since that
-                causes errors in this one.
+                causes errors in this process.
         """
         with self._leaving:
-            found = self._published()
-            if found is None:
+            failure = self._published()
+            if failure is None:
                 report()
-                found = {"process": self._process, "status": status}
+                failure = {"process": self._process, "status": status}
                 with contextlib.suppress(Exception):  # another process was faster
-                    self._client.key_value_set(_ERROR, json.dumps(found))
-            self._leave(found)
+                    self._client.key_value_set(_ERROR, json.dumps(failure))
+            self._leave(failure)
 
     def _listen(self) -> None:
         while not self._closed.wait(_POLL):
-            if (found := self._published()) is not None:
+            if (failure := self._published()) is not None:
                 with self._leaving:
-                    self._leave(found)
+                    self._leave(failure)
 
     def _published(self) -> dict[str, int] | None:
         try:
@@ -154,15 +154,15 @@ class Watch:
         except Exception:  # there is no error, or the coordinator is gone
             return None
 
-    def _leave(self, found: dict[str, int]) -> NoReturn:
+    def _leave(self, failure: dict[str, int]) -> NoReturn:
         """Exit once all processes have seen the error, so that none fails because another is gone.
 
         Exit handlers are skipped: JAX's would wait for the other processes.
         """
-        if found["process"] != self._process:
+        if failure["process"] != self._process:
             sys.stderr.write(
-                f"error: process {found['process']} of {self._processes} has ended with an error, "
-                f"exit status {found['status']}: see its output\n"
+                f"error: process {failure['process']} of {self._processes} has ended with an "
+                f"error, exit status {failure['status']}: see its output\n"
             )
             for work in _before_end:
                 with contextlib.suppress(Exception):
@@ -172,7 +172,7 @@ class Watch:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        os._exit(found["status"])
+        os._exit(failure["status"])
 
     def _meet(self, end: float) -> None:
         """Wait until all processes have seen the error; the first, with the store, exits last."""
@@ -216,7 +216,7 @@ def _fail_by(
 
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
-    """End all processes if a SystemExit within this context, already reported, ends this one."""
+    """End all processes if a SystemExit in this context, already reported, ends this process."""
     try:
         yield
     except SystemExit as end:

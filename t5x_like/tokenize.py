@@ -50,8 +50,8 @@ def tokenize(settings: RunSettings) -> None:
             )
         command_line.check_folder("--output", pathlib.Path(output).expanduser())
         processes = processes or os.cpu_count() or 1
-        for whole, files in tokenized_folder.write(_text(settings), output, processes=processes):
-            print(f"{whole:,} of {files:,} files", flush=True)
+        for complete, files in tokenized_folder.write(_text(settings), output, processes=processes):
+            print(f"{complete:,} of {files:,} files", flush=True)
     print(f"{output}: read it by --config.data.tokenized={output}")
 
 
@@ -68,8 +68,8 @@ def _text(settings: RunSettings) -> tokenized_folder.TextSource:
         return tokenized_documents.CorpusText(**text)
     from t5x_like.preprocessing.offline_caching import TextOfTasks  # loads TensorFlow
 
-    own = dict(data.objective_settings)
-    return TextOfTasks(**text, objective=data.objective, objective_settings=own)
+    objective_settings = dict(data.objective_settings)
+    return TextOfTasks(**text, objective=data.objective, objective_settings=objective_settings)
 
 
 if __name__ == "__main__":

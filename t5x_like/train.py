@@ -148,18 +148,18 @@ def _fingerprints(
 ) -> dict[str, Any]:
     """Return the fingerprints of a run, after comparing them with its checkpoint's."""
     models = (settings.initialize, settings.data.vocabulary)
-    found = fingerprints.of_run([(phase, data) for phase, data, _ in phases], models=models)
+    current = fingerprints.of_run([(phase, data) for phase, data, _ in phases], models=models)
     if stored is not None:
         for line in fingerprints.compare(
             stored.fingerprints,
-            found,
+            current,
             vocabulary=settings.data.vocabulary,
             allow_changed=settings.data.allow_changed,
         ):
             print(line, flush=True)
         # A run that resumes reads its parameters from the checkpoint, not from the hub.
-        found["hub"] = {**stored.fingerprints.get("hub", {}), **found["hub"]}
-    return found
+        current["hub"] = {**stored.fingerprints.get("hub", {}), **current["hub"]}
+    return current
 
 
 def open_writer(settings: RunSettings, workdir: pathlib.Path) -> Writers:
@@ -196,14 +196,17 @@ def _traced(
 ) -> tuple[list[dict[str, Work]], Any]:
     """Return the work of a step, for each phase and task, and the shapes of the memory.
 
-    All phases are traced before training, so that a shape error in a later one is found now. Notes
-    about the data are printed.
+    All phases are traced before training, so that a shape error in a later phase is found now.
+    Notes about the data are printed.
 
     Raises:
         ValueError: see `memories.check` and `memories.check_data`.
     """
-    works = [{name: _work(model, own[name]) for name, model in models.items()} for own in data]
-    carries = [memories.abstract(models, own) for own in data]
+    works = [
+        {name: _work(model, phase_data[name]) for name, model in models.items()}
+        for phase_data in data
+    ]
+    carries = [memories.abstract(models, phase_data) for phase_data in data]
     memories.check(carries, phases)
     memories.check_data(models, data)
     _print_notes(data)
@@ -212,7 +215,9 @@ def _traced(
 
 def _print_notes(data: Sequence[Data]) -> None:
     """Print what `Inputs.notes` finds, each line once."""
-    lines = [line for own in data for inputs in own.values() for line in inputs.notes()]
+    lines = [
+        line for phase_data in data for inputs in phase_data.values() for line in inputs.notes()
+    ]
     if jax.process_index() == 0:
         for line in dict.fromkeys(lines):
             print(f"note: {line}", flush=True)
@@ -221,13 +226,15 @@ def _print_notes(data: Sequence[Data]) -> None:
 def _check_best(
     best: BestCheckpoint | None, schedule: Schedule, models: Models, data: Data
 ) -> None:
-    """Check that the metric that selects the best checkpoint is one that the losses report.
+    """Check that the losses report the metric that selects the best checkpoint.
 
     Raises:
         ValueError: see `Schedule.check_loss`.
     """
     if best is not None:
-        names = {name: one.metric_names(data[name].batch_shapes()) for name, one in models.items()}
+        names = {
+            name: model.metric_names(data[name].batch_shapes()) for name, model in models.items()
+        }
         schedule.check_loss(best.number, names)
 
 
@@ -275,7 +282,7 @@ class _Training:
         settings: the run's settings.
         models: the model of each task.
         phases: (phase, its data, the work of a step), the last two as {task: ...}.
-        restore: returns the state and data position of the newest checkpoint, or the initial ones.
+        restore: returns the state and data position of the newest checkpoint, or the initial state.
         begin: called once with the step at which the run starts or resumes, when the data is open.
     """
 

@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         settings = {name: value for name, value in vars(flags).items() if name not in of_this_call}
         # Round-trip through JSON (tuples become lists), to compare with the recorded settings.
         settings = json.loads(json.dumps(settings))
-        if not flags.overwrite and _is_made(flags.output, settings):
+        if not flags.overwrite and _is_trained(flags.output, settings):
             print(f"{flags.output} was made with the same settings: nothing to do.")
         else:
             _train(flags)
@@ -204,7 +204,7 @@ def _record(output: str) -> Path:
     return Path(output + ".json")
 
 
-def _is_made(output: str, settings: dict[str, Any]) -> bool:
+def _is_trained(output: str, settings: dict[str, Any]) -> bool:
     """Return whether the vocabulary exists already.
 
     Raises:
@@ -212,23 +212,23 @@ def _is_made(output: str, settings: dict[str, Any]) -> bool:
     """
     if not Path(output).exists():
         return False
-    made: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
     with contextlib.suppress(FileNotFoundError):
         text = _record(output).read_text()
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError):
-            found = {}
-        made = found if isinstance(found, dict) else {}
+            content = {}
+        recorded = content if isinstance(content, dict) else {}
     other = [
         f"{name} was {before!r} and is now {value!r}"
         for name, value in settings.items()
-        if (before := made.get(name, _default(name)))
+        if (before := recorded.get(name, _default(name)))
         != value  # an older record may lack a newer flag
     ]
-    if made and not other:
+    if recorded and not other:
         return True
-    how = "; ".join(other) if made else "its settings are not recorded"
+    how = "; ".join(other) if recorded else "its settings are not recorded"
     raise ValueError(
         f"--output={output!r} exists, with other settings ({how}): set another --output, or "
         "--overwrite, which makes the checkpoints that were trained with it unusable."

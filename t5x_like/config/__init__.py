@@ -81,8 +81,8 @@ def _upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
     tree = dict(stored)
     if score := dict(tree.pop("score", None) or {}):  # now in evaluate.measures
         predictions = score.pop("predictions", "")
-        own = {"predictions": predictions, "measures": {score["kind"]: score}}
-        tree["evaluate"] = {**tree.get("evaluate", {}), **own}
+        evaluation = {"predictions": predictions, "measures": {score["kind"]: score}}
+        tree["evaluate"] = {**tree.get("evaluate", {}), **evaluation}
     return tree
 
 

@@ -351,12 +351,12 @@ def documentation(kind: type = RunSettings, prefix: str = "") -> Iterator[tuple[
     """Yield each setting's dotted name, default and meaning."""
     hints = typing.get_type_hints(kind, include_extras=True)
     defaults = kind()
-    for one in dataclasses.fields(kind):
-        name, default = f"{prefix}{one.name}", getattr(defaults, one.name)
+    for setting in dataclasses.fields(kind):
+        name, default = f"{prefix}{setting.name}", getattr(defaults, setting.name)
         if dataclasses.is_dataclass(default):
-            yield from documentation(hints[one.name], f"{name}.")
+            yield from documentation(hints[setting.name], f"{name}.")
         else:
-            yield name, default, hints[one.name].__metadata__[0]
+            yield name, default, hints[setting.name].__metadata__[0]
 
 
 def read(values: Mapping[str, Any]) -> RunSettings:
@@ -381,15 +381,15 @@ def read(values: Mapping[str, Any]) -> RunSettings:
 def _check_lora(lora: LoraSettings) -> None:
     """Check that the settings of LoRA have an effect, and that alpha and targets can be used."""
     if not lora.rank:
-        for one in dataclasses.fields(lora):
-            if (value := getattr(lora, one.name)) != one.default:
+        for setting in dataclasses.fields(lora):
+            if (value := getattr(lora, setting.name)) != setting.default:
                 raise ValueError(
-                    f"lora.{one.name}={value!r} has no effect with lora.rank=0: set lora.rank to "
-                    "1 or more, such as 8"
+                    f"lora.{setting.name}={value!r} has no effect with lora.rank=0: set lora.rank "
+                    "to 1 or more, such as 8"
                 )
     if not 0 < lora.alpha < float("inf"):
         raise ValueError(f"lora.alpha={lora.alpha} must be above 0")
-    if not lora.targets or not all(isinstance(one, str) and one for one in lora.targets):
+    if not lora.targets or not all(isinstance(name, str) and name for name in lora.targets):
         raise ValueError(
             f"lora.targets={lora.targets!r} must be names of linear layers, such as "
             "('query', 'value')"
@@ -398,20 +398,20 @@ def _check_lora(lora: LoraSettings) -> None:
 
 def _read(kind: type[Section], values: Mapping[str, Any], *, prefix: str) -> Section:
     hints = typing.get_type_hints(kind, include_extras=True)
-    made = {}
+    settings = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
         if name not in hints:
             check_renamed(key)
-            known = [one for one, _, _ in documentation()]
+            known = [setting for setting, _, _ in documentation()]
             raise ValueError(f"the config has an unknown setting {key!r}.{hint(key, known)}")
         if not dataclasses.is_dataclass(hints[name]):
-            made[name] = _checked(key, value, hints[name])
+            settings[name] = _checked(key, value, hints[name])
         elif isinstance(value, Mapping):
-            made[name] = _read(hints[name], value, prefix=f"{key}.")
+            settings[name] = _read(hints[name], value, prefix=f"{key}.")
         else:
             raise ValueError(f"{key}={value!r} must be a dict of settings")
-    return kind(**made)
+    return kind(**settings)
 
 
 def changed(section: Section, changes: Mapping[str, Any], *, prefix: str) -> Section:
@@ -424,8 +424,10 @@ def changed(section: Section, changes: Mapping[str, Any], *, prefix: str) -> Sec
         ValueError: a value has another type than its setting.
     """
     hints = typing.get_type_hints(type(section), include_extras=True)
-    own = {name: _checked(f"{prefix}{name}", value, hints[name]) for name, value in changes.items()}
-    return dataclasses.replace(section, **own)  # type: ignore[type-var]
+    converted = {
+        name: _checked(f"{prefix}{name}", value, hints[name]) for name, value in changes.items()
+    }
+    return dataclasses.replace(section, **converted)  # type: ignore[type-var]
 
 
 def _checked(key: str, value: Any, annotation: Any) -> Any:
@@ -449,7 +451,7 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
         value = tuple(value)
     if type(value) is not kind:
         raise ValueError(f"{key}={value!r} must be {_KINDS[kind]}")
-    for least in (one.value for one in annotation.__metadata__ if isinstance(one, AtLeast)):
+    for least in (bound.value for bound in annotation.__metadata__ if isinstance(bound, AtLeast)):
         if not least <= value <= LARGEST:
             limit = f"{least} or more" if value < least else f"at most {LARGEST}"
             raise ValueError(f"{key}={value} must be {limit}")

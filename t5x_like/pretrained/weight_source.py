@@ -295,11 +295,11 @@ class _HuggingFace:
         matrices = self._matrices(wanted)
         beside = {f"{path.rpartition('/')[0]}/kernel" for path in matrices}
         stored = {path: leaf for path, leaf in wanted.items() if path not in matrices}
-        whole = whole and not self.lora  # the base of an adapter may have another head
+        complete = whole and not self.lora  # the base of an adapter may have another head
         parts = self._parts(stored)
         shapes = {piece.tensor: piece.tensor_shape for pieces in parts.values() for piece in pieces}
         names = self._names(shapes)
-        present = set(names) if whole else set(names) & set(shapes)
+        present = set(names) if complete else set(names) & set(shapes)
         weight_map.check_names(shapes, present, where=str(self.tensors.folder))
         for name, shape in shapes.items():
             self._check_shape(names[name][0], names[name][1:], shape)
@@ -465,8 +465,10 @@ class _Checkpoint:
         matrices = self._matrices() if self.lora else {}
         tree = flax.traverse_util.unflatten_dict(lora.beside(wanted, matrices), sep="/")
         if self.part:
-            tree, whole = {self.part: tree}, False
-        params, _ = checkpoints.restore_params(self.path, tree, whole=whole, average=self.average)
+            tree = {self.part: tree}
+        params, _ = checkpoints.restore_params(
+            self.path, tree, whole=whole and not self.part, average=self.average
+        )
         leaves = flax.traverse_util.flatten_dict(
             params[self.part] if self.part else params, sep="/"
         )

@@ -96,14 +96,14 @@ def between(module: nn.Module, source: int | None, target: int | None) -> nn.Mod
         ValueError: the network has no such language.
     """
     names = {"source_language": source, "target_language": target}
-    given = {name: number for name, number in names.items() if number is not None}
+    chosen = {name: number for name, number in names.items() if number is not None}
     languages = module.languages
-    for name, number in given.items():
+    for name, number in chosen.items():
         if not 0 <= number < languages:
             raise ValueError(
                 f"loss.{name}={number} must be below model.languages={languages}, from 0 on"
             )
-    return module.clone(**given)
+    return module.clone(**chosen)
 
 
 def build(config: MultilingualMassConfig) -> nn.Module:
@@ -225,16 +225,16 @@ def prepare(
         "decoder_input_tokens": batch["decoder_input_tokens"][:, :1],
     }
     logits, cache = generator.prefill(arguments, cache_length=1 + new)
-    found = decoding.generate(generator.extend, logits, cache, max_new_tokens=new, eos_ids=())
+    translated = decoding.generate(generator.extend, logits, cache, max_new_tokens=new, eos_ids=())
     # A translation ends with the token that ends its text.
     last = jnp.maximum(jnp.sum(real, axis=1, keepdims=True) - 1, 0)
-    ends = found.tokens == jnp.take_along_axis(texts, last, axis=1)
-    kept = jnp.cumsum(ends, axis=1) - ends == 0
-    kept &= jnp.any(real, axis=1, keepdims=True)
+    ends = translated.tokens == jnp.take_along_axis(texts, last, axis=1)
+    inside = jnp.cumsum(ends, axis=1) - ends == 0
+    inside &= jnp.any(real, axis=1, keepdims=True)
     return {
         **batch,
-        "encoder_input_tokens": jnp.where(kept, found.tokens, 0),
-        "encoder_segment_ids": kept.astype(jnp.int32),
+        "encoder_input_tokens": jnp.where(inside, translated.tokens, 0),
+        "encoder_segment_ids": inside.astype(jnp.int32),
     }
 
 

@@ -107,12 +107,12 @@ def _new(
     """Return new files for the vocabulary in a file, after checking their ids."""
     if path.exists() and folder.resolve() in (path.resolve(), path.parent.resolve()):
         raise ValueError(f"the folder has the vocabulary {str(path)!r}: choose another folder.")
-    content = _made(vocabulary, network)
+    content = _tokenizer_files(vocabulary, network)
     _check(vocabulary, content, network)
     return content
 
 
-def _made(vocabulary: Vocabulary, network: Network) -> dict[str, bytes]:
+def _tokenizer_files(vocabulary: Vocabulary, network: Network) -> dict[str, bytes]:
     settings: dict[str, Any] = {"model_max_length": network.length} if network.length else {}
     if isinstance(vocabulary, Bytes) and network.encodes:
         # This class has no other file. It ends every text with </s>, which a decoder must not read.

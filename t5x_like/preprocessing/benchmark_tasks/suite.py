@@ -261,7 +261,7 @@ def _of_file(
 ) -> Sequence[BenchmarkRow]:
     del changed
     rows = raw_rows.part_of(reading.json_lines(path), part)
-    return _made(benchmark, rows, *form, where=f"{path} as {part!r}")
+    return _benchmark_rows(benchmark, rows, *form, where=f"{path} as {part!r}")
 
 
 @functools.lru_cache(maxsize=64)
@@ -270,10 +270,10 @@ def _of_prepared(
 ) -> Sequence[BenchmarkRow]:
     rows = raw_rows.of_prepared(benchmark, task=name, part=part, data_dir=data_dir)
     chosen = raw_rows.part_of(rows, part)
-    return _made(benchmark, chosen, *form, where=f"{benchmark.prepared} as {part!r}")
+    return _benchmark_rows(benchmark, chosen, *form, where=f"{benchmark.prepared} as {part!r}")
 
 
-def _made(
+def _benchmark_rows(
     benchmark: Benchmark,
     raws: Iterable[tuple[str, Mapping[str, Any]]],
     split: str,

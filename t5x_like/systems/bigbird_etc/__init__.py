@@ -208,8 +208,8 @@ def documents_of_sentences(
 ) -> Int[Array, "B G"]:
     """Return the largest of `values` in each of the first G sentences, 0 for missing sentences."""
     numbers = jnp.arange(1, count + 1)[:, None]
-    own: Any = sentences[:, None] == numbers
-    return jnp.max(jnp.where(own, values[:, None], 0), axis=-1)
+    in_sentence: Any = sentences[:, None] == numbers
+    return jnp.max(jnp.where(in_sentence, values[:, None], 0), axis=-1)
 
 
 def number_of_candidates(batch: Batch) -> Int[Array, "B 1"]:
@@ -282,11 +282,11 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
         Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     candidates = functools.partial(CandidateHead, kernel_init=config.init, dropout=config.dropout)
-    own = {"pretraining": masked_lm, "masked_lm": masked_lm, "candidates": candidates}
+    heads = {"pretraining": masked_lm, "masked_lm": masked_lm, "candidates": candidates}
     return GlobalLocalEncoder(
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
-        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=config.init),
+        make_head=select_head(config, heads, make_pooler=make_pooler, kernel_init=config.init),
         count=config.global_tokens,
         hard_global=config.hard_global,
         hard_text=config.hard_text,
@@ -418,8 +418,8 @@ def _copies() -> dict[str, tuple[str, ...]]:
         pairs[f"{layer}/global_attention_norm"] = f"{layer}/self_attention_norm"
         pairs[f"{layer}/self_attention/global_out"] = f"{layer}/self_attention/out"
     return {
-        f"{here}/{leaf}": (f"{there}/{leaf}",)
-        for here, there in pairs.items()
+        f"{here}/{leaf}": (f"{copied}/{leaf}",)
+        for here, copied in pairs.items()
         for leaf in ("scale", "kernel", "bias")
     }
 

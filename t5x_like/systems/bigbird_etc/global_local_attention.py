@@ -65,8 +65,8 @@ class SentenceMask(AttentionMask):
 
     def linked(self) -> Bool[Array, "B L G"]:
         """Return whether each token is in the sentence of each global token, or mentions it."""
-        own = self.own()
-        return own if self.mentions is None else own | self._equal(self.mentions)
+        in_sentence = self.own()
+        return in_sentence if self.mentions is None else in_sentence | self._equal(self.mentions)
 
     def _equal(self, numbers: Int[Array, "B L"]) -> Bool[Array, "B L G"]:
         return numbers[:, :, None] == jnp.arange(1, self.global_segments.shape[1] + 1)
@@ -279,7 +279,9 @@ def _seen_by_global(mask: SentenceMask) -> Bool[Array, "B 1 G S"]:
     summary = mask.global_segments
     text = mask.same_document()
     if mask.hard_global:
-        own = mask.own()
-        text = text & (own if mask.everywhere is None else own | mask.everywhere[:, None])
+        in_sentence = mask.own()
+        text = text & (
+            in_sentence if mask.everywhere is None else in_sentence | mask.everywhere[:, None]
+        )
     each_other = (summary[:, :, None] == summary[:, None]) & (summary[:, :, None] > 0)
     return jnp.concatenate([each_other, jnp.moveaxis(text, 1, 2)], axis=-1)[:, None]
