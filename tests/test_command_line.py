@@ -147,7 +147,7 @@ COMMANDS = (
     *("data.quality_filter", "data.deduplicate", "data.decontaminate", "data.pyglue_baselines"),
     *("data.augment", "data.contamination"),
     *("benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),
-    *("benchmarks.instructgpt", "benchmarks.sparse_overhead", "benchmarks.switch_vs_dense"),
+    *("benchmarks.instructgpt", "benchmarks.sparse_overhead"),
     *("benchmarks.train_step", "benchmarks.beside_maxtext"),
 )
 

@@ -89,7 +89,7 @@ MODULES = {
     },
     **{
         name: f"benchmarks.{name}"
-        for name in ("data_pipeline", "plans", "train_step", "switch_vs_dense", "beside_maxtext")
+        for name in ("data_pipeline", "plans", "train_step", "beside_maxtext")
     },
 }
 
