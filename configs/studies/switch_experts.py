@@ -19,10 +19,10 @@ dialects among them. The entropy is 1.37 nats a word; by word frequencies a word
 
 What was tried before, with seeds 0 to 2: all arms but one with a tenth of the variance. They
 learned later than that one (2.26 nats with eight experts, and 2.04) and less evenly, and the claims
-about experts stayed open. A likely reason: Adafactor's steps are in proportion to the parameters, so
-smaller parameters also learn more slowly; the paper's initialization is against diverging runs,
-which these are not. Two experts cost twice the FLOPs of a token in the sparse layer, and are compared
-after the same number of steps.
+about experts stayed open. A likely reason: Adafactor's steps are in proportion to the parameters,
+so smaller parameters also learn more slowly; the paper's initialization is against diverging runs,
+which these are not. Two experts cost twice the FLOPs of a token in the sparse layer, and are
+compared after the same number of steps.
 """
 
 from typing import Any
