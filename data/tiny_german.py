@@ -3,6 +3,11 @@
     --config.data.module=data/tiny_german.py --config.data.task=tiny_german
     --config.data.objective=translation
 
+| task | rows |
+|---|---|
+| `tiny_german` | {"inputs": English, "targets": German}, for an objective of pairs |
+| `tiny_german_en`, `tiny_german_de` | documents of one language, a sentence each |
+
     today the old king wants to look at a red flower , because the queen knows the bird .
     heute will der alte König eine rote Blume ansehen , weil die Königin den Vogel kennt .
 
@@ -10,14 +15,15 @@ There are some 220 words, and the parts of German grammar that make translation 
 dictionary lookup: gender and case of articles and adjectives, verbs at the end of subordinate
 clauses, after auxiliaries and in two parts, the subject after the verb. Sentences are sampled from
 a seed, without repetitions; nothing is downloaded. For validation 2% of the pairs are held out,
-chosen by the English text (`sources.held_out`).
+chosen by the English text (`sources.held_out`). The English documents are the English sides of the
+pairs at even positions, the German documents the German sides at odd ones, so that no document is
+the translation of another.
 """
 
 import functools
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing import sources
@@ -25,6 +31,8 @@ from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.vocabularies import Vocabulary
 
 HELD_OUT = 0.02
+
+_Splits: TypeAlias = "dict[str, list[dict[str, str]]]"
 
 # English, German, gender.
 _NOUNS = (
@@ -89,29 +97,46 @@ def register(
     objective: SeqioObjective,
     *,
     sentences: int = 30_000,
+    training_pairs: int | None = None,
     seed: int = 0,
     name: str = "tiny_german",
 ) -> None:
-    """Add the task `name`, with the splits "train" and "validation".
+    """Add the task `name` of pairs, or the tasks `name`_en and `name`_de of documents.
+
+    All have the splits "train" and "validation".
 
     Args:
         vocabulary: the vocabulary of both languages.
-        objective: `translation`, or another objective of pairs.
-        sentences: the number of pairs.
+        objective: an objective of pairs, such as `translation`, or of documents.
+        sentences: the number of pairs that are sampled.
+        training_pairs: the number of pairs to train on, the first ones; None for all that are not
+            held out. The documents are always of all pairs.
         seed: seed for sampling the sentences.
         name: name of the task.
+
+    Raises:
+        ValueError: `training_pairs` is below 1, or there are fewer.
     """
-    sources.add_pair_task(
-        name,
-        source=_source(sentences=sentences, seed=seed),
-        vocabulary=vocabulary,
-        objective=objective,
-    )
+    rows = _splits(sentences=sentences, seed=seed)
+    if training_pairs is not None and not 1 <= training_pairs <= len(rows["train"]):
+        raise ValueError(
+            f"data.settings.training_pairs={training_pairs} must be from 1 to the "
+            f"{len(rows['train'])} pairs that are not held out of sentences={sentences}"
+        )
+    of_task: dict[str, Any] = {"vocabulary": vocabulary, "objective": objective}
+    if objective.name in sources.OF_PAIRS:
+        source = sources.row_source(rows | {"train": rows["train"][:training_pairs]})
+        sources.add_pair_task(name, source=source, **of_task)
+        return
+    for language, texts in _texts(rows).items():
+        source = sources.row_source(texts)
+        sources.add_document_task(f"{name}_{language}", source=source, **of_task)
 
 
 def documents(split: str, *, sentences: int = 30_000, seed: int = 0) -> tf.data.Dataset:
     """Return both sides of the pairs of a split, one after the other, {"text": scalar string}."""
-    return sources.both_sides(_source(sentences=sentences, seed=seed), split)
+    rows = _splits(sentences=sentences, seed=seed)
+    return sources.both_sides(sources.row_source(rows), split)
 
 
 @functools.cache
@@ -125,27 +150,27 @@ def pairs(*, sentences: int, seed: int) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def _source(*, sentences: int, seed: int) -> seqio.DataSource:
-    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
-        mine = tf.constant(splits[split])
-        size = len(splits[split])
-        # Shuffle indices, so that the data position in a checkpoint contains no text.
-        numbers = tf.data.Dataset.range(size)
-        numbers = numbers.shuffle(size, seed=seed) if shuffle_files else numbers
-        return numbers.map(lambda n: {"inputs": mine[n, 0], "targets": mine[n, 1]})
-
+def _splits(*, sentences: int, seed: int) -> _Splits:
+    """Return the pairs of each split."""
     sampled = pairs(sentences=sentences, seed=seed)
     texts = tf.constant([english for english, _ in sampled])
     is_held_out = sources.held_out(texts, fraction=HELD_OUT).numpy()
-    splits = {
-        split: [pair for pair, held in zip(sampled, is_held_out, strict=True) if held == wanted]
+    rows = [{"inputs": english, "targets": german} for english, german in sampled]
+    return {
+        split: [row for row, held in zip(rows, is_held_out, strict=True) if held == wanted]
         for split, wanted in (("train", False), ("validation", True))
     }
-    return seqio.FunctionDataSource(
-        dataset,
-        splits=sources.SPLITS,
-        num_input_examples={split: len(rows) for split, rows in splits.items()},
-    )
+
+
+def _texts(rows: _Splits) -> dict[str, _Splits]:
+    """Return the documents of each language, of every second pair."""
+    return {
+        language: {
+            split: [{"text": pair[side]} for pair in of_split[first::2]]
+            for split, of_split in rows.items()
+        }
+        for first, (language, side) in enumerate((("en", "inputs"), ("de", "targets")))
+    }
 
 
 def _sentence(rng: random.Random) -> tuple[str, str]:

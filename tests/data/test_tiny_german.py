@@ -74,3 +74,45 @@ def test_a_batch_is_translated_and_held_out_sentences_are_others():
     read = vocabulary.decode(batch["encoder_input_tokens"][0].tolist())
     written = vocabulary.decode(batch["decoder_target_tokens"][0].tolist())
     assert dict(german.pairs(sentences=600, seed=0))[read] == written
+
+
+def test_documents_of_one_language_are_neither_held_out_nor_translations_of_the_others():
+    vocabulary = vocabularies.load("bytes:0")
+    german.register(vocabulary, seqio_objectives.build("language_modeling"), sentences=3000)
+    german.register(vocabulary, seqio_objectives.build("translation"), sentences=3000)
+
+    def texts(task, split, field="text"):
+        return {row[field].decode() for row in source_rows(task, split=split)}
+
+    english, translated = (texts(f"tiny_german_{one}", "train") for one in ("en", "de"))
+    held_out = {side: texts("tiny_german", "validation", side) for side in ("inputs", "targets")}
+    trained = {side: texts("tiny_german", "train", side) for side in ("inputs", "targets")}
+    assert len(english) + len(translated) == len(trained["inputs"]) > 2900
+    assert english < trained["inputs"]
+    assert translated < trained["targets"]
+    assert not english & held_out["inputs"]
+    assert not translated & held_out["targets"]
+    translations = dict(german.pairs(sentences=3000, seed=0))
+    assert not {translations[one] for one in english} & translated
+    assert texts("tiny_german_en", "validation") < held_out["inputs"]
+    assert texts("tiny_german_de", "validation") < held_out["targets"]
+
+
+def test_fewer_pairs_are_the_first_and_the_held_out_pairs_remain():
+    vocabulary = vocabularies.load("bytes:0")
+    read = {}
+    for number in (None, 20):
+        objective = seqio_objectives.build("translation")
+        german.register(vocabulary, objective, sentences=600, training_pairs=number)
+        splits = ("train", "validation")
+        read[number] = {split: list(source_rows("tiny_german", split=split)) for split in splits}
+    assert read[20] == {**read[None], "train": read[None]["train"][:20]}
+
+
+@pytest.mark.parametrize("number", [0, 600])
+def test_a_number_of_pairs_that_there_is_not_is_refused(number):
+    objective = seqio_objectives.build("translation")
+    with pytest.raises(ValueError, match=rf"training_pairs={number} must be from 1 to the 5\d\d "):
+        german.register(
+            vocabularies.load("bytes:0"), objective, sentences=600, training_pairs=number
+        )
