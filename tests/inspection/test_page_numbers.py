@@ -86,7 +86,7 @@ def test_tokens_are_readable(models, pieces, expected):
             return pieces[token]
 
     model = dataclasses.replace(models("gpt2"), vocabulary=Pieces())
-    shown = [model._one(token) for token in range(len(pieces) + 1)]
+    shown = [model._described(token) for token in range(len(pieces) + 1)]
     assert [one["text"] for one in shown] == [*expected, f"<{len(pieces)}>"]
     assert [one["piece"] for one in shown[:-1]] == pieces
 
