@@ -107,15 +107,15 @@ def _runs() -> dict[str, TrainingRun]:
 
 
 def _arms() -> dict[str, Arm]:
-    found = {
+    arms = {
         name: dataclasses.replace(arm, leaves_out=(*arm.leaves_out, "back_translation"))
         for name, arm in mass_pairs.arms(_NUMBERS, _SETTING).items()
     }
     # One step, too small to change a weight: it measures what back-translation reached.
     none = {**mass_pairs.measured(1), "optimizer.learning_rate": 1e-12}
-    found["mass_0"] = Arm(
+    arms["mass_0"] = Arm(
         changes={"pairs": none},
         part="Back-translation, no pairs",
         starts_from={"pairs": "back_translation"},
     )
-    return found
+    return arms

@@ -75,12 +75,15 @@ def arms(numbers: Sequence[int], setting: str) -> Mapping[str, Arm]:
         numbers: numbers of pairs.
         setting: the setting of the run `pairs` with this number.
     """
-    found = {}
+    by_name = {}
     for number in numbers:
-        own: dict[str, Any] = {"changes": {"pairs": {setting: number}}, "part": f"{number} pairs"}
-        found[f"mass_{number}"] = Arm(**own)
-        found[f"none_{number}"] = Arm(**own, leaves_out=("mass",))
-    return found
+        shared: dict[str, Any] = {
+            "changes": {"pairs": {setting: number}},
+            "part": f"{number} pairs",
+        }
+        by_name[f"mass_{number}"] = Arm(**shared)
+        by_name[f"none_{number}"] = Arm(**shared, leaves_out=("mass",))
+    return by_name
 
 
 def claims(numbers: Sequence[int]) -> tuple[Claim, ...]:
