@@ -111,10 +111,8 @@ def _arms() -> dict[str, Arm]:
         name: dataclasses.replace(arm, leaves_out=(*arm.leaves_out, "back_translation"))
         for name, arm in mass_pairs.arms(_NUMBERS, _SETTING).items()
     }
-    # One step, too small to change a weight: it measures what back-translation reached.
-    none = {**mass_pairs.measured(1), "optimizer.learning_rate": 1e-12}
     arms["mass_0"] = Arm(
-        changes={"pairs": none},
+        changes={"pairs": mass_pairs.measured_at_start()},
         part="Back-translation, no pairs",
         starts_from={"pairs": "back_translation"},
     )

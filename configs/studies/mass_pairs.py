@@ -34,19 +34,19 @@ from t5x_like.studies import (
 )
 
 CONFIG = "configs/multilingual_mass.py"
-_TEXT = GeneratedText(language="dictionary", kind="wordpiece", size=400)
+TEXT = GeneratedText(language="dictionary", kind="wordpiece", size=400)
 _PRETRAINING, _PAIRS = 800, 800
 _NUMBERS = (30, 300)
 
 
 def get_study() -> Study:
     """Return the study."""
-    read = {"data.vocabulary": _TEXT.vocabulary}
+    read = {"data.vocabulary": TEXT.vocabulary}
     pretraining = {**read, "train.steps": _PRETRAINING, "evaluate.every": 0}
     return Study(
         title="Translation with few pairs by MASS",
         source="Song et al. 2019, section 4.2",
-        needs=_TEXT.needs,
+        needs=TEXT.needs,
         runs={
             "mass": TrainingRun(config=f"{CONFIG}:demo", changes=pretraining),
             "pairs": TrainingRun(
@@ -66,6 +66,12 @@ def measured(steps: int) -> dict[str, Any]:
     """Return the settings of a run whose translations are measured at its end."""
     measures = {"translation": {"every": steps}}
     return {"train.steps": steps, "evaluate.measures": measures, "evaluate.every": steps}
+
+
+def measured_at_start() -> dict[str, Any]:
+    """Return the settings of a run that measures the network that it starts from."""
+    # One step, too small to change a weight.
+    return {**measured(1), "optimizer.learning_rate": 1e-12}
 
 
 def arms(numbers: Sequence[int], setting: str) -> Mapping[str, Arm]:

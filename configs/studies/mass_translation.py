@@ -35,38 +35,22 @@ back-translation, and with half of the fragment kept, and fewer steps of pretrai
 
 from typing import Any
 
-from t5x_like.studies import (
-    Arm,
-    Claim,
-    GeneratedText,
-    Learned,
-    OutcomeMeasure,
-    Study,
-    TrainingRun,
-)
+from configs.studies.mass_pairs import CONFIG, TEXT, measured, measured_at_start
+from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="dictionary", kind="wordpiece", size=400)
-_CONFIG = "configs/multilingual_mass.py"
 _PRETRAINING, _BACK_TRANSLATION, _PAIRS = 800, 500, 600
 _NUMBER = 100
 _RUNS = {"mass": "demo", "dae": "demo_denoising", "bert_lm": "demo_bert_lm"}
 
 
 def _read(steps: int) -> dict[str, Any]:
-    return {"data.vocabulary": _TEXT.vocabulary, "train.steps": steps, "evaluate.every": 0}
-
-
-def _measured(steps: int) -> dict[str, Any]:
-    bleu = {"every": steps}
-    return {"evaluate.measures": {"translation": bleu}, "evaluate.every": steps}
+    return {"data.vocabulary": TEXT.vocabulary, "train.steps": steps, "evaluate.every": 0}
 
 
 def _without_pairs(name: str, **paper: float) -> Arm:
     others = [run for run in _RUNS if run != name]
-    # One step, too small to change a weight: it measures what back-translation reached.
-    none = {"train.steps": 1, "optimizer.learning_rate": 1e-12, **_measured(1)}
     return Arm(
-        changes={"pairs": none},
+        changes={"pairs": measured_at_start()},
         leaves_out=others,
         paper=paper,
         part="Table 3: back-translation, no pairs",
@@ -97,20 +81,20 @@ ARMS = {
 def get_study() -> Study:
     """Return the study."""
     runs = {
-        name: TrainingRun(config=f"{_CONFIG}:{size}", changes=_read(_PRETRAINING))
+        name: TrainingRun(config=f"{CONFIG}:{size}", changes=_read(_PRETRAINING))
         for name, size in _RUNS.items()
     }
     runs["back_translation"] = TrainingRun(
-        config=f"{_CONFIG}:demo_back_translation", changes=_read(_BACK_TRANSLATION)
+        config=f"{CONFIG}:demo_back_translation", changes=_read(_BACK_TRANSLATION)
     )
-    pairs = {**_read(_PAIRS), **_measured(_PAIRS), "evaluate.batches": 16}
+    pairs = {**_read(_PAIRS), **measured(_PAIRS), "evaluate.batches": 16}
     runs["pairs"] = TrainingRun(
-        config=f"{_CONFIG}:demo_pairs", changes=pairs, starts_from="back_translation"
+        config=f"{CONFIG}:demo_pairs", changes=pairs, starts_from="back_translation"
     )
     return Study(
         title="Translation without pairs by MASS",
         source="Song et al. 2019, tables 2 and 3, section 4.2",
-        needs=_TEXT.needs,
+        needs=TEXT.needs,
         runs=runs,
         arms=ARMS,
         measures={
