@@ -246,11 +246,8 @@ def check_candidates(model: Config, objective: Config) -> None:
     Raises:
         ValueError: they do not.
     """
-    choices, longest, count = (
-        objective["choices"],
-        objective["longest_question"],
-        model["global_tokens"],
-    )
+    choices, longest = objective["choices"], objective["longest_question"]
+    count = model["global_tokens"]
     if choices + longest > count:
         raise ValueError(
             f"model.global_tokens={count}: data.objective_settings.choices={choices} candidates "
