@@ -5,7 +5,7 @@
 
 Both have parameters and AdamW's moments in float32, products in bfloat16, rows of 2,048 tokens, and
 splash attention. Rows of a batch are counted as MaxText does, for each chip. Mixtral's experts drop
-no token on either side, and are not distributed, as `dropless` needs it here.
+no token on either side.
 """
 
 import dataclasses
@@ -61,6 +61,7 @@ def _row(
     rows: int,
     fsdp: int,
     tensor: int = 1,
+    expert: int = 1,
     remat: str = "full",
 ) -> Row:
     """Return a row.
@@ -72,18 +73,26 @@ def _row(
         topology: a key of _SLICES.
         system: our name of the system.
         rows: rows of each chip in a step.
-        fsdp, tensor: the mesh; `tensor` is `mesh.model` here.
+        fsdp, tensor, expert: the mesh; `tensor` is `mesh.model` here.
         remat: a key of _REMAT.
     """
 
     def config() -> ml_collections.ConfigDict:
         made = published_runs.decoder(
-            model, system=system, rows=rows, fsdp=fsdp, tensor=tensor, tokens=TOKENS, remat=remat
+            model,
+            system=system,
+            rows=rows,
+            fsdp=fsdp,
+            tensor=tensor,
+            expert=expert,
+            tokens=TOKENS,
+            remat=remat,
         )
         made.model.attention = "splash"
         return made
 
-    layout = f"fsdp {fsdp}" + (f" x tensor {tensor}" if tensor > 1 else "")
+    others = {"tensor": tensor, "expert": expert}
+    layout = f"fsdp {fsdp}" + "".join(f" x {axis} {n}" for axis, n in others.items() if n > 1)
     kept = {"full": "full remat", "dots_with_no_batch_dims": "products kept"}[remat]
     plural = "s" if rows > 1 else ""
     settings = {
@@ -92,6 +101,7 @@ def _row(
         "per_device_batch_size": rows,
         "ici_fsdp_parallelism": fsdp,
         "ici_tensor_parallelism": tensor,
+        "ici_expert_parallelism": expert,
         "remat_policy": _REMAT[remat],
     }
     title = f"{title}, {layout}, {kept}, {rows} row{plural}"
@@ -110,6 +120,9 @@ ROWS = {
     ),
     "gemma_2b_v5e": _row(*_GEMMA, "v5e:2x4", system="gemma", rows=2, fsdp=8),
     "mixtral_8x7b_v5p": _row(*_MIXTRAL, "v5p:2x2x4", system="mixtral", rows=4, fsdp=16),
+    "mixtral_8x7b_v5p_expert": _row(
+        *_MIXTRAL, "v5p:2x2x4", system="mixtral", rows=4, fsdp=2, expert=8
+    ),
 }
 
 

@@ -49,6 +49,7 @@ def decoder(
     rows: int,
     fsdp: int,
     tensor: int = 1,
+    expert: int = 1,
     tokens: int,
     remat: str,
 ) -> ml_collections.ConfigDict:
@@ -58,7 +59,7 @@ def decoder(
         model: the size, with all settings.
         system: LLaMA, or a system with its training.
         rows: rows of each chip in a step.
-        fsdp, tensor: the mesh; `tensor` is MaxText's name of `mesh.model`.
+        fsdp, tensor, expert: the mesh; `tensor` is MaxText's name of `mesh.model`.
         tokens: tokens of a row.
         remat: which activations are kept.
     """
@@ -66,10 +67,10 @@ def decoder(
     config.system = system
     config.model = dict(model)
     config.model.update(dtype="bfloat16", remat=remat, positions=tokens)
-    config.mesh.update(data=1, fsdp=fsdp, model=tensor)
+    config.mesh.update(data=1, fsdp=fsdp, expert=expert, model=tensor)
     config.train.sequence_parallel = tensor > 1
     config.data.lengths.targets = tokens
-    config.data.batch_size = rows * fsdp * tensor
+    config.data.batch_size = rows * fsdp * expert * tensor
     return config
 
 

@@ -46,8 +46,8 @@ of 2^20 tokens, evaluated every 200 steps):
 
 where FOLDER may be in Hugging Face's format, such as google/switch-base-8 as safetensors. A step of
 generation drops no token, but the encoder's tokens share slots in groups: for outputs that do not
-depend on the rest of the batch set --config.model.group_size=0. If the experts are not sharded,
---config.model.dispatch=dropless needs no slots at all.
+depend on the rest of the batch set --config.model.group_size=0. --config.model.dispatch=dropless
+needs no slots at all.
 
 The demo has 8 experts in one layer of the encoder and one of the decoder. Its held-out loss is 4.26
 nats (unigram entropy of the targets: 5.76), after 8 minutes of one CPU core: in so few steps no

@@ -216,18 +216,22 @@ def ragged_product(
 def ragged_product_by_device(
     rows: Float[Array, "P N n"],
     kernels: Float[Array, "E n m"],
-    sizes: Int[Array, "P E"],
+    sizes: Int[Array, "P G"],
     *,
+    filled: int,
     axes: tuple[str, str],
 ) -> Float[Array, "P N m"]:
     """Compute `ragged_product` of each part of a batch on the device that has the part.
 
-    The devices gather the shards of the kernels, and reduce-scatter their gradients. XLA by itself
-    would gather the sorted rows of all devices, and all-reduce products of kernels' shards.
+    The devices gather the shards of the kernels along `embed`, and reduce-scatter their gradients.
+    XLA by itself would gather the sorted rows of all devices, and all-reduce products of kernels'
+    shards.
 
     Args:
         rows: P parts, as many as the devices that shard the batch; 1 is computed without sharding.
-        kernels: on each device for all groups.
+        kernels: sharded over `experts`, G matrices on each device.
+        sizes: the number of rows of each group that a device has.
+        filled: the average number of rows of a part that belong to a group, for counts of FLOPs.
         axes: logical axes of n and m, `embed` and `mlp` or the reverse.
     """
     if len(rows) == 1:
@@ -238,7 +242,7 @@ def ragged_product_by_device(
 
     def multiply(rows: Array, kernels: Array, sizes: Array) -> Array:
         kernels = jax.lax.all_gather(kernels, columns, axis=1 + axes.index("embed"), tiled=True)
-        out = ragged_product(rows[0], kernels, sizes[0])[None]
+        out = _product_of_filled(rows[0], kernels, sizes[0], filled=filled)[None]
         return jax.lax.psum(out, summed)
 
     specs = nn.logical_to_mesh_axes
@@ -246,12 +250,24 @@ def ragged_product_by_device(
         multiply,
         in_specs=(
             specs(("activation_batch", None, of_rows)),
-            specs((None, *axes)),
+            specs(("experts", *axes)),
             specs(("activation_batch", None)),
         ),
         out_specs=specs(("activation_batch", None, of_out)),
         check_vma=False,
     )(rows, kernels, sizes)
+
+
+def _product_of_filled(rows: Array, kernels: Array, sizes: Array, *, filled: int) -> Array:
+    if filled == len(rows):
+        return ragged_product(rows, kernels, sizes)
+
+    def product(rows: Array, kernels: Array, sizes: Array) -> Array:
+        return ragged_product(rows, kernels, sizes)
+
+    # `training.flops` reads this name.
+    product.__name__ = f"product_of_{filled}_in_{len(rows)}_rows"
+    return jax.jit(product)(rows, kernels, sizes)
 
 
 @jax.custom_vjp

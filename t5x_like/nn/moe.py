@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Num, PyTree
 from t5x_like.names import choose
 from t5x_like.nn.blocks import constrain
 from t5x_like.nn.compute import Compute, change_factories, change_settings, make_dropout
+from t5x_like.nn.expert_exchange import ExpertExchange
 from t5x_like.nn.linear import Initializer, elementwise, gated
 from t5x_like.nn.matrix_product import ragged_product_by_device
 from t5x_like.partitioning import parts
@@ -438,7 +439,9 @@ class SparseFeedForward(nn.Module):
         group_size: the largest number of tokens in a group, which consists of whole rows of one
             device; 0: one row. A row of a single token (a decoding step) is always its own group.
         dispatch: `capacity`, or `dropless`, which drops no token: tokens are sorted by expert for a
-            ragged product (Gale et al. 2022, MegaBlocks), without groups and slots.
+            ragged product (Gale et al. 2022, MegaBlocks), without groups and slots. Sharded experts
+            exchange the tokens' rows, see `ExpertExchange`; the rows of a batch that its devices do
+            not divide have a slot for each token.
         drops: False overrides `capacity`, so that no token is dropped (see `undropped`):
             computed like `dropless`, or, if the experts are sharded, with a slot for each token.
     """
@@ -466,8 +469,8 @@ class SparseFeedForward(nn.Module):
             tokens: the token ids, for a router that depends on them.
 
         Raises:
-            ValueError: `dispatch` is unknown, or it is `dropless` and the experts are sharded or
-                the router is `ExpertChoiceRouter`.
+            ValueError: `dispatch` is unknown, or it is `dropless` and the router is an
+                `ExpertChoiceRouter`.
         """
         choose("model.dispatch", self.dispatch, {"capacity": None, "dropless": None})
         groups = _groups(x.shape[0], x.shape[1], group_size=self.group_size)
@@ -476,9 +479,11 @@ class SparseFeedForward(nn.Module):
         rows = x.astype(experts.compute.dtype).reshape(*groups, x.shape[2])
         ids = None if tokens is None else tokens.reshape(groups)
         routed: Choice | Slots
-        if self.dispatch == "dropless":
-            _check_dropless()
-        if self.dispatch == "dropless" or not (self.drops or _spread()):
+        if self.dispatch == "dropless" and isinstance(router, ExpertChoiceRouter):
+            raise ValueError(
+                "model.router='expert_choice' needs slots: set model.dispatch='capacity'"
+            )
+        if self._without_slots(groups[0]):
             routed = router.choose(rows, ids, deterministic=deterministic)
             y, load = compute_all(experts, rows, routed, deterministic=deterministic)
             dropped = jnp.zeros(())
@@ -498,8 +503,15 @@ class SparseFeedForward(nn.Module):
             self.sow("assignment", "computed_by", computed_by)
         return y.reshape(x.shape)
 
+    def _without_slots(self, groups: int) -> bool:
+        if self.dispatch == "capacity" and self.drops:
+            return False
+        if parts("experts") == 1:
+            return True
+        return self.dispatch == "dropless" and groups % parts("activation_batch") == 0
+
     def _capacity(self, length: int, *, experts: int, deterministic: bool) -> int:
-        if not self.drops:
+        if self.dispatch == "dropless" or not self.drops:
             return length
         if self.expert_capacity:
             return min(self.expert_capacity, length)
@@ -538,7 +550,8 @@ def compute_all(
 ) -> tuple[Float[Array, "G T D"], Float[Array, " E"]]:
     """Compute all choices, without a capacity; also return the share of choices per expert.
 
-    Each device sorts its tokens by expert.
+    Each device sorts its tokens by expert, and sends them to the device of the expert if the
+    experts are sharded.
     """
     shards = parts("activation_batch")
     shards = shards if len(x) % shards == 0 else 1
@@ -548,11 +561,16 @@ def compute_all(
     order, counts = by_expert(expert, experts=experts.experts)
     token, sizes = order % rows.shape[1], counts.astype(jnp.int32)
     sorted_rows = jax.vmap(lambda rows, token: rows[token])(rows, token)
-    multiply = functools.partial(ragged_product_by_device, sizes=sizes)
-    y = experts(sorted_rows, multiply=multiply, deterministic=deterministic)
+    exchange = ExpertExchange(sizes, choices=choice.expert.shape[-1])
+    number = sorted_rows.shape[1]
+    multiply = functools.partial(
+        ragged_product_by_device, sizes=exchange.sizes_of_experts(), filled=number
+    )
+    y = experts(exchange.to_experts(sorted_rows), multiply=multiply, deterministic=deterministic)
+    y = exchange.to_tokens(y, number=number)
     gate = jnp.take_along_axis(choices_first(gate), order, axis=1)
-    number = jnp.sum(sizes, axis=1, keepdims=True)
-    gate = jnp.where(jnp.arange(gate.shape[1]) < number, gate, 0.0)
+    chosen = jnp.sum(sizes, axis=1, keepdims=True)
+    gate = jnp.where(jnp.arange(number) < chosen, gate, 0.0)
     add = jax.vmap(lambda zeros, token, y: zeros.at[token].add(y))
     y = add(jnp.zeros_like(rows), token, y * gate[..., None].astype(y.dtype))
     return y.reshape(x.shape), jnp.sum(sizes, axis=0) / jnp.sum(sizes)
@@ -611,19 +629,6 @@ def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
     local_rows = batch if batch % devices else batch // devices
     rows = next(n for n in range(min(rows, local_rows), 0, -1) if local_rows % n == 0)
     return batch // rows, rows * length
-
-
-def _spread() -> bool:
-    """Return whether the experts are sharded over devices."""
-    return jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1
-
-
-def _check_dropless() -> None:
-    if _spread():
-        raise ValueError(
-            "model.dispatch='dropless' computes all experts on each device: set mesh.expert=1 or "
-            "model.dispatch='capacity'"
-        )
 
 
 def undropped(module: nn.Module) -> nn.Module:

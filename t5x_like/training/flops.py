@@ -108,6 +108,8 @@ _PEAKS = {
 _CAUSAL_BLOCKS = re.compile(r"causal_blocks_of_(\d+)")
 # Jitted functions of `nn.matrix_product`, whose loops have data-dependent numbers of steps.
 _RAGGED_PRODUCTS = ("ragged_product_of_rows", "ragged_product_of_groups")
+# Jitted functions of `nn.matrix_product`: so many of the rows belong to a group, on average.
+_FILLED_ROWS = re.compile(r"product_of_(\d+)_in_(\d+)_rows")
 # Jitted functions of `nn.attention.kernels`: this many features of each head encode the mask.
 _BESIDE_FEATURES = re.compile(r"attention_beside_(\d+)_features")
 
@@ -125,6 +127,8 @@ def _of_equation(equation: core.JaxprEqn) -> int:
     inner = [_of_jaxpr(jaxpr) for jaxpr in _jaxprs(params)]
     if name == "jit" and (blocks := _CAUSAL_BLOCKS.fullmatch(params["name"])):
         return _of_all_pairs(sum(inner), equation, queries=int(blocks[1]))
+    if name == "jit" and (rows := _FILLED_ROWS.fullmatch(params["name"])):
+        return sum(inner) * int(rows[1]) // int(rows[2])
     if name == "jit" and (features := _BESIDE_FEATURES.fullmatch(params["name"])):
         width = _shape(equation.outvars[0])[-1]
         return sum(inner) * width // (width + int(features[1]))

@@ -14,6 +14,7 @@ from t5x_like.nn import moe
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.linear import GLU, MLP
 from t5x_like.nn.stack import LayerGroup, Stack, stack_layers
+from t5x_like.training import flops
 
 B, L, D, F, E = 4, 12, 8, 16, 4
 X = np.random.default_rng(1).normal(size=(B, L, D)).astype(np.float32)
@@ -123,40 +124,78 @@ def test_without_drops_both_dispatches_are_equal(router, training):
     )
 
 
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("shape", [{"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 8}])
-def test_dropless_experts_on_a_mesh_are_those_of_one_device_and_exchange_kernels_only(shape, gated):
-    module = sparse(moe.Top2Router, dispatch="dropless", gated=gated)
-    x = np.random.default_rng(2).normal(size=(8, L, D)).astype(np.float32)
+def exchanged_on_a_mesh(shape, module, *batches):
+    """Compare outputs and gradients with one device's; return the shapes that devices exchange."""
 
     def loss(params, x):
-        y, sown = module.apply({"params": params}, x, mutable=["routing"])
+        settings = {"deterministic": False, "rngs": {"dropout": jax.random.key(2)}}
+        y, sown = module.apply({"params": params}, x, mutable=["routing"], **settings)
         routing = moe.collect(sown["routing"])
         return jnp.mean(jnp.sin(y)) + jnp.sum(routing["balance"]), (y, routing["load"])
 
     grad = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
-    params = initial(module, x)
-    expected = jax.jit(grad)(params, x)
-    axes = nn.get_partition_spec(jax.eval_shape(module.init, jax.random.key(0), x)["params"])
+    params = initial(module, batches[0])
+    axes = nn.get_partition_spec(jax.eval_shape(module.init, jax.random.key(0), X)["params"])
     mesh = partitioning.make_mesh(shape)
+    on_one_device = jax.jit(grad)
+    expected = [on_one_device(params, x) for x in batches]
     with partitioning.layout(mesh):
-        placed = jax.device_put(params, partitioning.shardings(mesh, axes))
-        rows = jax.device_put(x, partitioning.batch_sharding(mesh))
-        compiled = jax.jit(grad).lower(placed, rows).compile()
-        found = compiled(placed, rows)
+        sharded = jax.device_put(params, partitioning.shardings(mesh, axes))
+        rows = [jax.device_put(x, partitioning.batch_sharding(mesh)) for x in batches]
+        compiled = jax.jit(grad).lower(sharded, rows[0]).compile()
+        actual = [compiled(sharded, x) for x in rows]
     jax.tree.map(  # float32 sums in another order
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
-        jax.device_get(found),
+        jax.device_get(actual),
         jax.device_get(expected),
     )
     exchanged = re.findall(
         r"= f32\[([\d,]+)\]\S* (?:all-\w+|reduce-scatter|collective-permute)\(", compiled.as_text()
     )
-    shapes = [tuple(map(int, one.split(","))) for one in exchanged]
+    return [tuple(map(int, sizes.split(","))) for sizes in exchanged]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("shape", [{"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 8}])
+def test_dropless_experts_on_a_mesh_are_those_of_one_device_and_exchange_kernels_only(shape, gated):
+    module = sparse(moe.Top2Router, dispatch="dropless", gated=gated)
+    x = np.random.default_rng(2).normal(size=(8, L, D)).astype(np.float32)
+    shapes = exchanged_on_a_mesh(shape, module, x)
     # Kernels of the experts and of the router, and within `model` the sorted rows of one device.
-    own_rows = (1, 2 * x.size // D // partitioning.batch_parts(shape), D)
-    assert sum(one[0] == E and len(one) == 3 for one in shapes) >= 4
-    assert all(one[0] == E or one[1:] == (E,) or one == own_rows for one in shapes), shapes
+    local_rows = (1, 2 * x.size // D // partitioning.batch_parts(shape), D)
+    assert sum(size[0] == E and len(size) == 3 for size in shapes) >= 4
+    assert all(size[0] == E or size[1:] == (E,) or size == local_rows for size in shapes), shapes
+
+
+@pytest.mark.parametrize(
+    ("shape", "router"),
+    [
+        ({"expert": 4, "model": 2}, moe.Top2Router),
+        ({"data": 2, "fsdp": 2, "expert": 2}, moe.SwitchRouter),
+        ({"expert": 8}, moe.Top2Router),  # two choices are never experts of the same device
+    ],
+)
+def test_dropless_experts_that_are_sharded_exchange_rows_and_no_kernels(shape, router):
+    module = sparse(router, experts=8, dispatch="dropless", gated=True)
+    x = np.random.default_rng(2).normal(size=(8, L, D)).astype(np.float32)
+    # If all rows are equal, one device has them all.
+    shapes = exchanged_on_a_mesh(shape, module, x, np.broadcast_to(x[:1, :1], x.shape))
+    kernels = [size for size in shapes if len(size) == 3 and {D, F} <= set(size[1:])]
+    assert all(size[0] <= 8 // shape["expert"] for size in kernels), shapes
+
+
+def test_the_flops_of_sharded_experts_do_not_count_the_empty_rows_of_buffers():
+    module = sparse(moe.TopKRouter, experts=8, dispatch="dropless")
+    x = np.zeros((8, L, D), np.float32)
+    params = initial(module, x)
+
+    def forward(x):
+        return module.apply({"params": params}, x)
+
+    expected = 2 * x.size * 8 + 2 * 2 * (2 * x.size * F)  # router; two choices of two products
+    assert flops.count(forward, x) == expected
+    with partitioning.layout(partitioning.make_mesh({"expert": 8})):
+        assert flops.count(forward, x) == expected
 
 
 @pytest.mark.parametrize(
@@ -296,8 +335,5 @@ def test_collect_counts_layers_as_numbers_and_begins_with_the_encoder():
 def test_bad_dispatches_are_errors():
     with pytest.raises(ValueError, match="Did you mean 'dropless'"):
         initial(sparse(dispatch="droples"))
-    mesh = partitioning.make_mesh({"data": 2, "expert": 4})
-    with partitioning.layout(mesh), pytest.raises(ValueError, match=r"set mesh\.expert=1"):
-        initial(sparse(dispatch="dropless"))
     with pytest.raises(ValueError, match="expert_choice"):
         initial(sparse(moe.ExpertChoiceRouter, dispatch="dropless"))
