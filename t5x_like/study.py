@@ -126,8 +126,17 @@ def _run(options: argparse.Namespace, changes: dict[str, Any]) -> None:
     else:
         trained.train_until_decided(design, hours=options.hours if options.until_decided else 0.0)
     written = pathlib.Path(options.write or folder)
+    study_cells = trained.cells()
+    cost = estimate.of_finished(cells.runs_of(study_cells))
     with command_line.writing(written):
-        path = results.write(study, name, trained.cells(), written, looks=design)
+        path = results.write(
+            study,
+            name,
+            study_cells,
+            written,
+            looks=design,
+            cost=dataclasses.asdict(cost) if cost else None,
+        )
     print(f"{path.read_text()}\nwritten to {path}")
     if not all(check.passed for check in verdicts.checks(study, trained.values())):
         sys.exit(1)

@@ -73,4 +73,5 @@ def get_study(task: str = "topic") -> Study:
         seeds=(0, 1, 2, 3, 4),
         center="median",
         best_by="validation",
+        text="natural",
     )

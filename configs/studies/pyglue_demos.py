@@ -73,4 +73,5 @@ def get_study(system: str = "bert") -> Study:
             for task, metrics in numbers.items()
             for metric in metrics
         },
+        text="natural",
     )

@@ -387,4 +387,5 @@ def get_study() -> Study:
             ),
         },
         claims=(*CLAIMS, *map(_by_loss, CLAIMS)),
+        text="natural",
     )

@@ -194,6 +194,7 @@ class Study:
         seeds: values of `train.seed` and `data.seed`, the same for every run of a cell.
         center: how the table summarizes the seeds of an arm, "mean" or "median".
         best_by: the measure whose center determines the best arm; "" to name no best arm.
+        text: what its runs read, "generated" or "natural" text.
     """
 
     title: str
@@ -207,9 +208,11 @@ class Study:
     seeds: Sequence[int] = (0, 1, 2)
     center: str = "mean"
     best_by: str = ""
+    text: str = "generated"
 
     def __post_init__(self) -> None:
         choose("center", self.center, dict.fromkeys(CENTERS))
+        choose("text", self.text, dict.fromkeys(("generated", "natural")))
         if self.best_by:
             choose("best_by", self.best_by, self.measures)
         for kind in ("runs", "arms", "measures"):

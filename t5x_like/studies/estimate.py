@@ -127,6 +127,36 @@ def _memory(model: Experiment, batch: Mapping[str, jax.Array]) -> Any:
     return {model.name: carry} if model.name and carry is not None else carry
 
 
+@dataclasses.dataclass(frozen=True)
+class StudyCost:
+    """What the finished runs of a study have cost.
+
+    Attributes:
+        runs: their number.
+        parameters: the numbers of parameters of the smallest and the largest network.
+        minutes: the sum of their training, at the median speed of each, without evaluations.
+    """
+
+    runs: int
+    parameters: tuple[int, int]
+    minutes: float
+
+
+def of_finished(runs: Sequence[CellRun]) -> StudyCost | None:
+    """Return the cost of the finished runs among `runs`; None without any."""
+    finished = [run for run in runs if run.is_finished()]
+    if not finished:
+        return None
+    costs = list(map(of_run, finished))
+    parameters = [run_cost.parameters for run_cost in costs]
+    minutes = sum(
+        run_cost.flops / rate / 60
+        for run_cost, rate in zip(costs, map(_rate_of_log, finished), strict=True)
+        if rate
+    )
+    return StudyCost(len(finished), (min(parameters), max(parameters)), minutes)
+
+
 def unfinished_flops(cells: Sequence[Cell]) -> float:
     """Return the FLOPs of the runs that are not finished."""
     check(missing := [run for run in runs_of(cells) if not run.is_finished()])

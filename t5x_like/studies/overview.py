@@ -10,7 +10,7 @@ from typing import Any
 
 from t5x_like.studies import verdicts
 from t5x_like.studies.definition import FOLDER, Study, load
-from t5x_like.studies.results import claim_row
+from t5x_like.studies.results import claim_row, of_text
 
 PAGE = "README.md"
 # What is between these lines of the page is written anew; the rest is kept.
@@ -77,7 +77,8 @@ def lines(results: Sequence[StudyResult]) -> Iterator[str]:
         where = (
             f"[{result.name}]({result.name}.md)" if result.written else f"`{result.name}`, not run"
         )
-        yield f"{result.study.source}: {where}."
+        cost = result.written and result.written.get("cost")
+        yield f"{result.study.source}: {where}. {of_text(result.study, cost)}"
         if result.claims:
             yield ""
             yield "| claim | verdict | difference | 95% interval | seeds |"

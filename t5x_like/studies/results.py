@@ -35,17 +35,20 @@ def write(
     folder: pathlib.Path,
     *,
     looks: Looks | None = None,
+    cost: Mapping[str, Any] | None = None,
 ) -> pathlib.Path:
     """Write NAME.md, NAME.png and NAME.json into a folder, and return the path of NAME.md.
 
     Args:
         looks: the looks at the study, if seeds are added until claims are decided.
+        cost: the fields of an `estimate.StudyCost`.
     """
     values = values_of(study, cells)
     judged = verdicts.judge(study, values, looks=looks)
     folder.mkdir(parents=True, exist_ok=True)
     draw(study, values, folder / f"{name}.png")
-    command_line.write_json(folder / f"{name}.json", _to_json(study, values, judged, looks))
+    stored = _to_json(study, values, judged, looks) | ({"cost": cost} if cost else {})
+    command_line.write_json(folder / f"{name}.json", stored)
     page = folder / f"{name}.md"
     page.write_text("\n".join(lines(study, name, values, judged, looks)) + "\n")
     return page
@@ -180,6 +183,16 @@ def table_of_claims(judged: Sequence[Verdict], looks: Looks | None = None) -> It
         f"Difference: first arm minus second, the mean over seeds, with {kind} of the paired "
         "differences."
     )
+
+
+def of_text(study: Study, cost: Mapping[str, Any] | None) -> str:
+    """Return what text the runs of a study read, and, if it is known, what they have cost."""
+    text = f"{study.text.capitalize()} text"
+    if not cost:
+        return f"{text}."
+    sizes = " to ".join(dict.fromkeys(f"{number:,}" for number in cost["parameters"]))
+    time = f"{cost['runs']} runs, {cost['minutes']:.0f} minutes of training"
+    return f"{text}; {sizes} parameters; {time}."
 
 
 def claim_row(claim: Mapping[str, Any]) -> str:

@@ -32,8 +32,9 @@ def folder(tmp_path, monkeypatch):
         claim("cannot be told apart", interval=(None, None)),
         claim("", difference=None, interval=(None, None), seeds=0),
     ]
-    for name, claims in (("a", of_a), ("b", of_b)):
-        (tmp_path / f"{name}.json").write_text(json.dumps({"values": {}, "claims": claims}))
+    cost = {"runs": 8, "parameters": [1200, 34_000], "minutes": 12.3}
+    for name, stored in (("a", {"claims": of_a, "cost": cost}), ("b", {"claims": of_b})):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"values": {}} | stored))
     return tmp_path
 
 
@@ -54,8 +55,12 @@ def test_the_page_counts_the_claims_and_keeps_what_is_around_them(folder):
     assert "| Deep is better. | did not hold (within 0.5) |" in text
     assert "| cannot be told apart | +1.00 | none of one seed | 4 |" in text
     assert "| Deep is better. | no finished cells | | | 0 |" in text
-    assert "No paper, table 0: [a](a.md)." in text
-    assert "No paper, table 0: `c`, not run." in text
+    assert (
+        "No paper, table 0: [a](a.md). Generated text; 1,200 to 34,000 parameters; "
+        "8 runs, 12 minutes of training."
+    ) in text
+    assert "No paper, table 0: [b](b.md). Generated text.\n" in text
+    assert "No paper, table 0: `c`, not run. Generated text." in text
     command.main(["--all", "--report", f"--write={folder}"])
     assert (folder / "README.md").read_text() == text
 

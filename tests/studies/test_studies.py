@@ -226,7 +226,17 @@ def test_the_page_has_ours_beside_the_papers_and_the_verdicts(tmp_path):
         cells.write(list(cell.runs.values()), again=lambda run: False)
         for run in cell.runs.values():
             finish(run, value=1.0 + 0.1 * cell.seed + (cell.arm == "shallow"))
-    text = results.write(study, "toy", found, tmp_path / "page").read_text()
+    runs = cells.runs_of(found)
+    cost = dataclasses.asdict(estimate.of_finished(runs))
+    smallest, largest = {estimate.of_run(run).parameters for run in runs}
+    # Each run reads its tokens at 100 a second.
+    seconds = sum(estimate.of_run(run).tokens for run in runs) / 100
+    assert cost == {
+        "runs": len(runs),
+        "parameters": tuple(sorted((smallest, largest))),
+        "minutes": pytest.approx(seconds / 60),
+    }
+    text = results.write(study, "toy", found, tmp_path / "page", cost=cost).read_text()
     assert "| arm | loss | loss in the paper |" in text
     assert "| shallow | 2.05 ± 0.07 | 2.50 |" in text
     assert "| deep | 1.05 ± 0.07 | 2.00 |" in text
@@ -234,6 +244,7 @@ def test_the_page_has_ours_beside_the_papers_and_the_verdicts(tmp_path):
     assert (tmp_path / "page" / "toy.png").read_bytes().startswith(b"\x89PNG")
     stored = json.loads((tmp_path / "page" / "toy.json").read_text())
     assert stored["values"]["deep"]["loss"] == {"0": 1.0, "1": 1.1}
+    assert stored["cost"]["runs"] == len(runs)
 
 
 def test_the_page_of_an_unfinished_study_says_so(tmp_path):
