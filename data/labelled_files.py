@@ -17,6 +17,7 @@
 | gpt_regression | as regression, with text_b | the same |
 | multiple_choice, gpt_multiple_choice | text_a, text_b (optional), choices, answer: 0, 1... | no |
 | candidates, for BigBird-ETC | as multiple_choice; text_a has a document in each line | no |
+| supporting_facts, for BigBird-ETC | question, context, answer, facts | no |
 
 `answer` may also be a list, with 1 for the right choice (a relevant candidate) and 0 for all
 others.
@@ -27,6 +28,10 @@ With `group=FIELD` rows have the key of a group, a string or an integer, for met
 `answers` are a list of strings, or of {"text", "answer_start"}, or {"text": [...], "answer_start":
 [...]}; an empty list or null marks a question without an answer. Files of SQuAD 1.1 and 2.0 are
 read as published. The first line of a .tsv or .csv names its columns; a .tsv has no quoting.
+
+For supporting_facts `context` is a list of paragraphs, texts with the title in the first line and a
+sentence in each other line, `answer` is a text, and `facts` is {"title": [...], "sent_id": [...]}
+with the title of the paragraph and the number of the sentence, from 0, of each fact.
 
 For tagging, files of CoNLL-2003 (eng.train, eng.testa, eng.testb; train.txt, valid.txt, test.txt)
 and others in its format (.conll) are read as published: a line has a word and its tags in columns,
@@ -98,7 +103,8 @@ def documents(split: str, **settings: Any) -> Any:
 
 
 def _texts(row: Mapping[str, Any]) -> Iterator[str]:
-    yield from (row[name] for name in ("text_a", "text_b", "question", "context") if name in row)
+    for name in ("text_a", "text_b", "question", "context"):
+        yield from _as_list(row.get(name, []))
     yield from row.get("choices", ())
     if "words" in row:
         yield " ".join(row["words"])
@@ -179,6 +185,7 @@ def read(
     answers: str = "answers",
     choices: str = "choices",
     answer: str = "answer",
+    facts: str = "facts",
     group: str = "",
 ) -> Labelled:
     """Read and check the rows of both splits.
@@ -188,9 +195,9 @@ def read(
         train, validation: paths; without the second a part of the first is held out.
         held_out: the share to hold out, from 0 to 1.
         labels: names of the classes or tags in order; empty for all of `train`, sorted.
-        text_a, text_b, label, value, words, tags, question, context, answers, choices, answer: the
-            fields' names in the files. Without `text_b`, rows are pairs if the first row has a
-            field "text_b".
+        text_a, text_b, label, value, words, tags, question, context, answers, choices, answer,
+            facts: the fields' names in the files. Without `text_b`, rows are pairs if the first row
+            has a field "text_b".
         group: the field with the key of a row's group; "" for no groups.
 
     Raises:

@@ -10,7 +10,8 @@ and so on, in the schema of Hugging Face, which is in the dataset scripts of hug
 such as datasets/drop/drop.py:
 
 - ucinlp/drop: passage, question, answers_spans (spans, types).
-- hotpotqa/hotpot_qa, distractor or fullwiki: question, answer, context (title, sentences).
+- hotpotqa/hotpot_qa, distractor or fullwiki: question, answer, context (title, sentences), and for
+  the labelled form supporting_facts (title, sent_id).
 - mandarjoshi/trivia_qa, rc: question, answer, entity_pages (wiki_context), search_results
   (search_context). TriviaQA is also read from the output of `tfds build trivia_qa/rc`.
 - wiki_hop, original: question, answer, candidates, supports. A model that ranks texts by their
@@ -59,12 +60,18 @@ def _join_paragraphs(raw: Raw) -> Raw:
     paragraphs = benchmark.value(raw, "context.sentences")
     if not isinstance(paragraphs, list) or len(paragraphs) != len(titles):
         raise ValueError(f"context.sentences must have a list for each of {len(titles)} titles.")
-    parts = [
-        f"{title}: {''.join(sentences).strip()}"
-        for title, sentences in zip(titles, paragraphs, strict=True)
-    ]
+    passage, context = [], []
+    for title, sentences in zip(titles, paragraphs, strict=True):
+        passage.append(f"{title}: {''.join(sentences).strip()}")
+        context.append("\n".join(" ".join(line.split()) for line in (title, *sentences)))
     answer = benchmark.text(raw, "answer")
-    return {**raw, "passage": " ".join(parts), "target": answer, "right": [answer]}
+    return {
+        **raw,
+        "passage": " ".join(passage),
+        "context": context,
+        "target": answer,
+        "right": [answer],
+    }
 
 
 def _join_documents(raw: Raw) -> Raw:
@@ -159,7 +166,15 @@ def _chosen(annotation: Raw, names: Mapping[tuple[int, int], str]) -> str:
 
 READING = {
     "drop": _questions("{question} \\n {passage}", prepare=_join_spans),
-    "hotpot_qa": _questions("{question} \\n {passage}", prepare=_join_paragraphs),
+    "hotpot_qa": _questions(
+        "{question} \\n {passage}",
+        prepare=_join_paragraphs,
+        kind="supporting_facts",
+        text_a="{question}",
+        label="supporting_facts",
+        metrics=("supporting_facts",),
+        text_metrics=_WORDS,
+    ),
     "trivia_qa_reading": Benchmark(
         inputs="{question} \\n {passage}",
         targets="{answer.value}",

@@ -30,6 +30,7 @@ def best_spans(
     allowed: Bool[Array, "B L"],
     max_length: int,
     null_positions: Int[Array, " B"] | None,
+    parts: Int[Array, "B L"] | None = None,
 ) -> AnswerSpans:
     """Find the span start <= end with the largest start_logits[start] + end_logits[end].
 
@@ -43,6 +44,8 @@ def best_spans(
         max_length: the largest number of tokens of an answer.
         null_positions: the position of the token that stands for no answer, usually [CLS], which
             is never part of an answer; None if every question has an answer.
+        parts: the number of each position's part, such as a sentence, that an answer may not leave;
+            None if it may.
 
     Returns:
         The best spans; ties go to the lowest start, then to the lowest end.
@@ -69,7 +72,10 @@ def best_spans(
     ends = jnp.arange(length)[:, None] + jnp.arange(longest)
     inside = ends < length
     ends = jnp.minimum(ends, length - 1)
-    valid = jnp.cumprod(allowed[:, ends] & inside, axis=-1).astype(bool)
+    inside = allowed[:, ends] & inside
+    if parts is not None:
+        inside &= parts[:, ends] == parts[:, :, None]
+    valid = jnp.cumprod(inside, axis=-1).astype(bool)
     scores = jnp.where(valid, start_logits[:, :, None] + end_logits[:, ends], -jnp.inf)
     flat = scores.reshape(scores.shape[0], -1)
     start, extra = jnp.divmod(jnp.argmax(flat, axis=1), longest)

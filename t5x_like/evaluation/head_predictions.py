@@ -22,9 +22,16 @@ _DEFAULTS: dict[str, tuple[str, ...]] = {
     "number": ("pearson", "spearman"),
     "tags": ("tag_accuracy", "entity_f1"),
     "choice": ("accuracy",),
+    "facts": ("supporting_facts",),
 }
 
-_PLURALS = {"class": "classes", "number": "numbers", "tags": "tags", "choice": "choices"}
+_PLURALS = {
+    "class": "classes",
+    "number": "numbers",
+    "tags": "tags",
+    "choice": "choices",
+    "facts": "answers with facts",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +60,8 @@ class HeadPredictions(RowMeasure):
         kind = PREDICTIONS[prediction].kind if prediction in PREDICTIONS else ""
         if kind not in _DEFAULTS:
             raise ValueError(
-                "this measure needs a head that predicts classes, numbers, tags or choices; this "
-                f"model predicts {prediction or 'nothing by itself'}"
+                "this measure needs a head that predicts classes, numbers, tags, choices or "
+                f"answers with facts; this model predicts {prediction or 'nothing by itself'}"
             )
         if isinstance(self.metrics, str):
             raise ValueError(f"metrics={self.metrics!r} must be a list of names of metrics")

@@ -34,6 +34,7 @@ from t5x_like.objectives import (
     prompts,
     sequence_to_sequence,
     supervised,
+    supporting_facts,
 )
 from t5x_like.objectives.objective import (
     Example,
@@ -100,6 +101,7 @@ OBJECTIVES: dict[str, Callable[..., AnyObjective]] = {
     "question_answering": labelled.question_answering,
     "multiple_choice": labelled.multiple_choice,
     "candidates": candidates.candidates,
+    "supporting_facts": supporting_facts.supporting_facts,
     "knowledge_classification": knowledge.knowledge_classification,
     "knowledge_tagging": knowledge.knowledge_tagging,
     "knowledge_question_answering": knowledge.knowledge_question_answering,

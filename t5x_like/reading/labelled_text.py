@@ -217,6 +217,33 @@ def _placed(text: Any, start: Any, context: str) -> tuple[str, int]:
     return text.strip(), start + len(text) - len(text.lstrip())
 
 
+def _supporting_facts(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
+    question, answer = (_string(raw, fields[name]) for name in ("question", "answer"))
+    context, facts = (raw[fields[name]] for name in ("context", "facts"))
+    if not isinstance(context, list) or not all(isinstance(text, str) for text in context):
+        raise ValueError(f"{fields['context']}={context!r:.80} must be a list of strings.")
+    if not context or not question.strip() or not answer.strip():
+        raise ValueError("the question, its context and its answer must not be blank.")
+    columns: Any = facts if isinstance(facts, Mapping) else {}
+    titles, numbers = columns.get("title"), columns.get("sent_id")
+    if not _are(str, titles) or not _are(int, numbers) or len(titles) != len(numbers):
+        raise ValueError(
+            f"{fields['facts']}={facts!r:.80} must have two lists of one length, title with "
+            "strings and sent_id with whole numbers."
+        )
+    return {
+        "question": question,
+        "context": context,
+        "answer": answer,
+        "fact_titles": [" ".join(title.split()) for title in titles],
+        "fact_numbers": numbers,
+    }
+
+
+def _are(kind: type, values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
+
+
 def _multiple_choice(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     choices, answer = raw[fields["choices"]], raw[fields["answer"]]
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
@@ -253,6 +280,7 @@ KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
     "gpt_classification": (_classification, ("text_a", "text_b", "label")),
     "multiple_choice": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
     "candidates": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
+    "supporting_facts": (_supporting_facts, ("question", "context", "answer", "facts")),
     "gpt_similarity": (_classification, ("text_a", "text_b", "label")),
     "gpt_regression": (_regression, ("text_a", "text_b", "value")),
     "gpt_multiple_choice": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),

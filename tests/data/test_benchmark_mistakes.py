@@ -78,6 +78,26 @@ def test_the_answers_of_spans_are_in_their_context(folders, tmp_path):
         rows("squad", "squad", {"squad": str(folder)}, objective="question_answering")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"supporting_facts": ...}, "there is no field 'supporting_facts'"),
+        ({"supporting_facts": {"title": ["A"], "sent_id": []}}, "two lists of one length, title"),
+        ({"supporting_facts": {"title": ["A"], "sent_id": ["0"]}}, "sent_id with whole numbers"),
+        ({"supporting_facts": [["A", 0]]}, r"supporting_facts=|facts=\[\['A', 0\]\] must have"),
+        ({"answer": " "}, "its context and its answer must not be blank"),
+    ],
+)
+def test_a_question_whose_facts_cannot_be_read_is_named(changes, message, tmp_path):
+    folder = benchmark_rows.write(tmp_path, {"hotpot_qa": benchmark_rows.hotpot_qa})
+    path = folder / "hotpot_qa" / "validation.jsonl"
+    made = [json.loads(line) for line in path.read_text().splitlines()]
+    made[3] = {k: v for k, v in (made[3] | changes).items() if v is not ...}
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    with pytest.raises(ValueError, match=rf"^\S+validation.jsonl:4: .*({message})"):
+        rows("reading_qa", "hotpot_qa", {"reading_qa": str(folder)}, objective="supporting_facts")
+
+
 def test_more_choices_than_the_objective_has_are_named(folders):
     settings = {"folder": folders["commonsense"]}
     objective = seqio_objectives.build("multiple_choice", choices=3)

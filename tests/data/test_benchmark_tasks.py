@@ -13,7 +13,12 @@ from t5x_like.evaluation.generated_text import Generation
 from t5x_like.evaluation.head_predictions import HeadPredictions, Squad
 from t5x_like.evaluation.metrics import METRICS
 from t5x_like.inference.decoder_predictions import Choices
-from t5x_like.inference.encoder_predictions import AnswerPrediction, Classes, Number
+from t5x_like.inference.encoder_predictions import (
+    AnswerPrediction,
+    Classes,
+    Number,
+    SupportingFacts,
+)
 from t5x_like.preprocessing import mixtures, seqio_objectives
 from t5x_like.preprocessing.pipeline import SeqioBatches
 from tests.programs import benchmark_rows
@@ -78,7 +83,12 @@ LABELLED = [
     for suite, task in TASKS
     if benchmark(suite, task).kind and not task.endswith("_test")
 ]
-FITS = {"classification": "class", "regression": "number", "multiple_choice": "choice"}
+FITS = {
+    "classification": "class",
+    "regression": "number",
+    "multiple_choice": "choice",
+    "supporting_facts": "facts",
+}
 
 
 @pytest.mark.parametrize(("suite", "task"), LABELLED)
@@ -188,6 +198,46 @@ def test_the_measure_of_spans_is_best_for_the_right_answers(task, folders):
     assert wrong["exact_match"] < 0.5
     always, _ = Squad().measure(Reader(right, no_answer=False), found)
     assert always["exact_match"] == (0.5 if task == "squad_v2" else 1.0)
+
+
+def test_the_rows_of_hotpot_qa_have_paragraphs_and_facts_for_its_measure(folders):
+    found = rows("reading_qa", "hotpot_qa", folders, objective="supporting_facts")
+    raw = benchmark_rows.hotpot_qa(benchmark_rows.ROWS)  # the first of the second split
+    titles, facts = raw["context"]["title"], raw["supporting_facts"]
+    assert found[0] == {
+        "question": raw["question"],
+        "context": [
+            f"{titles[0]}\n{raw['context']['sentences'][0][0]}\nIt rained.",
+            f"{titles[1]}\n{raw['context']['sentences'][1][0]}",
+        ],
+        "answer": raw["answer"],
+        "fact_titles": facts["title"],
+        "fact_numbers": facts["sent_id"],
+    }
+    own = MODULES["reading_qa"].measure("supporting_facts", task="hotpot_qa")
+    assert own == {"kind": "predictions", "metrics": ("supporting_facts",)}
+    right = [{"prediction": row["answer"], "facts": facts_of(row)} for row in found]
+    numbers, _ = HeadPredictions(metrics=own["metrics"]).measure(Evidence(right), found)
+    assert set(measured(numbers).values()) == {1.0}
+    wrong, _ = HeadPredictions(metrics=own["metrics"]).measure(Evidence(right[::-1]), found)
+    assert all(wrong[name] < 1 for name in measured(numbers))
+
+
+def facts_of(row):
+    return [*map(list, zip(row["fact_titles"], row["fact_numbers"], strict=True))]
+
+
+class Evidence:
+    """A predictor of answers with facts that are given for each row."""
+
+    def __init__(self, predicted):
+        self.prediction = object.__new__(SupportingFacts)
+        object.__setattr__(self.prediction, "labels", ())
+        self.predicted = predicted
+
+    def __call__(self, items):
+        assert all(item.keys() == {"question", "context"} for item in items)
+        return self.predicted
 
 
 def test_labelled_rows_have_numbers_of_labels_and_places_of_answers(folders):

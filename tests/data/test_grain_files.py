@@ -378,6 +378,15 @@ CHOICES = [
     for n, text in enumerate(SENTENCES)
 ]
 ASKED = [{**row, "text_a": f"a {row['text_a']}.\nthe b", "text_b": "who?"} for row in CHOICES]
+SUPPORTED = [
+    {
+        "question": "who sat?",
+        "context": [f"the\n{text}\n\nthe cat", f"cat {n}\nsat über"],
+        "answer": ["cat", "yes"][n % 2],
+        "facts": {"title": ["the"], "sent_id": [2 - n % 3]},
+    }
+    for n, text in enumerate(SENTENCES)
+]
 PAIRS = [{"inputs": text, "targets": f"{text} " * 2} for text in SENTENCES]
 # What cleaning changes or drops: control characters, an empty side, a side that is too long.
 PAIRS[3:3] = [
@@ -427,6 +436,7 @@ LABELLED = {
     "question_answering": ("a.json", as_squad(ANSWERS)),
     "multiple_choice": ("a.jsonl", as_json(CHOICES)),
     "candidates": ("a.jsonl", as_json(ASKED)),
+    "supporting_facts": ("a.jsonl", as_json(SUPPORTED)),
     "knowledge_classification": ("a.jsonl.gz", as_json(PAIRED)),
     "knowledge_tagging": ("a.jsonl", as_json(TAGS)),
     "knowledge_question_answering": ("a.jsonl", as_json(ANSWERS)),

@@ -16,12 +16,13 @@ def draw(seed):
     return *logits, generator.random((B, L)) < 0.7
 
 
-def search(start, end, allowed, *, max_length, null_position):
+def search(start, end, allowed, parts=None, *, max_length, null_position):
     """The best (start, end, score) of a row, the first of equals."""
     best = (0, 0, -np.inf)
     for i in range(L):
         for j in range(i, min(i + max_length, L)):
             possible = allowed[i : j + 1].all()
+            possible &= parts is None or len({*parts[i : j + 1]}) == 1
             if null_position is not None:
                 possible &= not i <= null_position <= j
             if possible and start[i] + end[j] > best[2]:
@@ -44,6 +45,19 @@ def test_the_best_span_is_found(max_length, nulls):
         for *row, one in zip(start, end, allowed, each, strict=True)
     ]
     np.testing.assert_array_equal(np.stack(found[:3], axis=1), expected)
+
+
+def test_a_span_does_not_leave_its_part():
+    start, end, allowed = draw(1)
+    parts = np.sort(np.random.default_rng(0).integers(0, 3, (B, L)), axis=1)
+    settings = {"allowed": allowed, "max_length": 4, "null_positions": None}
+    found = best_spans(start, end, **settings, parts=parts)
+    expected = [
+        search(*row, max_length=4, null_position=None)
+        for row in zip(start, end, allowed, parts, strict=True)
+    ]
+    np.testing.assert_array_equal(np.stack(found[:3], axis=1), expected)
+    assert np.any(best_spans(start, end, **settings).score > found.score)
 
 
 def test_no_answer_scores_the_sum_of_both_logits_of_its_token():

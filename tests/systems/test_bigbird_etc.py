@@ -73,34 +73,39 @@ def mask_of(hard_global, hard_text):
 
 
 def candidates_of(mask):
-    """The same rows with paragraphs: global tokens 1 and 3 see all, tokens mention 1 and 2."""
+    """The same rows with paragraphs: global tokens 1 and 3 see all, and 1 and 2 have links."""
     special = 4 + mask.text_segments
     paragraphs = np.where(mask.sentences, np.array([0, 1, 4, 2, 2])[mask.sentences], special)
     paragraphs = np.where(mask.text_segments, paragraphs, 0)
-    mentions = np.zeros_like(mask.sentences)
-    mentions[:, 3], mentions[:, 8:10], mentions[0, 14] = 1, 1, 2
+    links = np.zeros_like(mask.sentences)
+    links[:, 3], links[:, 8:10], links[0, 14] = 1, 1, 2
     return dataclasses.replace(
         mask,
         everywhere=np.array([[True, False, True, False, False]] * 2),
         paragraphs=paragraphs,
         global_paragraphs=np.array([[1, 4, 2, 2, 0], [1, 4, 0, 0, 0]]),
-        mentions=mentions,
+        links=links,
     )
 
 
 def allowed(mask, b, q, k, near):
     """Whether one token of a document sees another; text follows the global tokens."""
-    number = np.concatenate([np.arange(1, COUNT + 1), mask.sentences[b]])
-    own = number[q] == number[k]
     if q >= COUNT and k >= COUNT:
         if mask.paragraphs is None:
             return near
         first, second = (mask.paragraphs[b, one - COUNT] for one in (q, k))
         return near and first == second
     if q >= COUNT:
-        return own or not mask.hard_text
+        return is_linked(mask, b, q, k) or not mask.hard_text
     everywhere = mask.everywhere is not None and mask.everywhere[b, q]
-    return k < COUNT or own or everywhere or not mask.hard_global
+    return k < COUNT or is_linked(mask, b, q, k) or everywhere or not mask.hard_global
+
+
+def is_linked(mask, b, q, k):
+    """Whether one of two tokens is the global token of the other's sentence, or its link."""
+    token, summary = max(q, k) - COUNT, min(q, k) + 1
+    links = [] if mask.links is None else [mask.links[b, token]]
+    return summary in [mask.sentences[b, token], *links]
 
 
 def relation_of(mask, b, q, k):
@@ -111,10 +116,7 @@ def relation_of(mask, b, q, k):
         if of_global is not None and of_global[b, q] != of_global[b, k]:
             return ends
         return np.clip(k - q, -distance, distance) + distance
-    token, summary = max(q, k) - COUNT, min(q, k) + 1
-    linked = [mask.sentences[b, token]]
-    linked += [] if mask.mentions is None else [mask.mentions[b, token]]
-    return ends + 1 + int(summary in linked)
+    return ends + 1 + int(is_linked(mask, b, q, k))
 
 
 def reference(params, x, mask):

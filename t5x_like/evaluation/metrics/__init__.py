@@ -11,6 +11,7 @@
 | tag_accuracy, entity_f1 | tags of words | conlleval |
 | exact_match, f1, trivia_qa_exact_match, trivia_qa_f1 | texts | SQuAD, TriviaQA |
 | long_answer | chosen candidates of several annotators | nq_eval.py |
+| supporting_facts | answers with the sentences that support them | hotpot_evaluate_v1.py |
 | final_answer | answers at the end of texts | GSM8K in lm-eval |
 | rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
 | bleu | texts | sacreBLEU |
@@ -28,6 +29,7 @@ from collections.abc import Iterable
 from t5x_like.evaluation.metrics import (
     classes,
     dialog_labels,
+    evidence,
     final_answers,
     groups,
     long_answers,
@@ -38,6 +40,7 @@ from t5x_like.evaluation.metrics import (
 from t5x_like.evaluation.metrics.metric import (
     CHOICE,
     CLASS,
+    FACTS,
     LABELS,
     NUMBER,
     TAGS,
@@ -80,6 +83,7 @@ METRICS: dict[str, Metric] = {
         long_answers.long_answer,
         numbers=("long_answer_f1", "long_answer_precision", "long_answer_recall"),
     ),
+    "supporting_facts": Metric((FACTS,), evidence.supporting_facts, numbers=evidence.NAMES),
     "rouge_1": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_1")),
     "rouge_2": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_2")),
     "rouge_l": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_l")),
@@ -119,6 +123,7 @@ def directions(names: Iterable[str]) -> dict[str, bool]:
 __all__ = [
     "CHOICE",
     "CLASS",
+    "FACTS",
     "LABELS",
     "METRICS",
     "NUMBER",

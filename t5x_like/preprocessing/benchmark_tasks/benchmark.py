@@ -127,6 +127,7 @@ LABELLED_OBJECTIVES = {
     "regression": ("regression", "gpt_regression"),
     "question_answering": ("question_answering", "word_question_answering"),
     "multiple_choice": ("multiple_choice", "candidates", "gpt_multiple_choice"),
+    "supporting_facts": ("supporting_facts",),
 }
 TEXT_TO_TEXT = ("text_to_text", "marked_text_to_text")
 _LABEL, _CHOICE = "{label}", "{choice}"
@@ -142,12 +143,13 @@ class Benchmark:
     Attributes:
         inputs, targets: templates of the text-to-text form.
         answers: the field with all right answers, if there may be several; "" for `targets`.
-        kind: the labelled form, classification, regression, question_answering or
-            multiple_choice; "" for a task that has only texts.
+        kind: the labelled form, classification, regression, question_answering, multiple_choice
+            or supporting_facts; "" for a task that has only texts.
         text_a, text_b: templates of the texts in the labelled form; for questions, the question and
-            its context.
+            its context; for supporting_facts, the question, beside the fields `context` and
+            `answer`.
         label: the field with the label or the number; for multiple choice, with the right choice as
-            a label or a number from 0.
+            a label or a number from 0; for supporting_facts, with the facts.
         labels: the names of the labels in the order of their numbers; `label` may have either.
         choices: the fields of the choices, or the field with the list of all choices.
         candidates: the field with the texts that a language model chooses from by likelihood, if
@@ -261,13 +263,16 @@ class Benchmark:
         if self.kind == "multiple_choice" and len(prepared["all_choices"]) > most:
             number = len(prepared["all_choices"])
             raise ValueError(f"it has {number} choices, and data.objective_settings.choices={most}")
-        names = ("question", "context") if self.kind == "question_answering" else _TEXTS
+        names = _QUESTION if self.kind in _OF_QUESTIONS else _TEXTS
         templates = zip(names, (self.text_a, self.text_b), strict=True)
         row: BenchmarkRow = {
             name: fill(template, prepared) for name, template in templates if template
         }
         if self.kind == "question_answering":
             row |= {"answers": value(prepared, self.answers), "id": prepared.get("id", "")}
+        elif self.kind == "supporting_facts":
+            row |= {name: value(prepared, name) for name in ("context", "answer")}
+            row["facts"] = value(prepared, self.label)
         elif self.kind == "multiple_choice":
             row |= {"choices": prepared["all_choices"], "answer": prepared["right"]}
         else:
@@ -307,7 +312,8 @@ class Benchmark:
         return right
 
 
-_TEXTS = ("text_a", "text_b")
+_TEXTS, _QUESTION = ("text_a", "text_b"), ("question", "context")
+_OF_QUESTIONS = ("question_answering", "supporting_facts")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

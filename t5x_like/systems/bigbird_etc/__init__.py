@@ -14,7 +14,13 @@ from t5x_like import losses
 from t5x_like.nn.blocks import PostNormBlock, Shared, constrain
 from t5x_like.nn.compute import Batch, Outputs
 from t5x_like.nn.embeddings import TokenEmbed
-from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, output_layer, select_head
+from t5x_like.nn.encoder_heads import (
+    AnswerHead,
+    MaskedLMHead,
+    Pooler,
+    output_layer,
+    select_head,
+)
 from t5x_like.nn.linear import Initializer
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import Stack
@@ -134,7 +140,8 @@ class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
     1, or 0 for none; without it each document is one sentence. Sentences after the first G have no
     global token. With `encoder_paragraphs` and `encoder_candidates` [B, L] its first sentences are
     candidate answers and the tokens of a question, see the objective `candidates`, whose global
-    tokens attend to the whole document.
+    tokens attend to the whole document. With `encoder_paragraphs` and `encoder_titles` [B, L], see
+    the objective `supporting_facts`, only the global token of [CLS] does.
 
     Attributes:
         count: G.
@@ -191,15 +198,17 @@ class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
             hard_global=self.hard_global,
             hard_text=self.hard_text,
         )
-        if "encoder_candidates" not in batch:
+        if "encoder_paragraphs" not in batch:
             return mask
         paragraphs = of_sentences(batch["encoder_paragraphs"])
+        has_candidates = "encoder_candidates" in batch
         return dataclasses.replace(
             mask,
-            everywhere=paragraphs <= number_of_candidates(batch) + 1,  # the last is the question
+            # Candidates and the question, or [CLS].
+            everywhere=paragraphs <= (number_of_candidates(batch) + 1 if has_candidates else 1),
             paragraphs=batch["encoder_paragraphs"],
             global_paragraphs=paragraphs,
-            mentions=batch["encoder_candidates"],
+            links=batch["encoder_candidates" if has_candidates else "encoder_titles"],
         )
 
 
@@ -240,6 +249,77 @@ class CandidateHead(nn.Module):
         return {"logits": jnp.where(numbers <= number_of_candidates(batch), scores, -1e9)}
 
 
+class SupportingFactsHead(nn.Module):
+    """The span of an answer, its type, and whether each sentence supports it.
+
+    These are dense layers, as released, without a pooler or dropout: on the text, on the first
+    global token, and on all global tokens (appendix E.2, HotpotQA).
+    """
+
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """Return `start_logits`, `end_logits` [B, L], `type_logits` [B, 3], `fact_logits` [B, G].
+
+        All are float32.
+        """
+        summaries = batch["summaries"]
+        make_span = AnswerHead(kernel_init=self.kernel_init, name="span")
+        make_type = output_layer(3, self.kernel_init, "type")
+        make_fact = output_layer(1, self.kernel_init, "fact")
+        return {
+            **make_span(hidden, table, batch, deterministic=deterministic),
+            "type_logits": make_type(summaries[:, 0]),
+            "fact_logits": make_fact(summaries)[..., 0],
+        }
+
+
+def supporting_facts_loss(
+    module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None
+) -> losses.LossSums:
+    """Return the mean of four losses: start, end and type of the answer, and supporting facts.
+
+    The last is the sum of the binary cross-entropies of a row's titles and sentences, as released.
+
+    Args:
+        rng: key of dropout; None in evaluation.
+    """
+    outputs = losses.forward(module, params, batch, rng)
+    real = losses.real_rows(batch)
+    scores = outputs["fact_logits"]
+    of_sentences = functools.partial(
+        documents_of_sentences, batch["encoder_sentences"], count=scores.shape[1]
+    )
+    are_facts = of_sentences(batch["encoder_facts"]) > 0
+    have_titles = of_sentences(batch["encoder_titles"]) > 0  # not [CLS] and the question
+    facts, _, metrics = losses.binary(scores, are_facts, have_titles)
+    rows = jnp.sum(real, dtype=jnp.float32)
+    return losses.combine(
+        {
+            "span": (0.5, losses.fine_tuning.question_answering(outputs, batch)),
+            "type": (0.25, losses.classification(outputs["type_logits"], batch["label"], real)),
+            "facts": (0.25, (facts, rows, metrics)),
+        }
+    )
+
+
+def check_supporting_facts(model: Config, objective: Config) -> None:
+    """Check that each sentence of a row has a global token.
+
+    Raises:
+        ValueError: it may not.
+    """
+    sentences, count = objective["sentences"], model["global_tokens"]
+    if sentences > count:
+        raise ValueError(
+            f"model.global_tokens={count}: data.objective_settings.sentences={sentences} need as "
+            "many global tokens"
+        )
+
+
 def check_candidates(model: Config, objective: Config) -> None:
     """Check that candidates and a question have enough global tokens.
 
@@ -261,10 +341,11 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
 
     Args:
         config: its `head` is "pretraining" (predict masked tokens, and find hidden sentences with
-            their global tokens), "masked_lm", "candidates" (see `CandidateHead`) or a head of
-            `select_head`; `global_tokens` is the number of global tokens, and `global_token` is
-            their id; for `hard_global` and `hard_text` see `SentenceMask`; `block` is the number of
-            tokens in a block, and `distance` the largest relative position.
+            their global tokens), "masked_lm", "candidates" (see `CandidateHead`),
+            "supporting_facts" (see `SupportingFactsHead`) or a head of `select_head`;
+            `global_tokens` is the number of global tokens, and `global_token` is their id; for
+            `hard_global` and `hard_text` see `SentenceMask`; `block` is the number of tokens in a
+            block, and `distance` the largest relative position.
 
     Raises:
         ValueError: the head is unknown, or `block` or `global_tokens` is below 1.
@@ -279,7 +360,12 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
         Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
     candidates = functools.partial(CandidateHead, kernel_init=config.init, dropout=config.dropout)
-    heads = {"pretraining": masked_lm, "masked_lm": masked_lm, "candidates": candidates}
+    heads: dict[str, Callable[..., nn.Module]] = {
+        "pretraining": masked_lm,
+        "masked_lm": masked_lm,
+        "candidates": candidates,
+        "supporting_facts": functools.partial(SupportingFactsHead, kernel_init=config.init),
+    }
     return GlobalLocalEncoder(
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
@@ -443,6 +529,13 @@ SYSTEM = System(
             measures=("predictions",),
             objective="candidates",
             check=check_candidates,
+        ),
+        "supporting_facts": Task(
+            loss=supporting_facts_loss,
+            prediction="supporting_facts",
+            measures=("predictions",),
+            objective="supporting_facts",
+            check=check_supporting_facts,
         ),
         **ENCODER_TASKS,
     },

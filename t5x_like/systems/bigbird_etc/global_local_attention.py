@@ -45,8 +45,9 @@ class SentenceMask(AttentionMask):
             only to tokens of their paragraph. None: a document is one paragraph.
         global_paragraphs: the paragraph of each global token: two of different paragraphs have the
             relation of the largest distance.
-        mentions: the global token that each token mentions, counted from 1; 0 for none. The two
-            have the relation of a token and its sentence.
+        links: a second global token of each token, counted from 1; 0 for none. It is like the
+            global token of its sentence, and stands for a candidate that the token mentions, or
+            for its paragraph.
     """
 
     text_segments: Int[Array, "B L"]
@@ -57,16 +58,12 @@ class SentenceMask(AttentionMask):
     everywhere: Bool[Array, "B G"] | None = None
     paragraphs: Int[Array, "B L"] | None = None
     global_paragraphs: Int[Array, "B G"] | None = None
-    mentions: Int[Array, "B L"] | None = None
-
-    def own(self) -> Bool[Array, "B L G"]:
-        """Return whether each token belongs to the sentence of each global token."""
-        return self._equal(self.sentences)
+    links: Int[Array, "B L"] | None = None
 
     def linked(self) -> Bool[Array, "B L G"]:
-        """Return whether each token is in the sentence of each global token, or mentions it."""
-        in_sentence = self.own()
-        return in_sentence if self.mentions is None else in_sentence | self._equal(self.mentions)
+        """Return whether each token is in the sentence of each global token, or linked to it."""
+        in_sentence = self._equal(self.sentences)
+        return in_sentence if self.links is None else in_sentence | self._equal(self.links)
 
     def _equal(self, numbers: Int[Array, "B L"]) -> Bool[Array, "B L G"]:
         return numbers[:, :, None] == jnp.arange(1, self.global_segments.shape[1] + 1)
@@ -227,7 +224,7 @@ def _attend_from_text(
     segments = blocks(mask.text_segments if mask.paragraphs is None else mask.paragraphs)
     near = jnp.where(neighbors_exist(number, block), with_neighbors(segments), 0)
     linked, seen = blocks(mask.linked()), blocks(mask.same_document())
-    seen = seen & blocks(mask.own()) if mask.hard_text else seen
+    seen = seen & linked if mask.hard_text else seen
     same = (segments[..., None] == near[:, :, None]) & (near[:, :, None] > 0)
 
     terms = rows(blocks(jnp.moveaxis(relative, 1, 2)))  # [b W H R]
@@ -279,9 +276,7 @@ def _seen_by_global(mask: SentenceMask) -> Bool[Array, "B 1 G S"]:
     summary = mask.global_segments
     text = mask.same_document()
     if mask.hard_global:
-        in_sentence = mask.own()
-        text = text & (
-            in_sentence if mask.everywhere is None else in_sentence | mask.everywhere[:, None]
-        )
+        linked = mask.linked()
+        text = text & (linked if mask.everywhere is None else linked | mask.everywhere[:, None])
     each_other = (summary[:, :, None] == summary[:, None]) & (summary[:, :, None] > 0)
     return jnp.concatenate([each_other, jnp.moveaxis(text, 1, 2)], axis=-1)[:, None]
