@@ -5,7 +5,7 @@
 
 where FOLDER contains vocab.json and merges.txt, RoBERTa's as published or trained by
 t5x_like.vocabulary. Sizes: `demo`, `base`, `large`, and for questions about documents `wikihop`,
-`wikihop_demo` (below). All but the demos follow Zaheer et al. 2020,
+`hotpotqa`, `wikihop_demo`, `hotpotqa_demo` (below). All but the demos follow Zaheer et al. 2020,
 appendix E.1, table 8, and where marked (code) the released code of ETC (Ainslie et al. 2020), on C4
 instead of four corpora, and unless marked otherwise from random parameters:
 
@@ -75,6 +75,39 @@ For `large`, as in table 13, start from a large network and add
         --set tasks="('wiki_hop',)" --kind=byte_bpe --size=290 --limit_chars=200000 \
         --output=runs/bigbird_etc_wikihop_demo/vocabulary
     python -m t5x_like.train --config=configs/bigbird_etc.py:wikihop_demo
+
+`hotpotqa` fine-tunes a pretrained network to answer HotpotQA's questions by a span, yes or no, and
+to find the sentences that support the answer, in rows of FOLDER/hotpot_qa/train.jsonl and
+validation.jsonl:
+
+    python -m t5x_like.train --config=configs/bigbird_etc.py:hotpotqa \
+        --config.initialize=runs/bigbird_etc_base --config.data.settings.folder=FOLDER
+
+| appendix E.2, tables 12 and 13, BigBird-etc on HotpotQA | base | large | here |
+|---|---|---|---|
+| global tokens | 256 | 256 | model.global_tokens, data.objective_settings.sentences |
+| window; tokens | 252; 4096 | 507; 4096 | the folder's 3 blocks; data.lengths |
+| tokens of an answer (in the paper, words) | 30 | 30 | predict.longest_answer |
+| batch | 32 | 32 | data.batch_size |
+| rate | not given | 3e-5 | (code) 5e-5, for base |
+| epochs, of 90,447 rows | not given | 5 or 9 | (code) 3, for base |
+| optimizer | not given | Adam | (code) AdamW, decay 0.01, for base |
+| threshold of a supporting fact | not given | not given | (code) 0.5, predict.threshold |
+| (code) the mean of four losses: start, end, type, facts | | | the head supporting_facts |
+| (code) warmup of the first tenth, then linear decay to 0 | | | optimizer |
+| (code) [CLS] sees all, tokens of the question and sentences themselves | | | model.hard_global |
+
+For `large`, as in table 13, start from a large network and add
+
+    --config.optimizer.learning_rate=3e-5 --config.train.steps=14132
+
+`hotpotqa_demo` learns from random parameters on generated questions (data/generated_homes.py):
+
+    python -m data.generated_homes --output=runs/generated_homes
+    python -m t5x_like.vocabulary --data=data/reading_qa.py --set folder=runs/generated_homes \
+        --set tasks="('hotpot_qa',)" --kind=wordpiece --size=140 --limit_chars=200000 \
+        --output=runs/bigbird_etc_hotpotqa_demo/vocab.txt
+    python -m t5x_like.train --config=configs/bigbird_etc.py:hotpotqa_demo
 """
 
 import ml_collections
@@ -84,7 +117,13 @@ from t5x_like.experiment import recipes
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """Return the config of one of the sizes above."""
-    own = {"demo": _demo, "wikihop": _wikihop, "wikihop_demo": _wikihop_demo}
+    own = {
+        "demo": _demo,
+        "wikihop": _wikihop,
+        "wikihop_demo": _wikihop_demo,
+        "hotpotqa": _hotpotqa,
+        "hotpotqa_demo": _hotpotqa_demo,
+    }
     if size in own:
         return own[size]()
     config = recipes.pretraining("bigbird_etc", size, others=own)
@@ -121,51 +160,94 @@ def _wikihop() -> ml_collections.ConfigDict:
     config = recipes.fine_tuning(
         "runs/bigbird_etc_wikihop", head="candidates", global_tokens=430, hard_global=True
     )
-    _questions(config, choices=79, longest_choice=32, longest_question=64)
-    config.data.lengths = {"inputs": 4096}
+    _questions(config, "wiki_hop", choices=79, longest_choice=32, longest_question=64)
     config.data.batch_size = 64
     config.train.steps = 15 * 43_738 // 64
-    config.optimizer = {
-        "name": "adamw",
-        "epsilon": 1e-6,
-        "weight_decay": 0.1,
-        **recipes.linear(config, 4e-5, warmup_steps=recipes.steps(config) // 10),
-    }
+    _adamw(config, 4e-5, weight_decay=0.1)
     return config
 
 
-def _questions(config: ml_collections.ConfigDict, **settings: int) -> None:
-    """Read WikiHop's rows, with settings of the objective."""
+def _hotpotqa() -> ml_collections.ConfigDict:
+    """Fine-tune the pretrained network in `initialize`."""
+    config = recipes.fine_tuning(
+        "runs/bigbird_etc_hotpotqa", head="supporting_facts", global_tokens=256, hard_global=True
+    )
+    _questions(config, "hotpot_qa", sentences=256)
+    config.predict = {"longest_answer": 30, "threshold": 0.5}
+    config.data.batch_size = 32
+    config.train.steps = 3 * 90_447 // 32
+    _adamw(config, 5e-5, weight_decay=0.01)
+    return config
+
+
+def _questions(config: ml_collections.ConfigDict, task: str, **settings: int) -> None:
+    """Read the rows of a task by the objective of the head, with settings of the objective."""
     config.data.module = "data/reading_qa.py"
-    config.data.task = "wiki_hop"
+    config.data.task = task
     config.data.settings = {"folder": ""}
-    config.data.objective = "candidates"
+    config.data.objective = config.model.head
     config.data.objective_settings = settings
     config.data.converter = "encoder"
+    config.data.lengths = {"inputs": 4096}
     config.evaluate.every = 500
     config.evaluate.batches = 0
     config.checkpoint.keep = 1
 
 
-def _wikihop_demo() -> ml_collections.ConfigDict:
+def _adamw(config: ml_collections.ConfigDict, rate: float, *, weight_decay: float) -> None:
+    config.optimizer = {
+        "name": "adamw",
+        "epsilon": 1e-6,
+        "weight_decay": weight_decay,
+        **recipes.linear(config, rate, warmup_steps=recipes.steps(config) // 10),
+    }
+
+
+def _questions_demo(workdir: str, vocabulary: str, **model: object) -> ml_collections.ConfigDict:
     config = recipes.demo(
         get_config("base"),
-        vocabulary="runs/bigbird_etc_wikihop_demo/vocabulary",
-        head="candidates",
+        vocabulary=f"{workdir}/{vocabulary}",
         block=8,
-        global_tokens=16,
-        vocab_size=290,
         d_model=64,
         d_ff=256,
         layers=3,
         initializer_range=0.2,
+        **model,
     )
-    config.workdir = "runs/bigbird_etc_wikihop_demo"
+    config.workdir = workdir
     config.loss = {}
-    _questions(config, choices=4, longest_choice=4, longest_question=8)
+    return config
+
+
+def _wikihop_demo() -> ml_collections.ConfigDict:
+    config = _questions_demo(
+        "runs/bigbird_etc_wikihop_demo",
+        "vocabulary",
+        head="candidates",
+        global_tokens=16,
+        vocab_size=290,
+    )
+    _questions(config, "wiki_hop", choices=4, longest_choice=4, longest_question=8)
     config.data.settings = {"folder": "runs/generated_homes"}
     config.data.lengths = {"inputs": 48}
     config.data.batch_size = 32
     config.train.steps = 600
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 50)})
+    return config
+
+
+def _hotpotqa_demo() -> ml_collections.ConfigDict:
+    config = _questions_demo(
+        "runs/bigbird_etc_hotpotqa_demo",
+        "vocab.txt",
+        head="supporting_facts",
+        global_tokens=12,
+        vocab_size=140,
+    )
+    _questions(config, "hotpot_qa", sentences=12)
+    config.data.settings = {"folder": "runs/generated_homes"}
+    config.data.lengths = {"inputs": 24}
+    config.data.batch_size = 32
+    config.train.steps = 1000
     config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": recipes.warmup(config, 50)})
     return config

@@ -22,7 +22,7 @@ def write(folder, rows):
 
 @pytest.fixture
 def rows():
-    made = generated_homes.rows("train", seed=0)
+    made = generated_homes.candidate_rows("train", seed=0)
     return [next(made) for _ in range(12)]
 
 
@@ -84,6 +84,7 @@ def test_a_network_with_too_few_global_tokens_is_refused_before_training(setting
     assert line.endswith("longest_question=12 tokens of a question need 17 global tokens")
 
 
+@pytest.mark.usefixtures("one_device")
 def test_rows_that_do_not_fit_are_named(settings, rows, tmp_path, capsys):
     more = {**rows[2], "candidates": [*rows[2]["candidates"], "chad"]}
     write(tmp_path, [*rows[:2], more, *rows[3:]])
