@@ -172,9 +172,14 @@ def _listed(name: str | None) -> set[str]:
     if not name:
         return set()
     file = reading.existing_file("--words", name, [".txt"])
-    if not (words := {text.strip().lower() for _, text in reading.numbered(file)}):
+    if not (lines := [(where, text.strip()) for where, text in reading.numbered(file)]):
         raise ValueError(f"--words={name!r} is empty: give a file with a word on each line")
-    return words
+    from t5x_like.inspection import associations as found_words
+
+    for where, word in lines:
+        if not found_words.is_word(word):
+            raise ValueError(f"{where}: {word!r} is not a single word of letters, - and '")
+    return {word.lower() for _, word in lines}
 
 
 def _by_group(

@@ -8,11 +8,11 @@ import collections
 import dataclasses
 import json
 import math
-import pathlib
 import re
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 
+from t5x_like import reading
 from t5x_like.inference.text_model import TextModel
 
 SLOT = "{group}"
@@ -47,22 +47,33 @@ def read_groups(path: str) -> dict[str, list[str]]:
     """Read the groups of a JSON file: {"women": ["woman", "girl"], "men": ["man", "boy"]}.
 
     Raises:
-        ValueError: it has another form, or fewer than two groups.
+        ValueError: it has another form, fewer than two groups, or the same group or name twice.
     """
     try:
-        groups = json.loads(pathlib.Path(path).read_text("utf-8"))
+        pairs = json.loads(reading.text(path), object_pairs_hook=tuple)  # with all groups
     except ValueError as error:
         raise ValueError(f"--groups={path!r} is not JSON: {error}") from error
-    fits = isinstance(groups, Mapping) and all(
-        isinstance(names, list) and names and all(isinstance(name, str) for name in names)
-        for names in groups.values()
-    )
-    if not fits or len(groups) < 2:
+    fits = isinstance(pairs, tuple) and all(isinstance(names, list) and names for _, names in pairs)
+    if not fits or len(pairs) < 2:
         raise ValueError(
             f"--groups={path!r} must have two groups or more, each with a list of names: "
             '{"women": ["woman", "girl"], "men": ["man", "boy"]}'
         )
-    return dict(groups)
+    for group, names in pairs:
+        for name in names:
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError(
+                    f"--groups={path!r}: the group {group!r} has the name {json.dumps(name)}; "
+                    "a name is a text that is not empty"
+                )
+    for kind, values in (
+        ("group", [group for group, _ in pairs]),
+        ("name", [name for _, names in pairs for name in names]),
+    ):
+        value, count = collections.Counter(values).most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"--groups={path!r} has the {kind} {value!r} {count} times")
+    return dict(pairs)
 
 
 def prompts(
@@ -125,6 +136,11 @@ def compare(
             share, base = count / size, rest / others
             associations.append(Association(group, word, share, base, share - base, low, high))
     return sorted(associations, key=lambda association: -association.difference)
+
+
+def is_word(text: str) -> bool:
+    """Return whether a text is a single word, which `words` can return."""
+    return _WORD.fullmatch(text) is not None
 
 
 def words(text: str) -> set[str]:

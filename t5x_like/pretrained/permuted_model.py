@@ -130,10 +130,12 @@ def _ones(
     fits = array.ndim == len(shape) and all(
         size in (None, length) for length, size in zip(array.shape, shape, strict=True)
     )
-    if not fits or not np.isin(array, (0, 1)).all():
+    if not fits:
         sizes = ["queries" if size is None else str(size) for size in shape]
         raise ValueError(
-            f"{name} must be zeros and ones of shape [{', '.join(sizes)}], and has shape "
-            f"{list(array.shape)}"
+            f"{name} must have shape [{', '.join(sizes)}], and has shape {list(array.shape)}"
         )
+    others = array[~np.isin(array, (0, 1))]
+    if others.size:
+        raise ValueError(f"{name} has the value {others[0]}; allowed: 0, 1")
     return array == 1

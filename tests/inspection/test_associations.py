@@ -1,6 +1,7 @@
 """Associations with groups: words of sampled texts, their shares and intervals, the command."""
 
 import json
+import re
 import statistics
 
 import numpy as np
@@ -105,3 +106,33 @@ def test_mistakes_are_one_line(files, capsys):
     (files / "templates.txt").write_text("The {group} was\nThe group is\n")
     message = refused(files, capsys, model)
     assert "templates.txt:2: 'The group is' must have {group} once" in message
+
+
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        ('{"women": ["woman", ""], "men": ["man"]}', "the group 'women' has the name \"\""),
+        ('{"women": ["woman"], "men": [" "]}', "the group 'men' has the name \" \""),
+        ('{"women": ["woman"], "men": [7]}', "the group 'men' has the name 7"),
+        ('{"women": ["woman"], "men": ["woman"]}', "has the name 'woman' 2 times"),
+        ('{"a": ["woman"], "a": ["girl"], "men": ["man"]}', "has the group 'a' 2 times"),
+        ('{"women": ["woman"], "men": {"man": ["boy"]}}', "each with a list of names"),
+        ('["woman", "man"]', "must have two groups or more"),
+    ],
+)
+def test_groups_without_names_or_with_a_name_twice_are_refused(tmp_path, groups, problem):
+    (tmp_path / "groups.json").write_text(groups)
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        associations.read_groups(str(tmp_path / "groups.json"))
+
+
+def test_groups_are_read_after_a_byte_order_mark(tmp_path):
+    (tmp_path / "groups.json").write_bytes(b'\xef\xbb\xbf{"a": ["b"], "c": ["d", "e"]}')
+    read = associations.read_groups(str(tmp_path / "groups.json"))
+    assert read == {"a": ["b"], "c": ["d", "e"]}
+
+
+def test_a_listed_word_that_texts_cannot_have_is_refused(files, capsys):
+    (files / "words.txt").write_text("kind\nvery kind\n")
+    message = refused(files, capsys, f"--from={files / 'gpt2'}", f"--words={files / 'words.txt'}")
+    assert "words.txt:2: 'very kind' is not a single word" in message

@@ -389,8 +389,8 @@ def test_labels_of_queries_have_a_loss(published):
     ("given", "problem"),
     [
         ({"perm_masks": 0}, "no argument 'perm_masks'. Did you mean 'perm_mask'"),
-        ({"perm_mask": np.zeros((4, 19))}, r"perm_mask must be .* of shape \[4, 19, 19\]"),
-        ({"perm_mask": np.full((4, 19, 19), 0.5)}, "perm_mask must be zeros and ones"),
+        ({"perm_mask": np.zeros((4, 19))}, r"perm_mask must have shape \[4, 19, 19\]"),
+        ({"perm_mask": np.full((4, 19, 19), 0.5)}, "perm_mask has the value 0.5; allowed: 0, 1"),
         ({"target_mapping": np.zeros((4, 5, 19))}, "each query must have a single 1"),
         ({"mems": [np.zeros((7, 4, 24))]}, r"needs 2 of shape \[M, 4, 24\]"),
         ({"mems": [np.zeros((7, 3, 24))] * 2}, r"needs 2 of shape \[M, 4, 24\]"),
