@@ -12,7 +12,7 @@ data/mixture_files.py read; a process reads a file, so that parts are faster.
 Only passages of text stay, as in the paper: headings, lists, tables, templates (also infoboxes),
 references, formulas, source code, galleries, images and links to categories and other languages are
 left out, and so are redirects and pages outside the namespace of articles. A line of `text` is a
-paragraph. Links keep their text. The names of namespaces are read from the dump, so that Wikipedias
+paragraph. Links keep their text, and addresses without a text are left out. The names of namespaces are read from the dump, so that Wikipedias
 in all languages can be read. Templates are not expanded: their text, as in
 `{{convert|5|km}}`, is missing in the sentence.
 
@@ -55,6 +55,11 @@ _LEFT_OUT = (
 _LISTS = ("li", "dd", "dt")  # also of lines that begin with * # : ;
 _ITEM = "\ue000"  # a private character: the line is an item of a list
 _WITHOUT_TEXT = ("-2", "6", "14")  # the namespaces Media, File and Category
+# A file, also under a name of the namespace File that a dump does not list, such as German Bild:.
+_MEDIA = re.compile(
+    r"\s*[^:]+:.*\.(djvu|flac|gif|jpe?g|mid|mp3|og[agv]|pdf|png|svg|tiff?|wav|webm|webp)\s*$",
+    re.IGNORECASE,
+)
 _SWITCHES = re.compile(r"__[A-Z]+__")  # such as __NOTOC__
 # Dumps from before 2013 have the pages in other languages on lines of their own.
 _LANGUAGES = re.compile(r"^\[\[[a-z]{2,3}(-[a-z-]+)?:[^]|]*\]\]\s*$", re.MULTILINE)
@@ -148,7 +153,10 @@ def _page(element: ET.Element, path: str) -> Page:
             "pages-articles, which have one"
         )
     redirects = _child(element, "redirect") is not None
-    return Page(title, _text(revisions[0], "text"), int(_text(element, "ns") or 0), redirects)
+    namespace = _text(element, "ns") or "0"
+    if not namespace.removeprefix("-").isdecimal():
+        raise reading.FileError(f"{path}: the page {title!r} has the namespace {namespace!r}")
+    return Page(title, _text(revisions[0], "text"), int(namespace), redirects)
 
 
 def passages(markup: str, invisible: frozenset[str]) -> str:
@@ -185,7 +193,7 @@ def _seen_node(node: Any, invisible: frozenset[str]) -> str:
             return _ITEM
         case nodes.Wikilink():
             space = str(node.title).partition(":")[0].strip().lower()
-            if space in invisible:
+            if space in invisible or _MEDIA.match(str(node.title)):
                 return ""
             return _seen(node.title if node.text is None else node.text, invisible).lstrip(":")
         case nodes.Tag():
@@ -265,7 +273,8 @@ def convert(
         {what is counted: number of pages}.
 
     Raises:
-        ValueError: a file is damaged or of another kind, or an output exists.
+        ValueError: a file is damaged or of another kind, no file has an article, an output
+            exists, or the folder has unfinished work of other files.
         OSError: the folder cannot be written, or a process was killed.
     """
     missing = _missing(files, output, processes)
@@ -283,7 +292,11 @@ def convert(
                 counts[name] += number
         for path in files:
             _counts_file(output, path).unlink()
+            if not counts[KEPT]:
+                (output / output_name(path)).unlink()
         (output / "unfinished").rmdir()
+    if not counts[KEPT]:
+        raise ValueError(f"none of the {len(files)} files of --input has an article")
     return counts
 
 
@@ -298,6 +311,13 @@ def _missing(files: Sequence[str], output: Path, processes: int) -> list[str]:
     names = [output_name(path) for path in files]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"two files would be written to {twice}: convert them into two folders")
+    continued = {*names, *(_counts_file(output, path).name for path in files)}
+    present = {path.name for path in (output / "unfinished").glob("*")}
+    if others := sorted(present - continued):
+        raise ValueError(
+            f"{output / 'unfinished' / others[0]} is not of these --input files: give the files of "
+            "the interrupted command, delete it, or give another --output"
+        )
     missing = []
     for path, name in zip(files, names, strict=True):
         counted = _counts_file(output, path).exists()

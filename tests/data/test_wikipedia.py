@@ -46,8 +46,10 @@ MARKUP = {
     "emphasis": ("'''One''' is ''the'' first.", "One is the first."),
     "links": ("A [[Town (x)|town]] in [[Shire]], [[Help:A|help]].", "A town in Shire, help."),
     "external": ("By [http://example.org monks] and dogs.", "By monks and dogs."),
+    "addresses": ("See http://example.org/a?b now.", "See now."),
     "title with a colon": ("Read [[Re:Zero]] now.", "Read Re:Zero now."),
     "files": ("[[Datei:A.jpg|mini|The [[hall]].]]Text. [[Image:b.png]]", "Text."),
+    "files in an old name": ("[[Bild:A.JPG|mini|Hall]]Text, [[:Bild:a.jpg|seen]].", "Text, seen."),
     "categories": ("Text.\n[[Kategorie:Towns]]\n[[fr:Texte]]", "Text."),
     "templates": ("One ({{lang|la|x}}; {{a|{{b}}}}) {{c\n|d=e\n}} two.", "One two."),
     "references": ('One.<ref name="a">Book {{p}}</ref><ref name="b" /> Two.', "One. Two."),
@@ -133,6 +135,7 @@ def test_an_interrupted_command_continues(tmp_path, monkeypatch):
         ("<html></html>", "its root is <html>, not <mediawiki>"),
         (HEADER + page("A", "a", revisions=2) + "</mediawiki>", "the page 'A' has 2 revisions"),
         ("<mediawiki>" + page("A", "a") + "</mediawiki>", "no <siteinfo> before a page"),
+        (HEADER + page("A", "a", namespace="x") + "</mediawiki>", "'A' has the namespace 'x'"),
     ],
 )
 def test_a_bad_file_ends_the_command_with_its_name(content, problem, tmp_path, capsys):
@@ -144,3 +147,25 @@ def test_a_bad_file_ends_the_command_with_its_name(content, problem, tmp_path, c
     assert error.startswith(f"error: {path}: ")
     assert problem in error
     assert json.dumps(error).count("\\n") == 1
+
+
+def test_files_without_articles_are_refused_and_leave_nothing(tmp_path):
+    path = dump(tmp_path / "a.xml", page("A", "#REDIRECT [[B]]", redirect=True))
+    with pytest.raises(ValueError, match="none of the 1 files of --input has an article"):
+        wikipedia.convert([path], tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_unfinished_work_of_other_files_is_refused_before_work(tmp_path):
+    """A damaged file that the next command leaves out, whose part would stay behind."""
+    whole, damaged = dump(tmp_path / "a.xml", page("A", "One.")), tmp_path / "b.xml"
+    damaged.write_text(HEADER + page("B", "Two."))
+    with pytest.raises(reading.FileError, match="it is not whole XML"):
+        wikipedia.convert([str(damaged), whole], tmp_path / "out")
+    with pytest.raises(
+        ValueError, match="b.jsonl.gz is not of these --input files: give the files"
+    ):
+        wikipedia.convert([whole], tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["unfinished"]
+    (tmp_path / "out" / "unfinished" / "b.jsonl.gz").unlink()
+    assert wikipedia.convert([whole], tmp_path / "out")[wikipedia.KEPT] == 1
