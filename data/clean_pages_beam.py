@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Where = tuple[int, int]
 
 _COUNTS = "counts"  # the second output of each step
+_PAGES = "pages"  # how the names of the files of pages begin
 _bad_words = functools.cache(c4_rules.bad_words_pattern)  # once a process
 
 
@@ -151,23 +152,35 @@ def run(plan: Plan, output: str, options: Any) -> dict[str, int]:
         {what is counted: number of pages or lines}, in the order of the rules.
 
     Raises:
-        ValueError: a setting or a row is bad, or the folder has such files already.
+        ValueError: a setting or a row is bad, or the folder has pages or counts already.
     """
     import apache_beam as beam
 
     choose("--duplicates", plan.duplicates, c4_rules.PARTS)
     c4_rules.check_models(plan.language)
     folder = paths.path(output)
-    if (folder / "counts.json").exists():
-        raise ValueError(f"{folder / 'counts.json'} exists already: give another --output")
+    _check_new(folder)
     with beam.Pipeline(options=options) as pipeline:
         rows, counts = cleaned(plan, pipeline)
-        write = beam.io.WriteToText(f"{output}/pages", file_name_suffix=".jsonl.gz")
+        write = beam.io.WriteToText(f"{folder}/{_PAGES}", file_name_suffix=".jsonl.gz")
         _ = rows | "write pages" >> write
-        write = beam.io.WriteToText(f"{output}/counts", ".json", shard_name_template="")
+        write = beam.io.WriteToText(f"{folder}/counts", ".json", shard_name_template="")
         _ = counts | beam.Map(json.dumps) | "write counts" >> write
     counted = json.loads((folder / "counts.json").read_text())
     return {rule: counted.get(rule, 0) for rule in clean_pages.rules(plan.duplicates)}
+
+
+def _check_new(folder: paths.Path) -> None:
+    """Check that no file of another run would stay among the new ones.
+
+    Raises:
+        ValueError: the path is a file, or the folder has pages or counts.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output={str(folder)!r} is a file: give a folder")
+    names = sorted(file.name for file in folder.iterdir()) if folder.exists() else []
+    if old := next((n for n in names if n == "counts.json" or n.startswith(f"{_PAGES}-")), None):
+        raise ValueError(f"{folder / old} exists already: give another --output")
 
 
 def _options(text: str) -> "apache_beam.options.pipeline_options.PipelineOptions":

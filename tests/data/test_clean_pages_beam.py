@@ -104,3 +104,19 @@ def test_a_mistake_is_one_line(tmp_path):
         assert done.returncode == 2
         assert done.stderr.splitlines()[-1].startswith("error: ")
         assert message in done.stderr.splitlines()[-1]
+
+
+def test_pages_of_another_run_are_refused_before_work(tmp_path):
+    """A run that was killed leaves pages without counts, which no later run should stay beside."""
+    file = web_texts.write_rows(tmp_path / "x.jsonl", web_texts.pages(np.random.default_rng(0), 3))
+    for name in ("pages-00000-of-00007.jsonl.gz", "counts.json"):
+        output = tmp_path / name.partition(".")[0]
+        output.mkdir()
+        (output / name).write_bytes(b"")
+        done = command("--input", file, f"--output={output}")
+        assert done.returncode == 2
+        message = f"error: {output / name} exists already: give another --output"
+        assert done.stderr.splitlines()[-1] == message
+        assert [path.name for path in output.iterdir()] == [name]
+    done = command("--input", file, f"--output={file}")
+    assert done.stderr.splitlines()[-1] == f"error: --output={file!r} is a file: give a folder"
