@@ -12,9 +12,9 @@ data/mixture_files.py read; a process reads a file, so that parts are faster.
 Only passages of text stay, as in the paper: headings, lists, tables, templates (also infoboxes),
 references, formulas, source code, galleries, images and links to categories and other languages are
 left out, and so are redirects and pages outside the namespace of articles. A line of `text` is a
-paragraph. Links keep their text, and addresses without a text are left out. The names of namespaces are read from the dump, so that Wikipedias
-in all languages can be read. Templates are not expanded: their text, as in
-`{{convert|5|km}}`, is missing in the sentence.
+paragraph. Links keep their text, and addresses without a text are left out. The names of namespaces
+are read from the dump, so that Wikipedias in all languages can be read. Templates are not expanded:
+their text, as in `{{convert|5|km}}`, is missing in the sentence.
 
 The markup is read by mwparserfromhell. If the command is interrupted, the same command continues
 with the files that are missing; until its end OUTPUT/unfinished has what it counted.

@@ -163,7 +163,7 @@ def test_unfinished_work_of_other_files_is_refused_before_work(tmp_path):
     with pytest.raises(reading.FileError, match="it is not whole XML"):
         wikipedia.convert([str(damaged), whole], tmp_path / "out")
     with pytest.raises(
-        ValueError, match="b.jsonl.gz is not of these --input files: give the files"
+        ValueError, match=r"b\.jsonl\.gz is not of these --input files: give the files"
     ):
         wikipedia.convert([whole], tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["unfinished"]

@@ -46,6 +46,14 @@ def test_err_by_hand():
         METRICS["err"]([{0: -1}], scores[:1])
 
 
+@pytest.mark.parametrize("name", ["ndcg", "err", "mean_reciprocal_rank"])
+@pytest.mark.parametrize("choice", [-1, 3])
+def test_a_right_choice_that_is_not_among_the_choices_is_refused(name, choice):
+    """Python would read -1 as the last choice."""
+    with pytest.raises(ValueError, match=f"choice {choice} is not one of the choices 0 to 2"):
+        METRICS[name]([[0, choice]], [[0.9, 0.5, 0.1]])
+
+
 HYPOTHESES = [
     "It is a guide to action which ensures that the military always obeys the commands of the "
     "party.",

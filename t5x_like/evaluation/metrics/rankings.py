@@ -16,11 +16,15 @@ def mean_reciprocal_rank(targets: Sequence[Any], scores: Sequence[Sequence[float
     """The mean of 1 / rank of the right choice, or of the best of several right choices.
 
     Choices with equal scores share the mean of their ranks, so that equal scores gain nothing.
+
+    Raises:
+        ValueError: a right choice is not one of the choices.
     """
 
     def reciprocal(target: Any, choice_scores: Sequence[float]) -> float:
         values = np.asarray(choice_scores, float)
-        right = values[list(target) if isinstance(target, list | tuple) else [target]].max()
+        indices = list(target) if isinstance(target, list | tuple) else [target]
+        right = values[_among(indices, len(values))].max()
         return 1 / ((values > right).sum() + (1 + (values == right).sum()) / 2)
 
     ranks = [reciprocal(*pair) for pair in zip(targets, scores, strict=True)]
@@ -36,7 +40,7 @@ def ndcg(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistic
     Najork 2008). 0 if no choice is relevant.
 
     Raises:
-        ValueError: a grade is below 0.
+        ValueError: a grade is below 0, or a relevant choice is not one of the choices.
     """
 
     def normalized(target: Any, choice_scores: Sequence[float]) -> float:
@@ -59,7 +63,7 @@ def err(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistics
     the less relevant are first, so that equal scores gain nothing.
 
     Raises:
-        ValueError: a grade is below 0.
+        ValueError: a grade is below 0, or a relevant choice is not one of the choices.
     """
     pairs = zip(targets, scores, strict=True)
     graded = [
@@ -78,11 +82,18 @@ def err(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistics
 
 
 def _grades(target: Any, size: int) -> np.ndarray:
-    """Return the grade of each choice."""
+    """Return the grade of each of `size` choices."""
     if not isinstance(target, Mapping):
         target = dict.fromkeys(target if isinstance(target, list | tuple) else [target], 1)
     if any(grade < 0 for grade in target.values()):
         raise ValueError(f"a grade of {dict(target)!r:.80} is below 0")
     grades = np.zeros(size)
-    grades[list(target)] = list(target.values())
+    grades[_among(list(target), size)] = list(target.values())
     return grades
+
+
+def _among(indices: list[int], size: int) -> list[int]:
+    """Return the indices, after a check that each is one of `size` choices."""
+    if outside := [index for index in indices if not 0 <= index < size]:
+        raise ValueError(f"the right choice {outside[0]} is not one of the choices 0 to {size - 1}")
+    return indices
