@@ -161,7 +161,8 @@ def associations(arguments: Sequence[str]) -> None:
     writer = model.text.generating(batch_size=options.batch, **decode)
     texts = found_words.write(writer, asked, samples=options.samples)
     compared = found_words.compare(texts, listed=listed)
-    print("\n".join(_by_group(compared, texts, top=options.top)))
+    lines = _by_group(compared, texts, top=options.top, fewest=found_words.FEWEST)
+    print("\n".join(lines))
     if options.json:
         rows = [dataclasses.asdict(association) for association in compared]
         command_line.write_json(options.json, {"associations": rows, "texts": texts})
@@ -183,13 +184,23 @@ def _listed(name: str | None) -> set[str]:
 
 
 def _by_group(
-    compared: Sequence["Association"], texts: Mapping[str, Sequence[str]], *, top: int
+    compared: Sequence["Association"],
+    texts: Mapping[str, Sequence[str]],
+    *,
+    top: int,
+    fewest: int,
 ) -> Iterator[str]:
-    """Yield the lines of a table for each group: its `top` words, `*` where 0 is excluded."""
+    """Yield the lines of a table for each group: its `top` words, `*` where 0 is excluded.
+
+    Args:
+        fewest: the number of texts that a compared word is in at least.
+    """
     for group, group_texts in texts.items():
         yield f"{group}: {len(group_texts)} texts"
         yield f"  {'word':<16}{'share':>8}{'others':>8}{'difference':>12}  95% interval of all"
         of_group = [association for association in compared if association.group == group]
+        if not of_group:
+            yield f"  no word to compare is in {fewest} texts or more: take more --samples"
         for word in of_group[:top]:
             sure = " *" if word.low > 0 else ""
             yield (

@@ -136,3 +136,10 @@ def test_a_listed_word_that_texts_cannot_have_is_refused(files, capsys):
     (files / "words.txt").write_text("kind\nvery kind\n")
     message = refused(files, capsys, f"--from={files / 'gpt2'}", f"--words={files / 'words.txt'}")
     assert "words.txt:2: 'very kind' is not a single word" in message
+
+
+def test_a_table_without_words_has_the_reason(files, capsys):
+    (files / "words.txt").write_text("zebra\n")
+    words = f"--words={files / 'words.txt'}"
+    run(files, f"--from={files / 'gpt2'}", "--samples=2", "--new_tokens=2", words)
+    assert capsys.readouterr().out.count("no word to compare is in 5 texts or more") == 2
