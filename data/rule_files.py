@@ -12,7 +12,7 @@ The lines of `validation` are for evaluation; without it, the share `held_out` o
 All lines are checked at the start and kept in memory; an error names the file and the line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t5x_like import reading
@@ -96,13 +96,22 @@ def _rows(setting: str, path: str) -> list[Row]:
     path = reading.existing_file(f"data.settings.{setting}", path, reading.with_endings([".jsonl"]))
     rows: list[Row] = []
     for where, raw in reading.json_lines(path):
-        for name in _TEXTS:
-            if not isinstance(raw.get(name), str) or (name == "rule" and not raw[name].strip()):
-                raise ValueError(f"{where}: there is no text in {name!r}.{hint(name, raw)}")
-        if raw.get("violates") not in (0, 1):
-            shown = f"{raw.get('violates')!r:.40}"
-            raise ValueError(f"{where}: violates={shown} must be true or false")
-        rows.append({**{name: raw[name] for name in _TEXTS}, "violates": int(raw["violates"])})
+        try:
+            rows.append(_row(raw))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
     if not rows:
         raise ValueError(f"{path}: it has no lines")
     return rows
+
+
+def _row(raw: Mapping[str, Any]) -> Row:
+    """Return a checked row."""
+    row: Row = {name: reading.field_text(raw, name) for name in _TEXTS}
+    if not row["rule"].strip():
+        raise ValueError("the 'rule' is empty")
+    if "violates" not in raw:
+        raise ValueError(f"there is no 'violates'.{hint('violates', raw)}")
+    if raw["violates"] not in (0, 1):
+        raise ValueError(f"violates={raw['violates']!r:.40} must be true or false")
+    return {**row, "violates": int(raw["violates"])}

@@ -165,9 +165,13 @@ def test_bad_rules_are_refused(changes, message):
 def test_a_bad_line_of_judgements_is_named(tmp_path):
     good = {"prompt": "a", "response": "b", "rule": "c", "violates": True}
     for bad, message in (
-        ({**good, "rule": " "}, r"rows.jsonl:2: there is no text in 'rule'"),
+        ({**good, "rule": " "}, r"rows.jsonl:2: the 'rule' is empty$"),
         ({**good, "violates": "yes"}, r"rows.jsonl:2: violates='yes' must be true or false"),
-        ({"prompt": "a", "respond": "b"}, r"no text in 'response'. Did you mean 'respond'"),
+        ({"prompt": "a", "respond": "b"}, r"no string 'response'. Did you mean 'respond'"),
+        (
+            {name: value for name, value in good.items() if name != "violates"} | {"violated": 1},
+            r"rows.jsonl:2: there is no 'violates'. Did you mean 'violated'",
+        ),
     ):
         path = tmp_path / "rows.jsonl"
         path.write_text(f"{json.dumps(good)}\n{json.dumps(bad)}\n")
