@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace, changes: dict[str, Any]) -> None:
     # They take seconds to import: not for --help.
     import jax
 
-    from t5x_like.studies import cells, definition, estimate, results, verdicts
+    from t5x_like.studies import cells, definition, estimate, verdicts
 
     if not options.plan:
         jax.config.update("jax_platforms", "cpu")  # the runs use the accelerator
@@ -125,21 +125,29 @@ def _run(options: argparse.Namespace, changes: dict[str, Any]) -> None:
         trained.train()
     else:
         trained.train_until_decided(design, hours=options.hours if options.until_decided else 0.0)
-    written = pathlib.Path(options.write or folder)
+    _write(study, name, trained, pathlib.Path(options.write or folder), design)
+    if not all(check.passed for check in verdicts.checks(study, trained.values())):
+        sys.exit(1)
+
+
+def _write(
+    study: "Study", name: str, trained: "_Training", folder: pathlib.Path, design: "Looks | None"
+) -> None:
+    """Write the results of a study into a folder, and print the page."""
+    from t5x_like.studies import cells, estimate, results
+
     study_cells = trained.cells()
     cost = estimate.of_finished(cells.runs_of(study_cells))
-    with command_line.writing(written):
+    with command_line.writing(folder):
         path = results.write(
             study,
             name,
             study_cells,
-            written,
+            folder,
             looks=design,
             cost=dataclasses.asdict(cost) if cost else None,
         )
     print(f"{path.read_text()}\nwritten to {path}")
-    if not all(check.passed for check in verdicts.checks(study, trained.values())):
-        sys.exit(1)
 
 
 def _check_vocabularies(runs: "Sequence[CellRun]") -> None:
