@@ -57,9 +57,30 @@ OF_OUTPUTS: Mapping[str, Callable[[Outputs, Batch], LossSums]] = {
     "question_answering": question_answering,
 }
 
+# {head: the field of a batch with what it predicts, and its name}
+_LABELS = {
+    "classification": ("label", "rows with a class"),
+    "multiple_choice": ("label", "rows with several choices"),
+    "regression": ("value", "rows with a number"),
+    "tagging": ("encoder_loss_weights", "tags"),
+    "chained_tagging": ("encoder_loss_weights", "tags"),
+    "question_answering": ("answer", "answers in the text"),
+}
+
 
 def loss(
     head: str, module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None
 ) -> LossSums:
-    """Return the loss of a head in `OF_OUTPUTS`; `rng` is the dropout key, None in evaluation."""
+    """Return the loss of a head in `OF_OUTPUTS`; `rng` is the dropout key, None in evaluation.
+
+    Raises:
+        ValueError: the batch lacks what the head predicts.
+    """
+    field, labels_of_head = _LABELS[head]
+    single = batch["encoder_segment_ids"].ndim == 2
+    if field not in batch or (head == "multiple_choice" and single):
+        raise ValueError(
+            f"model.head={head!r} needs {labels_of_head}, which the examples do not have: set "
+            "data.objective and model.head so that they fit"
+        )
     return OF_OUTPUTS[head](forward(module, params, batch, rng), batch)
