@@ -5,9 +5,9 @@
 
 where FOLDER contains vocab.json and merges.txt, RoBERTa's as published or trained by
 t5x_like.vocabulary. Sizes: `demo`, `base`, `large`, and for questions about documents `wikihop`,
-`hotpotqa`, `wikihop_demo`, `hotpotqa_demo` (below). All but the demos follow Zaheer et al. 2020,
-appendix E.1, table 8, and where marked (code) the released code of ETC (Ainslie et al. 2020), on C4
-instead of four corpora, and unless marked otherwise from random parameters:
+`hotpotqa`, `natural_questions`, `wikihop_demo`, `hotpotqa_demo` (below). All but the demos follow
+Zaheer et al. 2020, appendix E.1, table 8, and where marked (code) the released code of ETC (Ainslie
+et al. 2020), on C4 instead of four corpora, and unless marked otherwise from random parameters:
 
 | table 8, BigBird-etc | base | large | here |
 |---|---|---|---|
@@ -108,6 +108,31 @@ For `large`, as in table 13, start from a large network and add
         --set tasks="('hotpot_qa',)" --kind=wordpiece --size=140 --limit_chars=200000 \
         --output=runs/bigbird_etc_hotpotqa_demo/vocab.txt
     python -m t5x_like.train --config=configs/bigbird_etc.py:hotpotqa_demo
+
+`natural_questions` fine-tunes a pretrained network to find the long and the short answer to a
+question on a page, in rows of FOLDER/natural_questions_long/train.jsonl and validation.jsonl:
+
+    python -m t5x_like.train --config=configs/bigbird_etc.py:natural_questions \
+        --config.initialize=runs/bigbird_etc_base --config.data.settings.folder=FOLDER
+
+| appendix E.2, tables 12 and 13, BigBird-etc on Natural Questions | base | large | here |
+|---|---|---|---|
+| global tokens | 230 | 230 | model.global_tokens |
+| window; tokens | 252; 4096 | 507; 4096 | the folder's 3 blocks; data.lengths |
+| stride of the parts of a page | 2048 | 2048 | data.objective_settings.stride |
+| (code) longest question | 32 | 32 | data.objective_settings.longest_question |
+| tokens of a short answer (in the paper, words) | 38 | 38 | predict.longest_answer |
+| batch | 128 | 64 | data.batch_size |
+| rate | not given | 5e-5 or 1e-4 | (code) 5e-5, for base |
+| epochs, of 307,373 pages | not given | 3 or 5 | (code) 3, for base |
+| optimizer | not given | Adam | (code) AdamW, decay 0.01, for base |
+| (code) the mean of five losses: both ends of both answers, type | | | the head long_answers |
+| (code) warmup of the first tenth, then linear decay to 0 | | | optimizer |
+
+A long page has several rows; the epochs here are counted as if each page had 1 (median: 3,258
+tokens). For `large` start from a large network and add
+
+    --config.data.batch_size=64 --config.train.steps=14408
 """
 
 import ml_collections
@@ -123,6 +148,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
         "wikihop_demo": _wikihop_demo,
         "hotpotqa": _hotpotqa,
         "hotpotqa_demo": _hotpotqa_demo,
+        "natural_questions": _natural_questions,
     }
     if size in own:
         return own[size]()
@@ -176,6 +202,19 @@ def _hotpotqa() -> ml_collections.ConfigDict:
     config.predict = {"longest_answer": 30, "threshold": 0.5}
     config.data.batch_size = 32
     config.train.steps = 3 * 90_447 // 32
+    _adamw(config, 5e-5, weight_decay=0.01)
+    return config
+
+
+def _natural_questions() -> ml_collections.ConfigDict:
+    """Fine-tune the pretrained network in `initialize`."""
+    config = recipes.fine_tuning(
+        "runs/bigbird_etc_nq", head="long_answers", global_tokens=230, hard_global=True
+    )
+    _questions(config, "natural_questions_long", stride=2048, longest_question=32)
+    config.predict = {"longest_answer": 38, "threshold": 0.0}
+    config.data.batch_size = 128
+    config.train.steps = 3 * 307_373 // 128
     _adamw(config, 5e-5, weight_decay=0.01)
     return config
 

@@ -17,6 +17,7 @@
 | gpt_regression | as regression, with text_b | the same |
 | multiple_choice, gpt_multiple_choice | text_a, text_b (optional), choices, answer: 0, 1... | no |
 | candidates, for BigBird-ETC | as multiple_choice; text_a has a document in each line | no |
+| long_answers, for BigBird-ETC | question, context, long_answers, short_answers | no |
 | supporting_facts, for BigBird-ETC | question, context, answer, facts | no |
 
 `answer` may also be a list, with 1 for the right choice (a relevant candidate) and 0 for all
@@ -32,6 +33,10 @@ read as published. The first line of a .tsv or .csv names its columns; a .tsv ha
 For supporting_facts `context` is a list of paragraphs, texts with the title in the first line and a
 sentence in each other line, `answer` is a text, and `facts` is {"title": [...], "sent_id": [...]}
 with the title of the paragraph and the number of the sentence, from 0, of each fact.
+
+For long_answers `context` is the list of a page's paragraphs, and `long_answers` and
+`short_answers` have a text for each annotator: "none", the numbers of words such as "3-6" or "3-6
+8-9", counted from 0 over all paragraphs without the last, or for a short answer "yes" or "no".
 
 For tagging, files of CoNLL-2003 (eng.train, eng.testa, eng.testb; train.txt, valid.txt, test.txt)
 and others in its format (.conll) are read as published: a line has a word and its tags in columns,
@@ -186,6 +191,8 @@ def read(
     choices: str = "choices",
     answer: str = "answer",
     facts: str = "facts",
+    long_answers: str = "long_answers",
+    short_answers: str = "short_answers",
     group: str = "",
 ) -> Labelled:
     """Read and check the rows of both splits.
@@ -196,8 +203,8 @@ def read(
         held_out: the share to hold out, from 0 to 1.
         labels: names of the classes or tags in order; empty for all of `train`, sorted.
         text_a, text_b, label, value, words, tags, question, context, answers, choices, answer,
-            facts: the fields' names in the files. Without `text_b`, rows are pairs if the first row
-            has a field "text_b".
+            facts, long_answers, short_answers: the fields' names in the files. Without `text_b`,
+            rows are pairs if the first row has a field "text_b".
         group: the field with the key of a row's group; "" for no groups.
 
     Raises:

@@ -21,15 +21,18 @@ such as datasets/drop/drop.py:
 - allenai/quac: context, questions, answers (texts), orig_answers (texts).
 - google-research-datasets/natural_questions: question (text), document (tokens), annotations,
   long_answer_candidates. The passage lists the candidates that are in no other candidate, "[1] Ann
-  came. [2] She left.", without HTML, and the answer is a number, "[2]", or "none".
+  came. [2] She left.", without HTML, and the answer is a number, "[2]", or "none". The
+  labelled form also reads short_answers (start_token, end_token) and yes_no_answer.
 
 The text form follows UnifiedQA (Khashabi et al. 2020), which fine-tuned T5, except for its lower
 case; "\n" there is a backslash and an n. The question of a conversation has the questions and
-answers before it. Answers are numbers, dates, "yes", "no" or free text, so there is no form with
-spans. docs/tasks.md has all settings, and what differs from each benchmark's own script.
+answers before it. Most answers are numbers, dates, "yes", "no" or free text, so that only HotpotQA
+and Natural Questions have a form with spans. docs/tasks.md has all settings, and what differs from
+each benchmark's own script.
 """
 
 import collections
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +42,7 @@ from t5x_like.preprocessing.benchmark_tasks.benchmark import Raw
 
 _WORDS = ("exact_match", "f1")
 _CANDIDATES = "long_answer_candidates.start_token"
+_SIDES = ("start", "end")
 _WITHIN = "within"  # a candidate that is in another: the passage does not list it
 
 
@@ -131,14 +135,7 @@ def _list_candidates(raw: Raw) -> Raw:
     Raises:
         ValueError: a field is missing, or its lists have different lengths.
     """
-    tokens = benchmark.texts(raw, "document.tokens.token")
-    is_html = _column(raw, "document.tokens.is_html", tokens)
-    words = ["" if html else token for token, html in zip(tokens, is_html, strict=True)]
-    starts, ends, top = (
-        _column(raw, f"long_answer_candidates.{name}", benchmark.value(raw, _CANDIDATES))
-        for name in ("start_token", "end_token", "top_level")
-    )
-    spans = [one[:2] for one in zip(starts, ends, top, strict=True) if one[2]]
+    words, spans = _page(raw)
     names = {span: f"[{number}]" for number, span in enumerate(spans, start=1)}
     passage = " ".join(
         " ".join([name, *filter(None, words[start:end])]) for (start, end), name in names.items()
@@ -148,6 +145,56 @@ def _list_candidates(raw: Raw) -> Raw:
     counts = collections.Counter(one for one in chosen if one not in (NONE, _WITHIN))
     target = counts.most_common(1)[0][0] if has_answer and counts else NONE
     return {**raw, "passage": passage, "target": target, "right": chosen}
+
+
+def _page(raw: Raw) -> tuple[list[str], list[tuple[int, int]]]:
+    """Return the tokens of a page, "" for HTML, and the first token and end of each paragraph."""
+    tokens = benchmark.texts(raw, "document.tokens.token")
+    is_html = _column(raw, "document.tokens.is_html", tokens)
+    words = ["" if html else token for token, html in zip(tokens, is_html, strict=True)]
+    starts, ends, top = (
+        _column(raw, f"long_answer_candidates.{name}", benchmark.value(raw, _CANDIDATES))
+        for name in ("start_token", "end_token", "top_level")
+    )
+    return words, [one[:2] for one in zip(starts, ends, top, strict=True) if one[2]]
+
+
+def _number_words(raw: Raw) -> Raw:
+    """Return the paragraphs of a page, and the words of each annotator's answers in them.
+
+    Raises:
+        ValueError: a field is missing, or its lists have different lengths.
+    """
+    words, spans = _page(raw)
+    in_paragraph = {number for start, end in spans for number in range(start, end)}
+    texts = ["".join(word.split()) if n in in_paragraph else "" for n, word in enumerate(words)]
+    before = [*itertools.accumulate(map(bool, texts), initial=0)]
+
+    def named(pairs: Iterable[tuple[int, int]]) -> str:
+        inside = [(before[start], before[end]) for start, end in pairs if 0 <= start < end]
+        return " ".join(f"{first}-{end}" for first, end in sorted(inside) if first < end) or NONE
+
+    longs = [named([_tokens(one)]) for one in benchmark.value(raw, "annotations.long_answer")]
+    shorts = [
+        named(zip(*(benchmark.value(one, f"{side}_token") for side in _SIDES), strict=True))
+        for one in _column(raw, "annotations.short_answers", longs)
+    ]
+    closed = _column(raw, "annotations.yes_no_answer", longs)
+    return {
+        **raw,
+        "context": [" ".join(filter(None, texts[start:end])) for start, end in spans],
+        "long_answers": longs,
+        "short_answers": [
+            span if answer < 0 else ("no", "yes")[answer]
+            for span, answer in zip(shorts, closed, strict=True)
+        ],
+    }
+
+
+def _tokens(annotation: Raw) -> tuple[int, int]:
+    """Return the first token of a long answer and its end; -1 for none."""
+    start, end = (benchmark.number(annotation, f"{side}_token") for side in _SIDES)
+    return start, end
 
 
 def _column(raw: Raw, path: str, beside: Sequence[Any]) -> list[Any]:
@@ -160,7 +207,7 @@ def _column(raw: Raw, path: str, beside: Sequence[Any]) -> list[Any]:
 
 def _chosen(annotation: Raw, names: Mapping[tuple[int, int], str]) -> str:
     """Return the name of the candidate that an annotator chose."""
-    start, end = (benchmark.number(annotation, f"{side}_token") for side in ("start", "end"))
+    start, end = _tokens(annotation)
     return NONE if start < 0 else names.get((start, end), _WITHIN)
 
 
@@ -199,7 +246,13 @@ READING = {
     "coqa": _questions("{turns} \\n {story}", for_text=_turns_of_coqa),
     "quac": _questions("{turns} \\n {context}", for_text=_turns_of_quac),
     "natural_questions_long": _questions(
-        "{question.text} \\n {passage}", prepare=_list_candidates, metrics=("long_answer",)
+        "{question.text} \\n {passage}",
+        prepare=_list_candidates,
+        for_labels=_number_words,
+        kind="long_answers",
+        text_a="{question.text}",
+        metrics=("long_and_short_answers",),
+        text_metrics=("long_answer",),
     ),
 }
 

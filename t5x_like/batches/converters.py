@@ -30,7 +30,10 @@ from t5x_like.vocabularies.words import LONGEST
 LOSS_ON_TOKENS = ("targets", "all")
 LOSS_ON_POSITIONS = ("changed", "weights", "all")
 # Features that describe an example as a whole, with the number of values of each.
-OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2, "reused": 1, "continued": 1, "reversed": 1}
+OF_AN_EXAMPLE = {
+    **{"label": 1, "value": 1, "answer": 2, "long_answer": 2},
+    **{"reused": 1, "continued": 1, "reversed": 1},
+}
 # Aligned features with several values for each token.
 _OF_A_WORD = {"characters": LONGEST, "backward_characters": LONGEST}
 # Positions in a row, and numbers of its branches or sentences, also describe a row.
@@ -202,8 +205,9 @@ class EncoderConverter(Converter):
     `inputs` become `encoder_input_tokens`, `targets` `encoder_target_tokens` with the loss set by
     `loss_on`, and any other aligned feature x becomes `encoder_x`, int32 [B, L]; characters, of
     which an example has 50 per word, become [B, L, 50]. An example may also have a `label`, a class
-    (int32 [B]), a `value` (float32 [B]), or an `answer`, its first and last token (int32 [B, 2]);
-    and, if rows continue each other, `reused`, `continued` and `reversed` (int32 [B]).
+    (int32 [B]), a `value` (float32 [B]), or an `answer` and a `long_answer`, the first and last
+    token of each (int32 [B, 2]); and, if rows continue each other, `reused`, `continued` and
+    `reversed` (int32 [B]).
     `encoder_segment_ids` is always included, since padding is not token 0 in every vocabulary.
 
     Attributes:
@@ -282,7 +286,7 @@ class EncoderConverter(Converter):
         of_example = {name: rows[name].channels[0] for name in OF_AN_EXAMPLE if name in rows}
         if "value" in of_example:
             of_example["value"] = of_example["value"].view(np.float32)
-        return batch | {n: v if n == "answer" else v[:, 0] for n, v in of_example.items()}
+        return batch | {n: v if OF_AN_EXAMPLE[n] > 1 else v[:, 0] for n, v in of_example.items()}
 
     def _channels(self, channels: Int[np.ndarray, "C B L"]) -> dict[str, np.ndarray]:
         """Return the aligned features [B, L], and the characters of words [B, L, 50]."""

@@ -23,6 +23,7 @@ _DEFAULTS: dict[str, tuple[str, ...]] = {
     "tags": ("tag_accuracy", "entity_f1"),
     "choice": ("accuracy",),
     "facts": ("supporting_facts",),
+    "spans": ("long_and_short_answers",),
 }
 
 _PLURALS = {
@@ -31,6 +32,7 @@ _PLURALS = {
     "tags": "tags",
     "choice": "choices",
     "facts": "answers with facts",
+    "spans": "long and short answers",
 }
 
 
@@ -60,8 +62,9 @@ class HeadPredictions(RowMeasure):
         kind = PREDICTIONS[prediction].kind if prediction in PREDICTIONS else ""
         if kind not in _DEFAULTS:
             raise ValueError(
-                "this measure needs a head that predicts classes, numbers, tags, choices or "
-                f"answers with facts; this model predicts {prediction or 'nothing by itself'}"
+                "this measure needs a head that predicts classes, numbers, tags, choices, answers "
+                "with facts, or long and short answers; this model predicts "
+                f"{prediction or 'nothing by itself'}"
             )
         if isinstance(self.metrics, str):
             raise ValueError(f"metrics={self.metrics!r} must be a list of names of metrics")

@@ -24,12 +24,10 @@ from t5x_like.batches.labelled_rows import (
     WordRowWriter,
 )
 from t5x_like.decoding.spans import best_spans, join
-from t5x_like.experiment import data_side
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
 from t5x_like.nn.linear_chain import Chain, best_tags
 from t5x_like.objectives.candidates import LONGEST_CHOICE, CandidateRow, CandidateWriter
-from t5x_like.objectives.supporting_facts import SENTENCES, TYPES, FactRow, FactWriter
 from t5x_like.vocabularies.words import LONGEST
 
 _STEP = 64  # tokens, the block of the published BigBirds; few lengths compile few programs
@@ -474,86 +472,6 @@ class Candidates(EncoderChoices):
     def collate(self, rows: Sequence[Any], *, batch_size: int) -> NumpyBatch:
         """Pad rows into the fields of a batch [B, L]."""
         return EncoderPrediction.collate(self, rows, batch_size=batch_size)
-
-
-@dataclasses.dataclass(frozen=True)
-class SupportingFacts(EncoderPrediction):
-    """The answer to `question` from `context`, its `type`, and the `facts` that support it.
-
-    A text of `context` has a title in its first line and a sentence in each other line; a fact is
-    [title, number of the sentence from 0]. The prediction is "yes", "no", or the best span of a
-    sentence or title that is predicted to support it, "" if there is none.
-
-    Attributes:
-        longest_answer: maximum length in tokens.
-        threshold: the probability from which on a sentence is a fact.
-        sentences: see the objective supporting_facts.
-    """
-
-    longest_answer: int = 30
-    threshold: float = 0.5
-    sentences: int = SENTENCES
-
-    kind: ClassVar[str] = "facts"
-
-    def __post_init__(self) -> None:
-        writer = FactWriter(self.vocabulary, length=self.length, sentences=self.sentences)
-        object.__setattr__(self, "writer", writer)
-
-    @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
-        """Return the settings of the objective."""
-        return dict(text.examples.settings)
-
-    def example(self, row: Mapping[str, Any]) -> tuple[Item, Any]:
-        """Split a held-out row into an item, and its answer and facts."""
-        item, answer = super().example(row)
-        columns = [data_side.plain(row[name]) for name in ("fact_titles", "fact_numbers")]
-        return item, {"answer": answer, "facts": [*map(list, zip(*columns, strict=True))]}
-
-    def value(self, predicted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer and the facts."""
-        return {"answer": predicted["prediction"], "facts": predicted["facts"]}
-
-    def rows(self, item: Item) -> list[FactRow]:
-        """Return one row.
-
-        Raises:
-            ValueError: the item lacks a field.
-        """
-        context = item.get("context")
-        if not isinstance(context, list) or not all(isinstance(text, str) for text in context):
-            raise ValueError("an item needs `context`, a list of strings")
-        return [self.writer(string_in(item, "question"), context)]
-
-    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the type of each row's answer, the best span, and the probability of each fact."""
-        sentences, facts = batch["encoder_sentences"], jax.nn.sigmoid(outputs["fact_logits"])
-        of_tokens = jnp.take_along_axis(facts, jnp.maximum(sentences - 1, 0), axis=1)
-        spans = best_spans(
-            outputs["start_logits"],
-            outputs["end_logits"],
-            allowed=(of_tokens >= self.threshold) & (batch["encoder_titles"] > 0),
-            max_length=self.longest_answer,
-            null_positions=None,
-            parts=sentences,
-        )
-        kinds = jnp.argmax(outputs["type_logits"], axis=1)
-        return {**spans._asdict(), "type": kinds, "facts": facts}
-
-    def predict(
-        self, item: Item, rows: Sequence[FactRow], results: Sequence[OutputArrays]
-    ) -> dict[str, Any]:
-        """See the class."""
-        [row], [result] = rows, results
-        kind = TYPES[int(result["type"])]
-        chosen = result["facts"][: len(row.lines)] >= self.threshold
-        answer = "" if kind == TYPES[0] else kind
-        if kind == TYPES[0] and np.isfinite(result["score"]):
-            answer = row.text(int(result["start"]), int(result["end"]))
-        facts = [line.fact for line, is_fact in zip(row.lines, chosen, strict=True) if is_fact]
-        named = [list(fact) for fact in facts if fact and fact[1] >= 0]
-        return {"prediction": answer, "type": kind, "facts": named}
 
 
 def choices_in(item: Item, *, most: int) -> list[str]:

@@ -8,6 +8,7 @@ from t5x_like import systems, vocabularies
 from t5x_like.experiment.run import Part
 from t5x_like.hf.architectures import MULTI, REGRESSION
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
+from t5x_like.inference.document_answers import LongAnswers, SupportingFacts
 from t5x_like.inference.encoder_predictions import (
     AnswerPrediction,
     Candidates,
@@ -22,7 +23,6 @@ from t5x_like.inference.encoder_predictions import (
     Numbers,
     PairClasses,
     SeveralClasses,
-    SupportingFacts,
     Tags,
     TextClass,
     WordAnswers,
@@ -48,6 +48,7 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "encoder_choices": EncoderChoices,
     "candidates": Candidates,
     "supporting_facts": SupportingFacts,
+    "long_answers": LongAnswers,
     "decoder_classes": DecoderClasses,
     "decoder_number": DecoderNumber,
     "choices": Choices,

@@ -240,6 +240,32 @@ def _supporting_facts(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _long_answers(raw: RawRow, fields: Mapping[str, str]) -> dict[str, Any]:
+    question, context = _string(raw, fields["question"]), raw[fields["context"]]
+    if not _are(str, context) or not "".join([question, *context]).strip():
+        raise ValueError(f"{fields['context']}={context!r:.80} must be a list of paragraphs.")
+    words = sum(len(text.split()) for text in context)
+    answers = {name: raw[fields[name]] for name in ("long_answers", "short_answers")}
+    for name, texts in answers.items():
+        if not _are(str, texts) or not texts or len(texts) != len(answers["long_answers"]):
+            raise ValueError(f"{fields[name]}={texts!r:.80} must have a text for each annotator.")
+        named = {"none", "yes", "no"} if name == "short_answers" else {"none"}
+        for text in texts:
+            if text not in named and not _are_spans(text, words):
+                raise ValueError(
+                    f"{fields[name]}={text!r:.80} must be {', '.join(sorted(named))} or words such "
+                    f"as 3-6, from 0 to {words}."
+                )
+    return {"question": question, "context": context, **answers}
+
+
+def _are_spans(text: str, words: int) -> bool:
+    spans = [span.split("-") for span in text.split()]
+    if not spans or not all(len(span) == 2 and all(map(str.isdecimal, span)) for span in spans):
+        return False
+    return all(int(first) < int(end) <= words for first, end in spans)
+
+
 def _are(kind: type, values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is kind for value in values)
 
@@ -280,6 +306,7 @@ KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
     "gpt_classification": (_classification, ("text_a", "text_b", "label")),
     "multiple_choice": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
     "candidates": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
+    "long_answers": (_long_answers, ("question", "context", "long_answers", "short_answers")),
     "supporting_facts": (_supporting_facts, ("question", "context", "answer", "facts")),
     "gpt_similarity": (_classification, ("text_a", "text_b", "label")),
     "gpt_regression": (_regression, ("text_a", "text_b", "value")),

@@ -98,6 +98,27 @@ def test_a_question_whose_facts_cannot_be_read_is_named(changes, message, tmp_pa
         rows("reading_qa", "hotpot_qa", {"reading_qa": str(folder)}, objective="supporting_facts")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"short_answers": ...}, "there is no field 'annotations.short_answers'"),
+        ({"short_answers": []}, r"annotations.short_answers=\[\] must be a list of 5 values"),
+        ({"short_answers": [{"start_token": [1]}] * 5}, "there is no field 'end_token'"),
+        ({"yes_no_answer": [0]}, r"annotations.yes_no_answer=\[0\] must be a list of 5 values"),
+    ],
+)
+def test_a_page_whose_answers_cannot_be_read_is_named(changes, message, tmp_path):
+    task = "natural_questions_long"
+    folder = benchmark_rows.write(tmp_path, {task: benchmark_rows.natural_questions_long})
+    path = folder / task / "validation.jsonl"
+    made = [json.loads(line) for line in path.read_text().splitlines()]
+    changed = made[3]["annotations"] | changes
+    made[3]["annotations"] = {k: v for k, v in changed.items() if v is not ...}
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    with pytest.raises(ValueError, match=rf"^\S+validation.jsonl:4: .*{message}"):
+        rows("reading_qa", task, {"reading_qa": str(folder)}, objective="long_answers")
+
+
 def test_more_choices_than_the_objective_has_are_named(folders):
     settings = {"folder": folders["commonsense"]}
     objective = seqio_objectives.build("multiple_choice", choices=3)

@@ -13,12 +13,8 @@ from t5x_like.evaluation.generated_text import Generation
 from t5x_like.evaluation.head_predictions import HeadPredictions, Squad
 from t5x_like.evaluation.metrics import METRICS
 from t5x_like.inference.decoder_predictions import Choices
-from t5x_like.inference.encoder_predictions import (
-    AnswerPrediction,
-    Classes,
-    Number,
-    SupportingFacts,
-)
+from t5x_like.inference.document_answers import SupportingFacts
+from t5x_like.inference.encoder_predictions import AnswerPrediction, Classes, Number
 from t5x_like.preprocessing import mixtures, seqio_objectives
 from t5x_like.preprocessing.pipeline import SeqioBatches
 from tests.programs import benchmark_rows
@@ -88,6 +84,7 @@ FITS = {
     "regression": "number",
     "multiple_choice": "choice",
     "supporting_facts": "facts",
+    "long_answers": "spans",
 }
 
 

@@ -387,6 +387,15 @@ SUPPORTED = [
     }
     for n, text in enumerate(SENTENCES)
 ]
+OF_PAGES = [
+    {
+        "question": "who sat?",
+        "context": [text, f"the cat {n}", "sat über " * 30],
+        "long_answers": [f"0-{len(text.split())}", "none"][n % 4 == 3 :][:1],
+        "short_answers": [["1-2", "none", "yes", "none"][n % 4]],
+    }
+    for n, text in enumerate(SENTENCES)
+]
 PAIRS = [{"inputs": text, "targets": f"{text} " * 2} for text in SENTENCES]
 # What cleaning changes or drops: control characters, an empty side, a side that is too long.
 PAIRS[3:3] = [
@@ -437,6 +446,7 @@ LABELLED = {
     "multiple_choice": ("a.jsonl", as_json(CHOICES)),
     "candidates": ("a.jsonl", as_json(ASKED)),
     "supporting_facts": ("a.jsonl", as_json(SUPPORTED)),
+    "long_answers": ("a.jsonl", as_json(OF_PAGES)),
     "knowledge_classification": ("a.jsonl.gz", as_json(PAIRED)),
     "knowledge_tagging": ("a.jsonl", as_json(TAGS)),
     "knowledge_question_answering": ("a.jsonl", as_json(ANSWERS)),
@@ -480,6 +490,7 @@ def case_of(objective):
 SETTINGS = {
     "multiple_choice": {"choices": 4},
     "candidates": {"choices": 4, "longest_choice": 8, "longest_question": 8},
+    "long_answers": {"stride": 16, "longest_question": 8},
     "gpt_multiple_choice": {"choices": 4},
     "comparisons": {"responses": 3},
     "masked_targets": {"target_length": 9},

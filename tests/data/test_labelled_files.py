@@ -303,6 +303,9 @@ def test_documents_are_the_texts(tmp_path):
 
 
 GOOD = {"text_a": "good", "label": "yes"}
+FACTS = {"question": "a", "context": ["a\nb"], "answer": "b"}
+FACTS |= {"facts": {"title": ["a"], "sent_id": [0]}}
+PAGE = {"question": "a", "context": ["b c", "d"], "long_answers": ["0-2"], "short_answers": ["yes"]}
 QUESTION = {"question": "Who?", "context": CONTEXT}
 BAD_ROWS = [
     ("classification", "a.jsonl", [GOOD, {"text_a": "good"}], ":2: there is no field 'label'"),
@@ -340,6 +343,25 @@ BAD_ROWS = [
     ),
     ("question_answering", "a.jsonl", [QUESTION | {"answers": ["Kim"]}], "'Kim' does not occur in"),
     ("question_answering", "a.jsonl", [QUESTION | {"answers": [""]}], "'' must be a text"),
+    ("supporting_facts", "a.jsonl", [FACTS | {"context": "a"}], "context='a' must be a list of st"),
+    ("supporting_facts", "a.jsonl", [FACTS | {"answer": " "}], "answer must not be blank"),
+    ("supporting_facts", "a.jsonl", [FACTS | {"facts": [["a", 0]]}], "must have two lists of one"),
+    ("long_answers", "a.jsonl", [PAGE | {"context": [""]}], r"must be none or words such as 3-6"),
+    ("long_answers", "a.jsonl", [PAGE | {"context": "a"}], "context='a' must be a list of para"),
+    (
+        "long_answers",
+        "a.jsonl",
+        [PAGE | {"long_answers": ["yes"]}],
+        "long_answers='yes' must be no",
+    ),
+    (
+        "long_answers",
+        "a.jsonl",
+        [PAGE | {"short_answers": ["2-4"]}],
+        "words such as 3-6, from 0 to 3.",
+    ),
+    ("long_answers", "a.jsonl", [PAGE | {"short_answers": ["2-2"]}], "'2-2' must be no, none, yes"),
+    ("long_answers", "a.jsonl", [PAGE | {"short_answers": []}], "a text for each annotator"),
     (
         "question_answering",
         "a.jsonl",

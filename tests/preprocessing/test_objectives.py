@@ -176,7 +176,7 @@ def test_features_without_eos_get_none_and_leave_its_place_to_text():
 OF_ENCODERS = {name for name, make in plain.OBJECTIVES.items() if "group" in settings_of(make)}
 OF_LABELLED = {
     *("classification", "pair_classification", "regression", "tagging", "question_answering"),
-    *("candidates", "supporting_facts"),
+    *("candidates", "supporting_facts", "long_answers"),
 }
 OF_KNOWLEDGE = {f"knowledge_{name}" for name in ("classification", "tagging", "question_answering")}
 OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_regression", "gpt_multiple_choice"}

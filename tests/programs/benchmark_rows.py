@@ -521,6 +521,15 @@ def natural_questions_long(n):
         start, end = (-1, -1) if vote < 0 else spans[vote][:2]
         return {"candidate_index": vote, "start_token": start, "end_token": end}
 
+    def short(vote):
+        """The person or the place; for a table none, but yes or no."""
+        spans = {0: [(1, 2)], 1: [(7, 8)]}.get(vote, [])
+        return {
+            "start_token": [first for first, _ in spans],
+            "end_token": [end for _, end in spans],
+            "text": [tokens[first] for first, _ in spans],
+        }
+
     return {
         "id": str(n),
         "document": {
@@ -536,7 +545,8 @@ def natural_questions_long(n):
         "annotations": {
             "id": [str(k) for k in range(len(votes))],
             "long_answer": [span(vote) for vote in votes],
-            "yes_no_answer": [-1] * len(votes),
+            "short_answers": [short(vote) for vote in votes],
+            "yes_no_answer": [int(n % 2) if vote == 3 else -1 for vote in votes],
         },
     }
 

@@ -11,6 +11,7 @@
 | tag_accuracy, entity_f1 | tags of words | conlleval |
 | exact_match, f1, trivia_qa_exact_match, trivia_qa_f1 | texts | SQuAD, TriviaQA |
 | long_answer | chosen candidates of several annotators | nq_eval.py |
+| long_and_short_answers | the same, and short answers | nq_eval.py |
 | supporting_facts | answers with the sentences that support them | hotpot_evaluate_v1.py |
 | final_answer | answers at the end of texts | GSM8K in lm-eval |
 | rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
@@ -43,6 +44,7 @@ from t5x_like.evaluation.metrics.metric import (
     FACTS,
     LABELS,
     NUMBER,
+    SPANS,
     TAGS,
     TEXT,
     Metric,
@@ -81,7 +83,10 @@ METRICS: dict[str, Metric] = {
     "long_answer": Metric(
         (TEXT,),
         long_answers.long_answer,
-        numbers=("long_answer_f1", "long_answer_precision", "long_answer_recall"),
+        numbers=long_answers.NAMES[:3],
+    ),
+    "long_and_short_answers": Metric(
+        (SPANS,), long_answers.both_answers, numbers=long_answers.NAMES
     ),
     "supporting_facts": Metric((FACTS,), evidence.supporting_facts, numbers=evidence.NAMES),
     "rouge_1": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_1")),
@@ -127,6 +132,7 @@ __all__ = [
     "LABELS",
     "METRICS",
     "NUMBER",
+    "SPANS",
     "TAGS",
     "TEXT",
     "Metric",

@@ -1,6 +1,7 @@
-"""Metrics of Natural Questions' long answers, of which several annotators choose one or none."""
+"""Metrics of Natural Questions' answers, of which several annotators choose one or none."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -8,6 +9,11 @@ from t5x_like.evaluation.metrics.metric import Statistics
 
 NONE = "none"  # the text of an annotator or a model that finds no answer
 AGREE = 2  # annotators who must have found an answer
+
+
+NAMES = tuple(
+    f"{side}_answer_{name}" for side in ("long", "short") for name in ("f1", "precision", "recall")
+)
 
 
 def long_answer(targets: Sequence[Sequence[str]], predictions: Sequence[str]) -> Statistics:
@@ -27,8 +33,44 @@ def long_answer(targets: Sequence[Sequence[str]], predictions: Sequence[str]) ->
         Statistics of `long_answer_f1`, `long_answer_precision` and `long_answer_recall`, 0 where a
         denominator is.
     """
+    return _answers(targets, predictions, name="long_answer")
+
+
+def both_answers(
+    targets: Sequence[Mapping[str, Sequence[str]]], predictions: Sequence[Mapping[str, str]]
+) -> Statistics:
+    """F1, precision and recall of long answers and of short answers, each as in `long_answer`.
+
+    The short answer of an annotator is "yes", "no", or a text that stands for a set of spans.
+
+    Args:
+        targets: the answers that the annotators of each question gave, `long` and `short`.
+        predictions: both answers to each question.
+
+    Returns:
+        Statistics of the numbers of `long_answer`, and of `short_answer_f1` and so on.
+    """
+    both = [
+        _answers(
+            [target[side] for target in targets],
+            [predicted[side] for predicted in predictions],
+            name=f"{side}_answer",
+        )
+        for side in ("long", "short")
+    ]
+
+    def reduce(rows: np.ndarray) -> dict[str, float]:
+        first, second = np.split(rows, 2, axis=1)
+        return {**both[0].reduce(first), **both[1].reduce(second)}
+
+    return Statistics(np.concatenate([one.rows for one in both], axis=1), reduce)
+
+
+def _answers(
+    targets: Sequence[Sequence[str]], predictions: Sequence[str], *, name: str
+) -> Statistics:
     rows = np.array([_counts(*pair) for pair in zip(targets, predictions, strict=True)], float)
-    return Statistics(rows, _reduce)
+    return Statistics(rows, functools.partial(_reduce, name=name))
 
 
 def _counts(chosen: Sequence[str], predicted: str) -> tuple[bool, bool, bool]:
@@ -38,13 +80,13 @@ def _counts(chosen: Sequence[str], predicted: str) -> tuple[bool, bool, bool]:
     return has_answer and span_predicted in spans, span_predicted != NONE, has_answer
 
 
-def _reduce(rows: np.ndarray) -> dict[str, float]:
+def _reduce(rows: np.ndarray, *, name: str) -> dict[str, float]:
     right, predicted, answers = rows.sum(axis=0)
     precision = right / predicted if predicted else 0.0
     recall = right / answers if answers else 0.0
     total = precision + recall
     return {
-        "long_answer_f1": 2 * precision * recall / total if total else 0.0,
-        "long_answer_precision": precision,
-        "long_answer_recall": recall,
+        f"{name}_f1": 2 * precision * recall / total if total else 0.0,
+        f"{name}_precision": precision,
+        f"{name}_recall": recall,
     }

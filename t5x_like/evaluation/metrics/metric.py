@@ -69,7 +69,7 @@ def mean(values: Iterable[float]) -> float:
 
 
 CLASS, NUMBER, TAGS, TEXT, CHOICE = "class", "number", "tags", "text", "choice"
-LABELS, FACTS = "labels", "facts"
+LABELS, FACTS, SPANS = "labels", "facts", "spans"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Metric:
         fits: the kinds of predictions that it compares: CLASS, the name or index of a class;
             NUMBER; TAGS, a list with a tag for each word; TEXT, whose target may be a list of right
             texts; CHOICE, the index of a choice; LABELS, whose target is a mapping of labels of a
-            text; FACTS, mappings of an `answer` and its `facts`.
+            text; FACTS, mappings of an `answer` and its `facts`; SPANS,
+            mappings of a `long` and a `short` answer.
         count: computes `Statistics` from (targets, predictions), and `positive=` for a binary
             metric.
         smaller_is_better: True for an error, False for an accuracy.

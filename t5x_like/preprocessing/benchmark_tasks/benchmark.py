@@ -128,6 +128,7 @@ LABELLED_OBJECTIVES = {
     "question_answering": ("question_answering", "word_question_answering"),
     "multiple_choice": ("multiple_choice", "candidates", "gpt_multiple_choice"),
     "supporting_facts": ("supporting_facts",),
+    "long_answers": ("long_answers",),
 }
 TEXT_TO_TEXT = ("text_to_text", "marked_text_to_text")
 _LABEL, _CHOICE = "{label}", "{choice}"
@@ -143,11 +144,11 @@ class Benchmark:
     Attributes:
         inputs, targets: templates of the text-to-text form.
         answers: the field with all right answers, if there may be several; "" for `targets`.
-        kind: the labelled form, classification, regression, question_answering, multiple_choice
-            or supporting_facts; "" for a task that has only texts.
+        kind: the labelled form, classification, regression, question_answering, multiple_choice,
+            supporting_facts or long_answers; "" for a task that has only texts.
         text_a, text_b: templates of the texts in the labelled form; for questions, the question and
-            its context; for supporting_facts, the question, beside the fields `context` and
-            `answer`.
+            its context; for supporting_facts and long_answers, the question, beside the other
+            fields of `reading.labelled_text`.
         label: the field with the label or the number; for multiple choice, with the right choice as
             a label or a number from 0; for supporting_facts, with the facts.
         labels: the names of the labels in the order of their numbers; `label` may have either.
@@ -156,6 +157,7 @@ class Benchmark:
             these are not the names of the labels or the choices.
         prepare: changes a raw row for both forms; raises ValueError if it is bad.
         for_text: turns a raw row into one or more raw rows for the text-to-text form.
+        for_labels: changes a prepared row for the labelled form.
         included: which rows of the files the task has, in both forms; None for all.
         trained_on: which raw rows the text-to-text form is trained on; None for all.
         metrics: names in `evaluation.metrics`, for both forms.
@@ -182,6 +184,7 @@ class Benchmark:
     candidates: str = ""
     prepare: ChangeRow | None = None
     for_text: Callable[[Raw], Iterable[Raw]] | None = None
+    for_labels: ChangeRow | None = None
     included: Callable[[Raw], bool] | None = None
     trained_on: Callable[[Raw], bool] | None = None
     metrics: tuple[str, ...] = ("accuracy",)
@@ -260,6 +263,8 @@ class Benchmark:
             ValueError: the raw row has another schema, a bad value or too many choices.
         """
         prepared = self._prepared(raw)
+        if self.for_labels:
+            prepared = self.for_labels(prepared)
         if self.kind == "multiple_choice" and len(prepared["all_choices"]) > most:
             number = len(prepared["all_choices"])
             raise ValueError(f"it has {number} choices, and data.objective_settings.choices={most}")
@@ -273,6 +278,9 @@ class Benchmark:
         elif self.kind == "supporting_facts":
             row |= {name: value(prepared, name) for name in ("context", "answer")}
             row["facts"] = value(prepared, self.label)
+        elif self.kind == "long_answers":
+            answers = ("context", "long_answers", "short_answers")
+            row |= {name: value(prepared, name) for name in answers}
         elif self.kind == "multiple_choice":
             row |= {"choices": prepared["all_choices"], "answer": prepared["right"]}
         else:
@@ -313,7 +321,7 @@ class Benchmark:
 
 
 _TEXTS, _QUESTION = ("text_a", "text_b"), ("question", "context")
-_OF_QUESTIONS = ("question_answering", "supporting_facts")
+_OF_QUESTIONS = ("question_answering", "supporting_facts", "long_answers")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

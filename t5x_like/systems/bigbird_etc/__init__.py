@@ -306,6 +306,67 @@ def supporting_facts_loss(
     )
 
 
+class LongAnswersHead(nn.Module):
+    """The spans of the long and the short answer on the text, and the type of the answer on [CLS].
+
+    These are dense layers, as released (appendix E.2, Natural Questions).
+    """
+
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """Return logits, in float32.
+
+        `start_logits` and `end_logits` [B, L] of the short answer, `long_start_logits` and
+        `long_end_logits` [B, L] of the long answer, and `type_logits` [B, 5].
+        """
+        short, long_answer = (
+            AnswerHead(kernel_init=self.kernel_init, name=name)(hidden, table, batch)
+            for name in ("short", "long")
+        )
+        types = output_layer(5, self.kernel_init, "type")(hidden[:, 0])
+        long_logits = {f"long_{name}": logits for name, logits in long_answer.items()}
+        return {**short, **long_logits, "type_logits": types}
+
+
+def long_answers_loss(
+    module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None
+) -> losses.LossSums:
+    """Return the mean of five cross-entropies: both ends of both answers, and their type.
+
+    Args:
+        rng: key of dropout; None in evaluation.
+    """
+    outputs = losses.forward(module, params, batch, rng)
+    long_logits = outputs["long_start_logits"], outputs["long_end_logits"]
+    real = losses.real_rows(batch)
+    in_row = batch["encoder_segment_ids"] > 0
+    return losses.combine(
+        {
+            "short": (0.4, losses.fine_tuning.question_answering(outputs, batch)),
+            "long": (0.4, losses.spans(*long_logits, batch["long_answer"], in_row)),
+            "type": (0.2, losses.classification(outputs["type_logits"], batch["label"], real)),
+        }
+    )
+
+
+def check_long_answers(model: Config, objective: Config) -> None:
+    """Check that a question leaves a global token for a paragraph.
+
+    Raises:
+        ValueError: it may not.
+    """
+    longest, count = objective["longest_question"], model["global_tokens"]
+    if longest + 3 > count:
+        raise ValueError(
+            f"model.global_tokens={count}: [CLS], [SEP], data.objective_settings."
+            f"longest_question={longest} tokens and a paragraph need {longest + 3} global tokens"
+        )
+
+
 def check_supporting_facts(model: Config, objective: Config) -> None:
     """Check that each sentence of a row has a global token.
 
@@ -342,10 +403,11 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
     Args:
         config: its `head` is "pretraining" (predict masked tokens, and find hidden sentences with
             their global tokens), "masked_lm", "candidates" (see `CandidateHead`),
-            "supporting_facts" (see `SupportingFactsHead`) or a head of `select_head`;
-            `global_tokens` is the number of global tokens, and `global_token` is their id; for
-            `hard_global` and `hard_text` see `SentenceMask`; `block` is the number of tokens in a
-            block, and `distance` the largest relative position.
+            "supporting_facts" (see `SupportingFactsHead`), "long_answers" (see `LongAnswersHead`)
+            or a head of `select_head`; `global_tokens` is the number of global tokens, and
+            `global_token` is their id; for `hard_global` and `hard_text` see `SentenceMask`;
+            `block` is the number of tokens in a block, and `distance` the largest relative
+            position.
 
     Raises:
         ValueError: the head is unknown, or `block` or `global_tokens` is below 1.
@@ -365,6 +427,7 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
         "masked_lm": masked_lm,
         "candidates": candidates,
         "supporting_facts": functools.partial(SupportingFactsHead, kernel_init=config.init),
+        "long_answers": functools.partial(LongAnswersHead, kernel_init=config.init),
     }
     return GlobalLocalEncoder(
         make_embeddings=embeddings(config),
@@ -536,6 +599,13 @@ SYSTEM = System(
             measures=("predictions",),
             objective="supporting_facts",
             check=check_supporting_facts,
+        ),
+        "long_answers": Task(
+            loss=long_answers_loss,
+            prediction="long_answers",
+            measures=("predictions",),
+            objective="long_answers",
+            check=check_long_answers,
         ),
         **ENCODER_TASKS,
     },
