@@ -53,6 +53,8 @@ def test_a_report_has_the_hours_of_all_logged_steps():
     assert run_report.costs(log, CostSettings(), devices=cpu) == []
     (line,) = run_report.costs(log, CostSettings(price=36.0), devices=cpu)
     assert line.endswith("a price of 0.10, with 36 a chip and hour")
+    (line,) = run_report.costs(log, CostSettings(price=0.9), devices=cpu)
+    assert line.endswith("a price of 0.003, with 0.9 a chip and hour")
 
 
 def test_tokens_of_a_run_of_phases():

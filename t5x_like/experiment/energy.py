@@ -74,4 +74,5 @@ def lines(footprint: Footprint, settings: CostSettings) -> Iterator[str]:
             f"{settings.kg_per_kwh:g} kg a kWh"
         )
     if footprint.price is not None:
-        yield f"a price of {footprint.price:,.2f}, with {settings.price:g} a chip and hour"
+        price = f"{footprint.price:,.2f}" if footprint.price >= 0.01 else f"{footprint.price:.1g}"
+        yield f"a price of {price}, with {settings.price:g} a chip and hour"
