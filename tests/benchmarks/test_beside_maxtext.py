@@ -3,6 +3,7 @@
 import functools
 import gzip
 import json
+import math
 import sys
 
 import pytest
@@ -99,10 +100,10 @@ def test_stored_results_are_of_the_same_libtpu(tmp_path, monkeypatch):
 def test_both_sides_of_a_row_have_the_same_batch_and_mesh(name):
     row, config = ROWS[name], ROWS[name].config()
     settings = row.settings
-    mesh = {"fsdp": "fsdp", "model": "tensor"}
+    mesh = {"fsdp": "fsdp", "expert": "expert", "model": "tensor"}
     sizes = {axis: settings[f"ici_{theirs}_parallelism"] for axis, theirs in mesh.items()}
     assert {axis: config.mesh[axis] for axis in mesh} == sizes
-    chips = sizes["fsdp"] * sizes["model"]
+    chips = math.prod(sizes.values())
     assert config.data.batch_size == settings["per_device_batch_size"] * chips
     assert config.data.lengths.targets == settings["max_target_length"]
     assert config.model.dtype == settings["dtype"]
