@@ -74,7 +74,7 @@ def supporting_facts(*, sentences: int = SENTENCES) -> Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class FactLine:
     """[CLS], a token of a question, a title or a sentence.
 
     Attributes:
@@ -105,7 +105,7 @@ class Line:
 class FactRow:
     """A row of [CLS], a question and paragraphs, see `supporting_facts`."""
 
-    lines: Sequence[Line]
+    lines: Sequence[FactLine]
 
     @property
     def tokens(self) -> Int[np.ndarray, " L"]:
@@ -149,8 +149,8 @@ class FactRow:
     def _spans(self, answer: str, supporting: Sequence[bool]) -> list[tuple[int, int]]:
         """Return the first and last token of an answer in each supporting line that has it."""
         lines = zip(self.lines, self._firsts, supporting, strict=True)
-        found = [(first, line.find(answer)) for line, first, is_fact in lines if is_fact]
-        return [(first + span[0], first + span[1]) for first, span in found if span]
+        spans = [(first, line.find(answer)) for line, first, is_fact in lines if is_fact]
+        return [(first + span[0], first + span[1]) for first, span in spans if span]
 
     def text(self, first: int, last: int) -> str:
         """Return the text from one token of a sentence to another."""
@@ -188,8 +188,8 @@ class FactWriter:
             context: paragraphs, each a title and sentences in lines.
         """
         asked = self.vocabulary.encode(question)
-        lines = [Line([self.vocabulary.required_id("cls_id")], paragraph=1)]
-        lines += [Line([token], paragraph=2) for token in asked]
+        lines = [FactLine([self.vocabulary.required_id("cls_id")], paragraph=1)]
+        lines += [FactLine([token], paragraph=2) for token in asked]
         lines = lines[: min(self.length, self.sentences)]
         room = self.length - len(lines)
         for paragraph, text in enumerate(context, start=3):
@@ -202,7 +202,7 @@ class FactWriter:
                     break
         return FactRow(lines)
 
-    def _lines(self, text: str, **of_paragraph: int) -> Iterator[Line]:
+    def _lines(self, text: str, **of_paragraph: int) -> Iterator[FactLine]:
         texts = [" ".join(line.split()) for line in text.split("\n")]
         for number, line in enumerate(texts, start=_TITLE):
             tokens, offsets = self.vocabulary.encode_with_offsets(line)
@@ -210,4 +210,4 @@ class FactWriter:
                 tokens, offsets = [self.vocabulary.unk_id or 0], [(0, 0)]
             if tokens:
                 fact = (texts[0], number)
-                yield Line(tokens, **of_paragraph, fact=fact, text=line, offsets=offsets)
+                yield FactLine(tokens, **of_paragraph, fact=fact, text=line, offsets=offsets)
