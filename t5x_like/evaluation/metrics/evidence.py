@@ -31,7 +31,7 @@ def supporting_facts(targets: Sequence[Evidence], predictions: Sequence[Evidence
 
 def _numbers(target: Evidence, predicted: Evidence) -> list[float]:
     answers = _of_answers(normalize(predicted["answer"]), normalize(target["answer"]))
-    facts = _of_facts(*({tuple(fact) for fact in one["facts"]} for one in (predicted, target)))
+    facts = _of_facts(*({tuple(fact) for fact in row["facts"]} for row in (predicted, target)))
     joint = [of_answer * of_facts for of_answer, of_facts in zip(answers, facts, strict=True)]
     return [
         number

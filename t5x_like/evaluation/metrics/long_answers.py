@@ -63,7 +63,7 @@ def both_answers(
         first, second = np.split(rows, 2, axis=1)
         return {**both[0].reduce(first), **both[1].reduce(second)}
 
-    return Statistics(np.concatenate([one.rows for one in both], axis=1), reduce)
+    return Statistics(np.concatenate([statistics.rows for statistics in both], axis=1), reduce)
 
 
 def _answers(
