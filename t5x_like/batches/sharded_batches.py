@@ -303,6 +303,8 @@ class ShardedBatches(Iterator[NumpyBatch]):
             saved = serialization.msgpack_restore(state[number])
             for name, now in self._settings.items():
                 before = saved["settings"].get(name, "")  # older positions lack the phase
+                if name == "lengths":  # ... and features that examples got later
+                    now = {feature: now[feature] for feature in now if feature in before}
                 if before != now:
                     raise ValueError(
                         f"the data position was saved with {name}={before!r} and cannot be "
