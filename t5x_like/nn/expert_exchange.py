@@ -40,7 +40,7 @@ class ExpertExchange:
 
         def send(rows: Array, sizes: Array) -> Array:
             received = exchange_rows(rows, jnp.sum(sizes, axis=-1), room=room)
-            return received[jnp.argsort(_expert_of_received(sizes, room))]
+            return received[_reordered(sizes[:, jax.lax.axis_index(_AXIS)], room=room)]
 
         return self._on_each_device(send, rows)
 
@@ -52,9 +52,9 @@ class ExpertExchange:
         """
 
         def send(rows: Array, sizes: Array) -> Array:
-            order = jnp.argsort(_expert_of_received(sizes, len(rows)))
+            by_expert = sizes[:, jax.lax.axis_index(_AXIS)].T
             return exchange_rows(
-                jnp.zeros_like(rows).at[order].set(rows, unique_indices=True),
+                rows[_reordered(by_expert, room=len(rows))],
                 jnp.sum(sizes, axis=-1).T,
                 room=number,
             )
@@ -90,15 +90,19 @@ class ExpertExchange:
         )(rows, self._sizes)
 
 
-def _expert_of_received(sizes: Int[Array, "S S G"], room: int) -> Int[Array, " M"]:
-    """Return which of this device's experts each received row is for; G after the last row.
+def _reordered(sizes: Int[Array, "n m"], *, room: int) -> Int[Array, " M"]:
+    """Return the positions of rows that are sorted by n and then m in the order by m and then n.
 
-    Rows arrive sorted by their sender, and then by expert.
+    Args:
+        sizes: the number of rows for each pair of both; rows after the last keep their positions.
     """
-    ends = jnp.cumsum(sizes[:, jax.lax.axis_index(_AXIS)])
-    experts = sizes.shape[-1]
-    segment = jnp.searchsorted(ends, jnp.arange(room), side="right")
-    return jnp.where(segment < len(ends), segment % experts, experts)
+    begins = (jnp.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape).T.reshape(-1)
+    lengths = sizes.T.reshape(-1)
+    ends = jnp.cumsum(lengths)
+    position = jnp.arange(room)
+    pair = jnp.searchsorted(ends, position, side="right")
+    index = begins[pair] + position - (ends - lengths)[pair]
+    return jnp.where(position < ends[-1], index, position)
 
 
 def exchange_rows(
