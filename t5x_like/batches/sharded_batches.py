@@ -13,6 +13,7 @@ from flax import serialization
 
 from t5x_like.batches import packing
 from t5x_like.batches.conversion import Converter, Example, NumpyBatch, SequenceRow
+from t5x_like.batches.converters import OF_AN_EXAMPLE
 
 
 class NoExampleError(ValueError):
@@ -303,8 +304,9 @@ class ShardedBatches(Iterator[NumpyBatch]):
             saved = serialization.msgpack_restore(state[number])
             for name, now in self._settings.items():
                 before = saved["settings"].get(name, "")  # older positions lack the phase
-                if name == "lengths":  # ... and features that examples got later
-                    now = {feature: now[feature] for feature in now if feature in before}
+                if name == "lengths" and before:  # ... and features that examples got later
+                    later = OF_AN_EXAMPLE.keys() - before
+                    now = {feature: now[feature] for feature in now if feature not in later}
                 if before != now:
                     raise ValueError(
                         f"the data position was saved with {name}={before!r} and cannot be "
