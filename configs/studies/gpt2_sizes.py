@@ -18,7 +18,16 @@ With 32 dialects a model 32 wide had learned little more than word frequencies a
 This design was tried with the first seed.
 """
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.studies import (
+    Arm,
+    Claim,
+    Curve,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 TEXT = GeneratedText(language="dialects", kind="unigram", size=120)
 CHANGES = {
@@ -86,4 +95,11 @@ def get_study() -> Study:
         learned=(Learned(arm="width_128", measure="loss", than=4.16, what="word frequencies"),),
         claims=CLAIMS,
         seeds=range(3),
+        curve=Curve(
+            number="width",
+            lines={
+                f"{_STEPS} batches": {width: f"width_{width}" for width in (16, 32, 64, 128)},
+                f"{_STEPS // 2} batches": {128: "width_128_half"},
+            },
+        ),
     )

@@ -19,7 +19,7 @@ The arm that is trained 4 times as long takes 1.17 times the FLOPs of the larger
 """
 
 from configs.studies.gpt2_sizes import CHANGES, TEXT, better
-from t5x_like.studies import Arm, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.studies import Arm, Curve, Learned, OutcomeMeasure, Study, TrainingRun
 
 _STEPS = 300
 
@@ -66,4 +66,11 @@ def get_study() -> Study:
         learned=(Learned(arm="large", measure="loss", than=4.16, what="word frequencies"),),
         claims=CLAIMS,
         seeds=range(3),
+        curve=Curve(
+            number="batches",
+            lines={
+                "48 wide": {_STEPS: "small", 2 * _STEPS: "small_2", 4 * _STEPS: "small_4"},
+                "96 wide": {_STEPS: "large"},
+            },
+        ),
     )

@@ -68,6 +68,7 @@ def get_study() -> Study:
         measures={"bleu": OutcomeMeasure(run="pairs", number="tiny_german/translation/bleu")},
         learned=(Learned(arm="none_1000", measure="bleu", than=1.6, what="a constant sentence"),),
         claims=mass_pairs.claims(_NUMBERS),
+        curve=mass_pairs.curve(_NUMBERS),
     )
 
 

@@ -11,7 +11,7 @@ in configs/studies/mass_translation.py, which has 100 pairs. An optimal translat
 |---|---|
 | News Crawl, English and French, German or Romanian | 20,000 generated sentences of each language |
 | 6 + 6 layers, 1024 wide | 1 + 1 layers, 64 wide |
-| 10,000, 100,000 and 1,000,000 pairs | 30 and 300 pairs; 100 in mass_translation |
+| 10,000, 100,000 and 1,000,000 pairs | 10, 30, 100 and 300 pairs |
 | BLEU | BLEU of greedy translations of 512 held-out sentences |
 
 A difference of 1 BLEU does not matter. All arms train on pairs for 800 batches: in a pilot with
@@ -26,6 +26,7 @@ from typing import Any
 from t5x_like.studies import (
     Arm,
     Claim,
+    Curve,
     GeneratedText,
     Learned,
     OutcomeMeasure,
@@ -36,7 +37,7 @@ from t5x_like.studies import (
 CONFIG = "configs/multilingual_mass.py"
 TEXT = GeneratedText(language="dictionary", kind="wordpiece", size=400)
 _PRETRAINING, _PAIRS = 800, 800
-_NUMBERS = (30, 300)
+_NUMBERS = (10, 30, 100, 300)
 
 
 def get_study() -> Study:
@@ -59,6 +60,7 @@ def get_study() -> Study:
         measures={"bleu": OutcomeMeasure(run="pairs", number="pairs/translation/bleu")},
         learned=(Learned(arm="none_300", measure="bleu", than=12.8, what="a constant sentence"),),
         claims=claims(_NUMBERS),
+        curve=curve(_NUMBERS),
     )
 
 
@@ -103,4 +105,15 @@ def claims(numbers: Sequence[int]) -> tuple[Claim, ...]:
             margin=1.0,
         )
         for number in numbers
+    )
+
+
+def curve(numbers: Sequence[int]) -> Curve:
+    """Return the figure of BLEU by the number of pairs."""
+    lines = {"mass": "MASS", "none": "no pretraining"}
+    return Curve(
+        number="pairs",
+        lines={
+            line: {number: f"{name}_{number}" for number in numbers} for name, line in lines.items()
+        },
     )

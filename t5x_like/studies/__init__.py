@@ -6,6 +6,7 @@ A file in configs/studies/ defines a study with the classes exported here.
 from t5x_like.studies.definition import (
     Arm,
     Claim,
+    Curve,
     GeneratedText,
     Learned,
     OutcomeMeasure,
@@ -17,6 +18,7 @@ from t5x_like.studies.definition import (
 __all__ = [
     "Arm",
     "Claim",
+    "Curve",
     "GeneratedText",
     "Learned",
     "OutcomeMeasure",

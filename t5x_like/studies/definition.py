@@ -181,6 +181,24 @@ class Learned:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """The figure of a study whose arms differ in a number: measures over this number.
+
+    Attributes:
+        number: what the number is, such as "pairs"; its axis is logarithmic.
+        lines: {line: {value of the number, above 0: arm}}.
+    """
+
+    number: str
+    lines: Mapping[str, Mapping[float, str]]
+
+    def __post_init__(self) -> None:
+        for line, arms in self.lines.items():
+            if not arms or min(arms) <= 0:
+                raise ValueError(f"the line {line!r} of a curve must have values above 0")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
     """A study: each arm is trained with each seed, run by run.
 
@@ -195,6 +213,7 @@ class Study:
         center: how the table summarizes the seeds of an arm, "mean" or "median".
         best_by: the measure whose center determines the best arm; "" to name no best arm.
         text: what its runs read, "generated" or "natural" text.
+        curve: what the figure shows; None for a row for each arm.
     """
 
     title: str
@@ -209,6 +228,7 @@ class Study:
     center: str = "mean"
     best_by: str = ""
     text: str = "generated"
+    curve: Curve | None = None
 
     def __post_init__(self) -> None:
         choose("center", self.center, dict.fromkeys(CENTERS))
@@ -233,6 +253,9 @@ class Study:
         for learned in self.learned:
             choose("measure of learned", learned.measure, self.measures)
             choose("arm of learned", learned.arm, self.arms)
+        for line in (self.curve.lines if self.curve else {}).values():
+            for arm in line.values():
+                choose("arm of a curve", arm, self.arms)
 
     def _check_runs(self) -> None:
         before: dict[str, TrainingRun] = {}

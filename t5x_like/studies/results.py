@@ -11,7 +11,7 @@ import numpy as np
 from t5x_like.experiment import command_line
 from t5x_like.studies import verdicts
 from t5x_like.studies.cells import Cell
-from t5x_like.studies.definition import Study
+from t5x_like.studies.definition import Curve, Study
 from t5x_like.studies.verdicts import Check, Looks, Values, Verdict
 
 
@@ -238,16 +238,20 @@ def _to_json(
 def draw(study: Study, values: Values, path: pathlib.Path) -> None:
     """Draw each seed of each arm, and our centers against the paper's numbers, a row per measure.
 
-    The second column is left out if the paper has no numbers.
+    The seeds are drawn over the number of `study.curve`, if there is one, and otherwise in a row
+    for each arm. The second column is left out if the paper has no numbers.
     """
     import matplotlib.figure  # takes a second that errors need not wait for
 
-    rows, height = len(study.measures), 1 + 0.28 * len(study.arms)
+    rows, height = len(study.measures), 3.5 if study.curve else 1 + 0.28 * len(study.arms)
     columns = 1 + any(arm.paper for arm in study.arms.values())
     figure = matplotlib.figure.Figure(figsize=(5.5 * columns, height * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
     for (left, *right), name in zip(panels, study.measures, strict=True):
-        _draw_seeds(left, study, values, name)
+        if study.curve:
+            _draw_curve(left, study, study.curve, values, name)
+        else:
+            _draw_seeds(left, study, values, name)
         for panel in right:
             _draw_paper(panel, study, values, name)
     figure.savefig(path, dpi=120)
@@ -265,6 +269,31 @@ def _draw_seeds(panel: Any, study: Study, values: Values, name: str) -> None:
     panel.invert_yaxis()
     panel.set(xlabel=f"{name} (each seed, and the {study.center})")
     panel.grid(axis="x", alpha=0.3)
+
+
+def _draw_curve(panel: Any, study: Study, curve: Curve, values: Values, name: str) -> None:
+    for line, arms in curve.lines.items():
+        seeds = {
+            number: list(values[arm][name].values())
+            for number, arm in sorted(arms.items())
+            if values[arm][name]
+        }
+        centers = [_center(study, of_arm) for of_arm in seeds.values()]
+        (drawn,) = panel.plot(list(seeds), centers, "-", label=line)
+        for number, of_arm in seeds.items():
+            panel.plot(
+                [number] * len(of_arm), of_arm, "o", color=drawn.get_color(), ms=4, alpha=0.6
+            )
+    for learned in study.learned:
+        if learned.measure == name:
+            panel.axhline(learned.than, color="gray", linestyle=":", label=learned.what)
+    numbers = sorted({number for arms in curve.lines.values() for number in arms})
+    panel.set_xscale("log")
+    panel.set_xticks(numbers, [f"{number:g}" for number in numbers])
+    panel.minorticks_off()
+    panel.set(xlabel=curve.number, ylabel=f"{name} (each seed, and the {study.center})")
+    panel.legend(fontsize=7)
+    panel.grid(alpha=0.3)
 
 
 def _draw_paper(panel: Any, study: Study, values: Values, name: str) -> None:

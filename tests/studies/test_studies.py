@@ -21,7 +21,9 @@ from t5x_like.experiment import command_line, training_processes
 from t5x_like.studies import (
     Arm,
     Claim,
+    Curve,
     GeneratedText,
+    Learned,
     OutcomeMeasure,
     TrainingRun,
     cells,
@@ -245,6 +247,40 @@ def test_the_page_has_ours_beside_the_papers_and_the_verdicts(tmp_path):
     stored = json.loads((tmp_path / "page" / "toy.json").read_text())
     assert stored["values"]["deep"]["loss"] == {"0": 1.0, "1": 1.1}
     assert stored["cost"]["runs"] == len(runs)
+
+
+def test_a_curve_shows_each_seed_and_the_centers_over_its_number(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda figure, path, dpi: figures.append(figure)
+    )
+    lines = {"deep": {10: "deep_10", 100: "deep_100"}, "shallow": {100: "shallow"}}
+    study = toy_study.get_study(
+        arms={"deep_100": Arm(), "deep_10": Arm(), "shallow": Arm()},
+        claims=(),
+        learned=(Learned(arm="shallow", measure="loss", than=4.0, what="word frequencies"),),
+        curve=Curve(number="pairs", lines=lines),
+    )
+    values = {
+        "deep_100": {"loss": {0: 1.0, 1: 2.0}},
+        "deep_10": {"loss": {0: 3.0, 1: 5.0}},
+        "shallow": {"loss": {}},
+    }
+    results.draw(study, values, tmp_path / "toy.png")
+    (panel,) = figures[0].axes
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in panel.lines]
+    assert drawn[:3] == [([10, 100], [4.0, 1.5]), ([10, 10], [3.0, 5.0]), ([100, 100], [1.0, 2.0])]
+    assert drawn[-1][1] == [4.0, 4.0]
+    assert (panel.get_xlabel(), panel.get_xscale()) == ("pairs", "log")
+    names = [text.get_text() for text in panel.get_legend().get_texts()]
+    assert names == ["deep", "shallow", "word frequencies"]
+
+
+def test_bad_curves_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="the line 'deep' of a curve must have values above 0"):
+        Curve(number="pairs", lines={"deep": {0: "deep"}})
+    with pytest.raises(ValueError, match=r"arm of a curve.*'dep'.*'deep'"):
+        toy_study.get_study(curve=Curve(number="pairs", lines={"deep": {1: "dep"}}))
 
 
 def test_the_page_of_an_unfinished_study_says_so(tmp_path):
