@@ -47,6 +47,11 @@ SENTINELS = 100
 _CONFIG = "tokenizer_config.json"
 # XLM-R's model: the network's ids differ from its pieces' ids, and are in tokenizer.json.
 _OF_XLM_R = "sentencepiece.bpe.model"
+# Classes whose SentencePiece models have special tokens that no other class has.
+_BY_SPECIAL_TOKENS = {
+    "XLNet": {"<cls>", "<sep>", "<mask>", "<eod>"},
+    "BigBird": {"[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"},
+}
 # The files that are looked for in a folder without a .model, in order of preference. A folder of
 # ByT5 has only the last.
 _NAMES = ("vocab.txt", "vocab.json", "tokenizer.json", _CONFIG)
@@ -63,7 +68,8 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
             then read as its only vocabulary; or the name of a model of the hub (`hub`); or, if no
             file of the folder names a class, the path of
             - a SentencePiece model (Hugging Face's spiece.model or tokenizer.model): T5's,
-              ALBERT's if it has [CLS], [SEP] and [MASK], or LLaMA's if it has <s> and bytes,
+              ALBERT's if it has [CLS], [SEP] and [MASK], BigBird's if also <s> and </s>,
+              XLNet's if it has <cls>, <sep>, <mask> and <eod>, or LLaMA's if it has <s> and bytes,
             - vocab.txt, or any other .txt: ELMo's whole words if it has <S>, </S> and <UNK>;
               otherwise BERT's WordPiece,
             - vocab.json next to source.spm and target.spm: Marian's,
@@ -201,6 +207,9 @@ def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
     except (DecodeError, RuntimeError) as error:
         raise ValueError(f"vocabulary={spec!r} is not a SentencePiece model.") from error
     pieces = {tokenizer.IdToPiece(number) for number in range(len(tokenizer))}
+    for name, special in _BY_SPECIAL_TOKENS.items():
+        if special <= pieces:
+            return folder_vocabulary.load(TokenizerFiles(path.parent, only=path.name), name)
     if set(ALBERT_SPECIAL_TOKENS[2:]) <= pieces:
         return AlbertPieces(model, settings=_settings(path))
     ids = (tokenizer.pad_id(), tokenizer.eos_id(), tokenizer.unk_id())
@@ -209,7 +218,8 @@ def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
     if ids != (PAD, EOS, UNKNOWN):
         raise ValueError(
             f"vocabulary={spec!r} has the ids {ids} for padding, end of sequence and unknown, "
-            f"where {(PAD, EOS, UNKNOWN)} are needed (`python -m t5x_like.vocabulary` trains one)."
+            f"where {(PAD, EOS, UNKNOWN)} are needed (`python -m t5x_like.vocabulary` trains one). "
+            "If it is of a published model, take the folder with the model's config.json."
         )
     return SentencePiece(model, extra_ids=sentinels)
 

@@ -46,6 +46,17 @@ def frozen_of(family):
     return [name for name in FOLDERS if name.partition("/")[0] == family]
 
 
+@pytest.mark.parametrize("family", ["bigbird", "xlnet"])
+def test_a_model_without_its_folder_is_known_by_its_special_tokens(family, tmp_path):
+    expected = write(f"{family}/slow", tmp_path)
+    for file in set(tmp_path.iterdir()) - {tmp_path / "spiece.model"}:
+        file.unlink()
+    for spec in (tmp_path, tmp_path / "spiece.model"):
+        vocabulary = vocabularies.load(spec)
+        assert vocabulary.vocab_size == expected["size"]
+        assert list(map(vocabulary.encode, FROZEN["texts"])) == expected["ids"]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_is_read_as_transformers_reads_it(family, tmp_path):
     for name in frozen_of(family):
