@@ -169,6 +169,7 @@ def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
     metadata: dict[str, Any] = {
         "config": {"system": model.system, "model": model.config},
         "generation": dataclasses.asdict(model.generation),
+        "token_ids": model.token_ids,
         "model_type": model.model_type,
         "labels": {
             task: dataclasses.asdict(task_labels) for task, task_labels in model.labels.items()

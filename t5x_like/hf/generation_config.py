@@ -43,6 +43,10 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "typical_p": (1.0,),
 }
 _ID = r"(?!forced_)\w+_token_id$"  # names of token ids in config.json
+# Ids of special tokens that are written as they were read, or as a run's vocabulary has them.
+TOKEN_IDS = (
+    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id"),
+)
 _BART_BEGINS = 0  # the token <s>
 _LENGTH, _TOKENS = integers(0, 2**31 - 1), or_list(TOKEN)
 _ANY_TOKENS = Allowed(
@@ -155,12 +159,18 @@ def without_effect(
     return dict(unread), idle_settings
 
 
-def write_generation(folder: pathlib.Path, settings: GenerationSettings) -> None:
-    """Write generation_config.json: the ids, and the settings that differ from the defaults."""
-    ids = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
-    stored = {
+def write_generation(
+    folder: pathlib.Path, settings: GenerationSettings, *, bos_token_id: int | None = None
+) -> None:
+    """Write generation_config.json: the ids, and the settings that differ from the defaults.
+
+    Args:
+        bos_token_id: the token that begins a text; only transformers reads it.
+    """
+    stored = {} if bos_token_id is None else {"bos_token_id": bos_token_id}
+    stored |= {
         name: value
         for name, value in dataclasses.asdict(settings).items()
-        if name in ids or (name != "seed" and value != getattr(GenerationSettings(), name))
+        if name in TOKEN_IDS or (name != "seed" and value != getattr(GenerationSettings(), name))
     }
     files.write_json(folder / files.GENERATION, stored)

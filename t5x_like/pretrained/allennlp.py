@@ -44,6 +44,7 @@ class ReleasedElmo:
     card: None = None
     labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
     lora: dict[str, Any] = dataclasses.field(default_factory=dict)
+    token_ids: dict[str, Any] = dataclasses.field(default_factory=dict)
     generation: GenerationSettings = dataclasses.field(default_factory=GenerationSettings)
 
     @property

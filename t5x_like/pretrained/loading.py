@@ -109,6 +109,7 @@ def from_source(
         system=source.system,
         config=config,
         generation=source.generation,
+        token_ids=source.token_ids,
         mesh=mesh,
         model_type=source.model_type,
         labels=_labels(source, config),

@@ -169,6 +169,8 @@ class Pretrained:
         params: its parameters, plain nested dicts of arrays.
         system, config: the name of its system, and the settings that it was built with.
         generation: the default settings of `generate`.
+        token_ids: {name in config.json, such as `pad_token_id`: id} of the folder that the model
+            was read from, or of a run's vocabulary; without the ids that are not known.
         mesh: the devices that the parameters are sharded over, or None.
         model_type: the `model_type` that `save_pretrained` writes into config.json; empty for the
             system's default. XLM-R is a RoBERTa with model_type `xlm-roberta`.
@@ -189,6 +191,7 @@ class Pretrained:
         system: str,
         config: Mapping[str, Any],
         generation: GenerationSettings | None = None,
+        token_ids: Mapping[str, Any] | None = None,
         mesh: Mesh | None = None,
         model_type: str = "",
         labels: Mapping[str, Labels] | None = None,
@@ -201,7 +204,7 @@ class Pretrained:
         self.vocabulary, self.card = vocabulary, card
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
-        self.mesh = mesh
+        self.token_ids, self.mesh = dict(token_ids or {}), mesh
         self._generator: tuple[list[Array], Generator] | None = None
 
     def __call__(
@@ -351,6 +354,7 @@ class Pretrained:
             system=self.system,
             config={**self.config, **head},
             generation=self.generation,
+            token_ids=self.token_ids,
             mesh=self.mesh,
             model_type=self.model_type,
             labels={"": self.labels[task]} if task in self.labels else {},
@@ -376,6 +380,7 @@ class Pretrained:
             system=system,
             config=config,
             generation=self.generation,
+            token_ids=self.token_ids,
             mesh=self.mesh,
             vocabulary=self.vocabulary,
             card=self.card,
@@ -420,7 +425,7 @@ class Pretrained:
         if jax.process_index() == 0:
             path.mkdir(parents=True, exist_ok=True)
             files.write_json(old, config)
-            write_generation(path, self.generation)
+            self._save_generation(path)
             self._save_tokenizer(path, config)
             if self.card is not None and not (path / model_card.FILE).exists():
                 (path / model_card.FILE).write_text(self.card.text(config), encoding="utf-8")
@@ -433,11 +438,15 @@ class Pretrained:
         Raises:
             ValueError: Hugging Face has no such network.
         """
-        ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = self._record.to_config(self.config, model_type=self.model_type)
         config |= self.head_labels.in_config(config)
-        # The token ids in the system's settings take precedence over the generation settings.
-        return {name: getattr(self.generation, name) for name in ids} | config
+        ids: dict[str, Any] = {}
+        if self.module.generates:
+            names = ["pad_token_id", "eos_token_id"]
+            names += ["decoder_start_token_id"] if self._encodes else []
+            ids = {name: getattr(self.generation, name) for name in names}
+        # The ids in the system's settings take precedence.
+        return ids | self.token_ids | config
 
     def tokenizer_network(self, config: Mapping[str, Any]) -> saving.Network:
         """Return what the files of the tokenizer depend on, apart from the vocabulary.
@@ -452,6 +461,14 @@ class Pretrained:
     @property
     def _record(self) -> HuggingFaceFormat:
         return systems.hugging_face_format(self.system).of(self.config)
+
+    def _save_generation(self, folder: pathlib.Path) -> None:
+        """Write generation_config.json for a network that generates text; remove it for another."""
+        if self.module.generates:
+            begin = self.token_ids.get("bos_token_id")
+            write_generation(folder, self.generation, bos_token_id=begin)
+        else:
+            (folder / files.GENERATION).unlink(missing_ok=True)
 
     def _save_tokenizer(self, folder: pathlib.Path, config: Mapping[str, Any]) -> None:
         if not self.vocabulary:

@@ -73,6 +73,7 @@ def with_rows(model: Pretrained, *, first: int, number: int) -> Pretrained:
         system=model.system,
         config=config,
         generation=model.generation,
+        token_ids=model.token_ids,
         model_type=model.model_type,
         labels=model.labels,
         from_folder=model.from_folder,

@@ -174,6 +174,7 @@ class T5XCheckpoint:
     card: None = None
     labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
     lora: dict[str, Any] = dataclasses.field(default_factory=dict)
+    token_ids: dict[str, Any] = dataclasses.field(default_factory=dict)
     # T5X begins the decoder's inputs with padding, and its vocabularies end texts with 1.
     generation: GenerationSettings = dataclasses.field(
         default_factory=lambda: GenerationSettings(

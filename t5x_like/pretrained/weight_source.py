@@ -18,7 +18,7 @@ from t5x_like.hf import folder as files
 from t5x_like.hf import generation_config, weight_map, without_effect
 from t5x_like.hf.architectures import Labels, read_labels
 from t5x_like.hf.config_settings import TEXT
-from t5x_like.hf.generation_config import read_generation
+from t5x_like.hf.generation_config import TOKEN_IDS, read_generation
 from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import hint, note_code, trust_folder
 from t5x_like.nn import lora
@@ -27,6 +27,8 @@ from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
 from t5x_like.pretrained.assembled import assembled
 from t5x_like.pretrained.model_card import ModelCard
 from t5x_like.pretrained.t5x import T5XCheckpoint, find_checkpoint
+from t5x_like.vocabularies import Vocabulary
+from t5x_like.vocabularies import load as load_vocabulary
 
 _T5X = "t5x:"  # prefix of a folder's path
 # Tensors that transformers has written and computes again, or that are always zero.
@@ -51,6 +53,10 @@ class Source(Protocol):
     @property
     def generation(self) -> GenerationSettings:
         """The generation settings."""
+
+    @property
+    def token_ids(self) -> dict[str, Any]:
+        """{name in config.json, such as `pad_token_id`: id}, of a folder or a run's vocabulary."""
 
     @property
     def model_type(self) -> str:
@@ -162,8 +168,12 @@ def vocabulary_of(source: Source) -> str:
     """
     if isinstance(source, _HuggingFace):
         return str(source.tensors.folder)
-    stored = source.run.get("vocabulary", "")
-    return str(data_settings(source).get("vocabulary") or stored)
+    return _vocabulary_of_run(source.run)
+
+
+def _vocabulary_of_run(stored: Mapping[str, Any]) -> str:
+    of_data = stored.get("config", {}).get("data", {}).get("vocabulary")
+    return str(of_data or stored.get("vocabulary", ""))
 
 
 def _opener(path: pathlib.Path, system: str | None) -> Callable[[], Source] | None:
@@ -249,7 +259,8 @@ def _open_hugging_face(
     generation = read_generation(path, {**settings, **implied})
     # The labels of a base belong to its head, if the adapter has another.
     labels = {"": read_labels(settings)} if "head" in config and not other_head else {}
-    return _HuggingFace(name, config, generation, settings["model_type"], tensors, labels)
+    ids = {key: settings[key] for key in TOKEN_IDS if key in settings}
+    return _HuggingFace(name, config, generation, ids, settings["model_type"], tensors, labels)
 
 
 def implied_generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,6 +275,7 @@ class _HuggingFace:
     system: str
     config: dict[str, Any]
     generation: GenerationSettings
+    token_ids: dict[str, Any]
     model_type: str
     tensors: files.TensorFiles | peft.AdaptedTensors
     labels: dict[str, Labels]
@@ -416,11 +428,7 @@ def _open_checkpoint(path: pathlib.Path, *, average: int, whole: bool, trust_cod
     part = "" if whole else systems.find(system).result
     if part:
         system, settings = systems.policy_of(system, settings)
-    generation = implied_generation(system, settings) | stored.get("generation", {})
-    model_type = stored.get("model_type", "")
-    return _Checkpoint(
-        system, settings, GenerationSettings(**generation), path, average, model_type, part, stored
-    )
+    return _Checkpoint(system, settings, path, average, part, stored)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -433,12 +441,45 @@ class _Checkpoint:
 
     system: str
     config: dict[str, Any]
-    generation: GenerationSettings
     path: pathlib.Path
     average: int
-    model_type: str
     part: str
     run: dict[str, Any]
+
+    @property
+    def model_type(self) -> str:
+        return self.run.get("model_type", "")
+
+    @functools.cached_property
+    def generation(self) -> GenerationSettings:
+        ids: dict[str, Any] = {}
+        if self._vocabulary is not None:
+            ids["eos_token_id"] = self._vocabulary.eos_id
+            ids["pad_token_id"] = self._vocabulary.padding_id
+            ids["decoder_start_token_id"] = self._vocabulary.start_id
+        ids |= implied_generation(self.system, self.config)
+        return GenerationSettings(**(ids | self.run.get("generation", {})))
+
+    @property
+    def token_ids(self) -> dict[str, Any]:
+        if "token_ids" in self.run:
+            return self.run["token_ids"]
+        if self._vocabulary is None:
+            return {}
+        return {
+            "bos_token_id": self._vocabulary.bos_id,
+            "eos_token_id": self._vocabulary.eos_id,
+            "pad_token_id": self._vocabulary.padding_id,
+            "sep_token_id": self._vocabulary.sep_id,
+        }
+
+    @functools.cached_property
+    def _vocabulary(self) -> Vocabulary | None:
+        """The vocabulary; None if it is not known, or cannot be read where the run now is."""
+        try:
+            return load_vocabulary(_vocabulary_of_run(self.run))
+        except ValueError:
+            return None
 
     @property
     def labels(self) -> dict[str, Labels]:

@@ -53,6 +53,11 @@ class Vocabulary(abc.ABC):
         return self.cls_id is not None and self.suffix_ids[-1:] == (self.cls_id,)
 
     @property
+    def padding_id(self) -> int | None:
+        """The id of the padding token; None if the file has none, and `pad_id` is 0."""
+        return self.pad_id
+
+    @property
     def start_id(self) -> int:
         """The token that a decoder reads before a text; padding, as in T5, by default."""
         return self.pad_id

@@ -154,11 +154,10 @@ def _sentinels(vocabulary: Vocabulary) -> list[str]:
 def _names(vocabulary: Vocabulary, tokenizer: tokenizers.Tokenizer) -> dict[str, str]:
     """Return the texts of the special tokens, by names such as "eos"."""
     ids = {role: getattr(vocabulary, f"{role}_id") for role in _NAMED}
+    ids["pad"] = vocabulary.padding_id
     names = {
         role: tokenizer.id_to_token(number) for role, number in ids.items() if number is not None
     }
-    if names.get("pad") not in ("<pad>", "[PAD]"):
-        names.pop("pad", None)  # the file has no padding token
     return {role: text for role, text in names.items() if text is not None}
 
 

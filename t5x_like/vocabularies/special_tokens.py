@@ -55,7 +55,7 @@ class SpecialTokenVocabulary(Vocabulary):
         ids = {piece: number for number, piece in enumerate(self.pieces)}
         self.special_tokens = {name: ids[name] for name in special_tokens if name in ids}
         self.special_ids = tuple(sorted(self.special_tokens.values()))
-        self.pad_id = self._first("[PAD]", "<pad>") or 0
+        self.pad_id = self.padding_id or 0
         self.unk_id = self._first("[UNK]", "<unk>")
         self.cls_id = self._first("[CLS]", "<s>")
         self.sep_id = self._first("[SEP]", "</s>")
@@ -68,6 +68,11 @@ class SpecialTokenVocabulary(Vocabulary):
     def _first(self, *names: str) -> int | None:
         ids = (self.special_tokens[name] for name in names if name in self.special_tokens)
         return next(ids, None)
+
+    @property
+    def padding_id(self) -> int | None:
+        """The id of the padding token; None if the file has none, and `pad_id` is 0."""
+        return self._first("[PAD]", "<pad>")
 
     @property
     def start_id(self) -> int:

@@ -297,6 +297,7 @@ class FolderVocabulary(TokenizerVocabulary):
         recipe = tokenizer_class.RECIPES.get(name)
         self._word = recipe.begins_word if recipe else None
         ids = _ids(resolved, generation)
+        self._padding = ids["pad"]
         super().__init__(
             tokenizer,
             special_tokens=resolved.special,
@@ -306,11 +307,15 @@ class FolderVocabulary(TokenizerVocabulary):
         self.bos_id, self.eos_id = ids["bos"], ids["eos"]
         self.unk_id, self.sep_id = ids["unk"], ids["sep"]
         self.cls_id, self.mask_id = ids["cls"], ids["mask"]
-        self.pad_id = ids["pad"] or 0
         self._start = ids["start"]
         self.prefix_ids, self.suffix_ids = _frame_ids(tokenizer)
         first, self.extra_ids = _sentinels(tokenizer.get_vocab())
         self._first_sentinel = self.vocab_size - 1 if first is None else first
+
+    @property
+    def padding_id(self) -> int | None:
+        """The id of the padding token; None if the folder has none, and `pad_id` is 0."""
+        return self._padding
 
     @property
     def start_id(self) -> int:
