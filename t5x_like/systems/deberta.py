@@ -363,7 +363,8 @@ def build(config: DebertaConfig) -> nn.Module:
             enhanced mask decoder (section 3.2); `relative_span` is k.
 
     Raises:
-        ValueError: the head or the terms are unknown, or the mask decoder has no step.
+        ValueError: the head or the terms are unknown, the mask decoder has no step, or its settings
+            are changed and not read.
     """
     return network(config.to(ReleasedConfig))
 
@@ -382,7 +383,8 @@ def network(
         make_neighbors: see `MaskDecoderStack`.
 
     Raises:
-        ValueError: the head or the terms are unknown, or the mask decoder has no step.
+        ValueError: the head or the terms are unknown, the mask decoder has no step, or its settings
+            are changed and not read.
     """
     make_pooler = functools.partial(
         Pooler, activation=bert.GELU, kernel_init=config.init, compute=config.compute
@@ -435,6 +437,11 @@ def _tower(
             f"model.decoder_steps={config.decoder_steps} must be 1 or more; for no mask decoder "
             "set model.mask_decoder=False"
         )
+    if not config.mask_decoder:
+        unread = ("decoder_steps", "shared_steps")
+        config.check_unread(*unread, because="model.mask_decoder=False")
+    elif not further:
+        config.check_unread("shared_steps", because="model.decoder_steps=1")
     make_layers = functools.partial(Stack, make_block=block(config), compute=config.compute)
     make_stack = functools.partial(
         MaskDecoderStack,

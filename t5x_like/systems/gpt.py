@@ -46,7 +46,7 @@ class GptConfig(DropoutConfig, AttentionConfig):
 
     Attributes:
         lstm: the units of the LSTM instead of the Transformer (section 5); 0 for the Transformer.
-            `layers`, `d_ff`, `heads` and `positions` then have no effect.
+            `layers`, `d_ff`, `heads` and `positions` then must keep their defaults.
     """
 
     vocab_size: int = 40478
@@ -266,6 +266,8 @@ def build(config: GptConfig) -> nn.Module:
 
 
 def _lstm(config: GptConfig) -> Callable[..., nn.Module]:
+    unread = ("layers", "d_ff", "heads", "positions")
+    config.check_unread(*unread, because=f"model.lstm={config.lstm}")
     make_stack = functools.partial(LSTMStack, cell=config.lstm, compute=config.compute)
     return functools.partial(Tower, make_stack=make_stack, compute=config.compute)
 

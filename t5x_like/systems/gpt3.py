@@ -243,8 +243,8 @@ def build(config: Gpt3Config) -> nn.Module:
     """Build GPT-2's network, whose even and odd layers have different attention (section 2.1).
 
     Raises:
-        ValueError: the pattern is unknown or one of its settings out of range, or the number of
-            layers is odd.
+        ValueError: the pattern is unknown, one of its settings is out of range, a setting of
+            another pattern is changed, or the number of layers is odd.
     """
     blocks = choose("model.pattern", config.pattern, PATTERNS)(config)
     if config.layers % 2:
@@ -265,18 +265,18 @@ LayerPair = tuple[Callable[..., nn.Module], Callable[..., nn.Module]]
 
 
 def _banded(config: Gpt3Config) -> LayerPair:
-    _at_least_one(config, "window")
+    _check(config, "window")
     return _block(config), _block(config, window=config.window)
 
 
 def _strided(config: Gpt3Config) -> LayerPair:
-    _at_least_one(config, "stride")
+    _check(config, "stride")
     near = _block(config, window=config.stride + 1)  # {i - l, ..., i}
     return near, _block(config, StridedAttention, stride=config.stride)
 
 
 def _fixed(config: Gpt3Config) -> LayerPair:
-    _at_least_one(config, "stride", "summary")
+    _check(config, "stride", "summary")
     if config.summary > config.stride:
         raise ValueError(
             f"model.summary={config.summary} must be at most model.stride={config.stride}: it is "
@@ -303,7 +303,10 @@ def _block(
     return gpt2.block(config, head_width=config.head_width, attention=attention)
 
 
-def _at_least_one(config: Gpt3Config, *names: str) -> None:
+def _check(config: Gpt3Config, *names: str) -> None:
+    """Check the settings that the pattern reads, and that the others have their defaults."""
+    others = {"window", "stride", "summary"} - {*names}
+    config.check_unread(*sorted(others), because=f"model.pattern={config.pattern!r}")
     for name in names:
         if config[name] < 1:
             raise ValueError(

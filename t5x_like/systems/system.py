@@ -48,6 +48,23 @@ class ModelConfig(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.__dataclass_fields__)
 
+    def check_unread(self, *names: str, because: str) -> None:
+        """Check that settings which the network does not read have their defaults.
+
+        Args:
+            because: the setting with which they have no effect, "model.pattern='banded'".
+
+        Raises:
+            ValueError: a setting has another value than its default.
+        """
+        for name in names:
+            default = self.__dataclass_fields__[name].default
+            if self[name] != default:
+                raise ValueError(
+                    f"model.{name}={self[name]!r} has no effect with {because}: leave it at its "
+                    f"default, {default!r}"
+                )
+
     def __or__(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         return {**self, **changes}
 

@@ -271,6 +271,12 @@ def test_the_mask_decoder_has_no_class_at_hugging_face(tmp_path):
     ("settings", "message"),
     [
         ({"decoder_steps": 0}, r"model\.decoder_steps=0 must be 1 or more"),
+        (
+            {"decoder_steps": 3, "mask_decoder": False},
+            "has no effect with model.mask_decoder=False",
+        ),
+        ({"shared_steps": False, "mask_decoder": False}, "effect with model.mask_decoder=False"),
+        ({"shared_steps": False, "decoder_steps": 1}, "has no effect with model.decoder_steps=1"),
         ({"terms": "c2p+p2c"}, r"model\.terms.*'c2p\|p2c'"),
         ({"convolution": 2}, r"model\.convolution=2: choose an odd width, or 0"),
         ({"relative_buckets": 1}, r"model\.relative_buckets=1 with .*: choose 0, or from 2 to"),

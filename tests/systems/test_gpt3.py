@@ -34,9 +34,12 @@ TINY = gpt3.SIZES["small"] | {
     "d_ff": 32,
     "heads": 3,
     "head_width": 10,
-    "window": WINDOW,
-    "stride": 3,
-    "summary": 1,
+}
+# The settings of each pattern: a pattern refuses what it does not read.
+READ = {
+    "banded": {"window": WINDOW},
+    "strided": {"stride": 3},
+    "fixed": {"stride": 3, "summary": 1},
 }
 # Child et al. 2019, section 4.3, with l = 3 and c = 1: each row is a set A_i. For `strided`
 # A^(1) = {max(0, i - l), ..., i}, A^(2) = {j : (i - j) mod l = 0}; for `fixed`
@@ -54,8 +57,9 @@ DRAWN = {
 
 
 @functools.cache
-def make(**changes):
-    module = systems.build("gpt3", TINY | changes)
+def make(pattern="banded", **changes):
+    settings = TINY | {"pattern": pattern} | READ[pattern]
+    module = systems.build("gpt3", settings | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -216,20 +220,19 @@ def test_the_scores_that_each_pattern_computes():
     batch = {"decoder_input_tokens": jax.ShapeDtypeStruct((1, 64), jnp.int32)}
 
     def count(**changes):
-        settings = {"positions": 64, "attention": "dense", "layers": 2, "stride": 8, "summary": 2}
+        settings = {"positions": 64, "attention": "dense", "layers": 2}
         module = systems.build("gpt3", TINY | settings | changes)
         shapes = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
         return flops.count(lambda p, b: module.apply(p, b), shapes, batch)
 
     dense = count(window=64)
-    for pattern, pairs in {
-        # Windows of 9 in 8 blocks of 9 queries and 18 keys; 8 columns of 8 x 8.
-        "strided": 8 * 9 * 18 + 8 * 8 * 8,
-        # 8 blocks of 8 queries and 16 keys; 64 queries and 8 x 2 keys.
-        "fixed": 8 * 8 * 16 + 64 * 16,
-    }.items():
-        width = TINY["heads"] * TINY["head_width"]
-        assert dense - count(pattern=pattern) == 2 * 2 * width * (2 * 64 * 64 - pairs)
+    width = TINY["heads"] * TINY["head_width"]
+    # Windows of 9 in 8 blocks of 9 queries and 18 keys; 8 columns of 8 x 8.
+    strided = count(pattern="strided", stride=8)
+    assert dense - strided == 2 * 2 * width * (2 * 64 * 64 - (8 * 9 * 18 + 8 * 8 * 8))
+    # 8 blocks of 8 queries and 16 keys; 64 queries and 8 x 2 keys.
+    fixed = count(pattern="fixed", stride=8, summary=2)
+    assert dense - fixed == 2 * 2 * width * (2 * 64 * 64 - (8 * 8 * 16 + 64 * 16))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +284,14 @@ def test_outputs_of_sublayers_are_initialized_smaller_by_the_root_of_2n():
         ({"pattern": "fixd"}, r"model\.pattern='fixd'.*fixed"),
         ({"pattern": "strided", "stride": 0}, r"model\.stride=0 must be 1 or more"),
         ({"pattern": "fixed", "summary": 0}, r"model\.summary=0 must be 1 or more"),
-        ({"pattern": "fixed", "summary": 4}, r"model\.summary=4 must be at most model\.stride=3"),
+        (
+            {"pattern": "fixed", "stride": 3, "summary": 4},
+            r"model\.summary=4 must be at most model\.stride=3",
+        ),
+        ({"stride": 64}, r"model\.stride=64 has no effect with model\.pattern='banded'.*128$"),
+        ({"summary": 4}, r"model\.summary=4 has no effect with model\.pattern='banded'.*8$"),
+        ({"pattern": "strided", "summary": 4}, r"model\.summary=4 has no effect with .*'strided'"),
+        ({"pattern": "fixed", "window": 64}, r"model\.window=64 has no effect with .*'fixed'"),
     ],
 )
 def test_layers_that_cannot_alternate_are_refused(wrong, message):

@@ -38,6 +38,12 @@ def test_its_parameters():
     assert count == 40_478 * 768 + 4 * 2048 * (768 + 2048 + 1) + (2048 + 1) * 768
 
 
+@pytest.mark.parametrize("name", ["layers", "d_ff", "heads", "positions"])
+def test_settings_of_the_transformer_are_refused(name):
+    with pytest.raises(ValueError, match=rf"model\.{name}=6 has no effect with model\.lstm=7"):
+        systems.build("gpt", TINY | {name: 6})
+
+
 def test_a_token_changes_what_comes_after_it_alone():
     other = TOKENS.copy()
     other[:, 4] = 60

@@ -339,6 +339,7 @@ def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device(settings):
         ({"memory": -1}, r"model\.memory=-1 must be an integer, 0"),
         ({"longest_distance": -1}, r"model\.longest_distance=-1 must be an integer, 0"),
         ({"cutoffs": (33, 20)}, r"model\.cutoffs=\(33, 20\) must grow"),
+        ({"cluster_division": 2}, r"model\.cluster_division=2 has no effect with model\.cutoffs"),
         ({"cutoffs": (20, 61)}, r"below model\.vocab_size=61"),
         (
             {"cutoffs": (20, 33), "cluster_division": 5},

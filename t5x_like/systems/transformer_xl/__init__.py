@@ -335,6 +335,7 @@ def build(config: TransformerXLConfig) -> nn.Module:
 def _embedding(config: TransformerXLConfig) -> Callable[..., nn.Module]:
     sizes = {"vocab_size": config.vocab_size, "features": config.d_model}
     if not config.cutoffs:
+        config.check_unread("cluster_division", because="model.cutoffs=()")
         return functools.partial(TokenEmbed, **sizes, embedding_init=INIT, compute=config.compute)
     cutoffs, division = tuple(config.cutoffs), config.cluster_division
     ends = (0, *cutoffs, config.vocab_size)
