@@ -261,7 +261,7 @@ def _write_predictions(predictions: Sequence[Mapping[str, Any]], name: str) -> N
     path = paths.path(name)
     with command_line.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"".join(map(command_line.as_json, predictions)))
+        path.write_bytes(b"".join(map(command_line.as_standard_json, predictions)))
 
 
 if __name__ == "__main__":

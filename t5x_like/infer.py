@@ -287,7 +287,7 @@ def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
     shown, file = ("standard output", os.dup(1)) if name == "-" else (name, name)
     with command_line.writing(shown), open(file, "wb") as out:
         for answer in answers:
-            out.write(command_line.as_json(answer))
+            out.write(command_line.as_standard_json(answer))
             out.flush()
 
 

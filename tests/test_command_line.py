@@ -1,6 +1,7 @@
 """The command line: settings of every type, mistakes in one line, help at once."""
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -239,3 +240,11 @@ def test_json_keeps_letters_and_escapes_what_utf8_lacks():
     assert json.loads(content) == value
     expected = '{"text": "na\u00efve \u6771\u4eac \U0001f600\u2028\\n", "half": "\\udc80"}\n'
     assert content.decode() == expected
+
+
+def test_numbers_that_json_lacks_are_null():
+    """ECMA-404, section 8: "Numeric values that cannot be represented [...] are not permitted"."""
+    rows = [{"score": -math.inf, "both": (math.nan, 1.5)}, {"text": "NaN", "n": 3, "is": True}]
+    content = command_line.as_standard_json(rows)
+    expected = [{"score": None, "both": [None, 1.5]}, {"text": "NaN", "n": 3, "is": True}]
+    assert json.loads(content, parse_constant=pytest.fail) == expected

@@ -89,7 +89,7 @@ class Answer:
     Attributes:
         text: the best answer.
         null_margin: the score of no answer minus the score of the best answer, in nats; above a
-            threshold, no answer is predicted.
+            threshold, no answer is predicted. Infinite, in JSON null, if the context has no word.
     """
 
     text: str

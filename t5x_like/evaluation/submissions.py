@@ -150,7 +150,7 @@ def write(path: pathlib.Path, indices: Sequence[Any], predictions: Sequence[Any]
         objects = _by_passage(pairs)
     else:
         objects = [{"idx": index, "label": prediction} for index, prediction in pairs]
-    path.write_bytes(b"".join(map(command_line.as_json, objects)))
+    path.write_bytes(b"".join(map(command_line.as_standard_json, objects)))
 
 
 def _by_passage(pairs: Sequence[tuple[Mapping[str, int], Any]]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import ast
 import contextlib
 import inspect
 import json
+import math
 import os
 import pathlib
 import platform
@@ -436,6 +437,19 @@ def as_json(value: Any, *, indent: int | None = None) -> bytes:
     """
     text = json.dumps(value, indent=indent, ensure_ascii=False) + "\n"
     return text.encode(errors="backslashreplace")
+
+
+def as_standard_json(value: Any) -> bytes:
+    """Return what `as_json` does, with null for NaN and infinity, which the standard lacks."""
+    return as_json(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return [*map(_finite, value)] if isinstance(value, list | tuple) else value
 
 
 def _help(options: dict[str, tuple[Any, str]]) -> str:

@@ -105,7 +105,8 @@ class LongAnswers(EncoderPrediction):
     paragraph. Their scores are these sums minus the sum of both logits at [CLS]. The type is taken
     from the part with the best long answer. `prediction` is the text of the short answer, "yes",
     "no" or "", and `long_answer` the text of the paragraph or "". In `spans` both are like the
-    answers of the objective long_answers.
+    answers of the objective long_answers. A score is -inf, in JSON null, if no part of the page has
+    a whole paragraph, or a word of one.
 
     Attributes:
         longest_answer: maximum length of a short answer in tokens.

@@ -167,7 +167,7 @@ class Handler(BaseHTTPRequestHandler):
                 reply = answer(self.models, self.path, request)
         except (ValueError, RecursionError) as error:
             raise RefusedError(400, " ".join(str(error).split())) from error
-        return "application/json", command_line.as_json(reply)
+        return "application/json", command_line.as_standard_json(reply)
 
     def _body(self, size: int) -> bytes:
         content, end = b"", time.monotonic() + _SECONDS

@@ -12,6 +12,7 @@ from configs import run
 from t5x_like import evaluate, infer, systems, train, vocabularies
 from t5x_like.config import parse
 from t5x_like.evaluation.metrics import METRICS
+from t5x_like.experiment import command_line
 from t5x_like.inference.document_answers import LongAnswers
 from t5x_like.systems import bigbird_etc
 from t5x_like.vocabularies import trainers
@@ -81,9 +82,9 @@ def prediction(tmp_path_factory):
 ITEM = {"question": "Who left?", "context": ["Ann came.", "It rained.", "Ann left.", "Bo left."]}
 
 
-def predicted(prediction, *, kinds=("short", "short"), changes=()):
+def predicted(prediction, *, kinds=("short", "short"), changes=(), item=ITEM):
     """The answers from logits of 0 but for some, (number of the row, name, position, logit)."""
-    rows = prediction.rows(ITEM)
+    rows = prediction.rows(item)
     names = ("start_logits", "end_logits", "long_start_logits", "long_end_logits")
     types = ("none", "yes", "no", "long", "short")
     batch = prediction.collate(rows, batch_size=2)
@@ -94,7 +95,7 @@ def predicted(prediction, *, kinds=("short", "short"), changes=()):
         outputs[name][row, position] = logit
     results = jax.tree.map(np.asarray, prediction.results(outputs, batch))
     each = [{name: array[n] for name, array in results.items()} for n in range(2)]
-    return prediction.predict(ITEM, rows, each)
+    return prediction.predict(item, rows, each)
 
 
 LONG = [(1, "long_start_logits", 10, 2.0), (1, "long_end_logits", 12, 3.0)]  # "Bo left."
@@ -127,6 +128,15 @@ def test_a_short_answer_stays_within_its_paragraph(prediction):
     ends = [(0, "start_logits", 8, 3.0), (0, "end_logits", 9, 1.0), (0, "end_logits", 11, 2.0)]
     found = predicted(prediction, changes=ends)
     assert (found["prediction"], found["short_score"]) == ("rained.", 4.0)
+
+
+def test_a_page_without_a_whole_paragraph_has_a_score_of_null(prediction):
+    item = {"question": "Who left?", "context": ["Ann left. " * 4]}  # 12 tokens: two parts
+    found = predicted(prediction, item=item)
+    assert (found["spans"]["long"], found["long_answer"]) == ("none", "")
+    written = json.loads(command_line.as_standard_json(found), parse_constant=pytest.fail)
+    assert written["long_score"] is None
+    assert written["short_score"] == 0.0
 
 
 @pytest.fixture
