@@ -316,3 +316,10 @@ def test_the_best_constant_answer_of_texts_and_of_samples():
         f"constant_{name}_accuracy": pytest.approx(2 / 3)
         for name in ("majority", "sample", "greedy")
     }
+
+
+@pytest.mark.parametrize("name", ["rouge_1", "rouge_lsum", "bleu", "meteor", "nist"])
+def test_a_text_without_a_right_text_is_one_line(name):
+    message = rf"^{name}: the list of right texts of example 1 is empty$"
+    with pytest.raises(ValueError, match=message):
+        METRICS[name]([["a cat"], [], "a dog"], ["a cat", "a", "a dog"])

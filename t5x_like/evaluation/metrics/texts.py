@@ -95,6 +95,17 @@ def references(target: Texts) -> list[str]:
     return [target] if isinstance(target, str) else list(target)
 
 
+def _check_references(targets: Sequence[Texts], *, metric: str) -> None:
+    """Check that each prediction can be compared with a right text.
+
+    Raises:
+        ValueError: a target is an empty list.
+    """
+    for number, target in enumerate(targets):
+        if not references(target):
+            raise ValueError(f"{metric}: the list of right texts of example {number} is empty")
+
+
 def normalize(text: str, *, punctuation: dict[int, Any] = _SQUAD) -> list[str]:
     """Return the words of a text in lower case, without punctuation and articles.
 
@@ -166,9 +177,13 @@ def rouge(targets: Sequence[Texts], predictions: Sequence[str], *, name: str) ->
         name: "rouge_1" and "rouge_2", of words and pairs of words; "rouge_l", of the longest common
             subsequence; "rouge_lsum", the same per sentence. Sentences are lines or, in a text with
             a single line, end with ".", "!" or "?", or their equivalents in other scripts.
+
+    Raises:
+        ValueError: an example has no right text.
     """
     from rouge_score import rouge_scorer
 
+    _check_references(targets, metric=name)
     kind = _ROUGE[name]
     scorer = rouge_scorer.RougeScorer([kind], tokenizer=RougeWords())
     split = _as_lines if name == "rouge_lsum" else str
@@ -195,9 +210,13 @@ def bleu(
 
     Returns:
         Statistics of `bleu`, its `brevity_penalty`, and `length_ratio` in words.
+
+    Raises:
+        ValueError: an example has no right text.
     """
     from sacrebleu.metrics import BLEU
 
+    _check_references(targets, metric="bleu")
     if tokenizer not in _SEGMENTED and _mostly_unspaced(targets):
         logging.warning(
             "bleu: most letters of the references are of a script without spaces between words, "
@@ -254,8 +273,13 @@ def meteor(targets: Sequence[Texts], predictions: Sequence[str]) -> Statistics:
     Words match if they or their Porter stems are equal. The paper's third stage, synonyms of
     WordNet, is left out, so that values are at most the values with synonyms. Of several right
     texts the best counts. NLTK matches repeated words from the end, not with the fewest crossings.
+
+    Raises:
+        ValueError: an example has no right text.
     """
     from nltk.translate import meteor_score
+
+    _check_references(targets, metric="meteor")
 
     def measure(predicted: str, right: Sequence[str]) -> float:
         right_words = [tokens(text) for text in right]
@@ -276,7 +300,11 @@ def nist(targets: Sequence[Texts], predictions: Sequence[str]) -> Statistics:
     n - 1 words divided by its own, which are counted in all right texts. In the resamples of a
     bootstrap the information stays the same. A count is at most the largest in one of the right
     texts. The length is compared with the mean length of the right texts.
+
+    Raises:
+        ValueError: an example has no right text.
     """
+    _check_references(targets, metric="nist")
     right = [[tokens(text) for text in references(target)] for target in targets]
     counted = [[_ngrams(words, _NIST_ORDERS) for words in texts] for texts in right]
     totals: collections.Counter[tuple[str, ...]] = collections.Counter()
