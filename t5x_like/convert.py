@@ -14,7 +14,8 @@ newest N checkpoints of a run.
 
 --tokens adds tokens to the model, such as those that name GPT-2's task at the end of a prompt: to
 the vocabulary, each as one id, and to the embedding table and the output layer, where a new row is
-the mean of the others (docs/folders.md). Fine-tune the written folder.
+the mean of the others (docs/folders.md). Fine-tune the written folder. With --format=t5x_like,
+also for networks that Hugging Face does not have, the new vocabulary is its folder `vocabulary`.
 
 --gin=FILE names the gin file of a T5X checkpoint's network. Settings that the checkpoint lacks (the
 dropout rate) are read from it, and all others must equal the checkpoint's.
@@ -82,7 +83,7 @@ def convert(
         dtype: the dtype of the written parameters, `float32`, `bfloat16`, or for programs `int8`.
         system, average: see `from_pretrained`.
         sizes: fixed sizes of programs, such as "batch=8,length=128"; the others stay symbolic.
-        tokens: texts of new tokens, for a Hugging Face folder.
+        tokens: texts of new tokens, for a Hugging Face folder or a checkpoint of ours.
         described: bindings of the network's gin files.
 
     Raises:
@@ -122,11 +123,11 @@ def _writer(form: str, *, sizes: str, int8: bool, tokens: Sequence[str]) -> Call
         raise ValueError(f"--sizes={sizes!r} has no effect with --format={form}")
     if int8 and form != "stablehlo":
         raise ValueError(f"--dtype=int8 is for --format=stablehlo, not {form}")
-    if tokens and form != "hf":
-        raise ValueError(f"--tokens is for --format=hf, not {form}")
+    if tokens and form not in _WITH_TOKENS:
+        raise ValueError(f"--tokens is for --format={' or '.join(_WITH_TOKENS)}, not {form}")
     if form == "stablehlo":
         return functools.partial(_write_programs, sizes=_parsed(sizes), int8=int8)
-    return functools.partial(_write_with_tokens, tokens=tokens) if tokens else write
+    return functools.partial(_WITH_TOKENS[form], tokens=tokens) if tokens else write
 
 
 def _described_settings(bindings: "Bindings", source: pathlib.Path) -> dict[str, Any]:
@@ -159,6 +160,14 @@ def _write_with_tokens(model: "Pretrained", target: pathlib.Path, *, tokens: Seq
     from t5x_like.pretrained import new_rows
 
     new_rows.save_with_tokens(model, target, tokens)
+
+
+def _write_checkpoint_with_tokens(
+    model: "Pretrained", target: pathlib.Path, *, tokens: Sequence[str]
+) -> None:
+    from t5x_like.pretrained import new_rows
+
+    _write_checkpoint(new_rows.with_tokens(model, target / "vocabulary", tokens), target)
 
 
 def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
@@ -261,6 +270,7 @@ FORMATS: dict[str, Callable[["Pretrained", pathlib.Path], None]] = {
     "t5x": _write_t5x,
     "stablehlo": _write_programs,
 }
+_WITH_TOKENS = {"hf": _write_with_tokens, "t5x_like": _write_checkpoint_with_tokens}
 _TRAINING, _ADAPTER = "t5x_training", "peft"
 # These read a run, and not only its model.
 _OF_RUNS: dict[str, Callable[[pathlib.Path, pathlib.Path], None]] = {

@@ -1,6 +1,7 @@
 """Add tokens to a model: to its tokenizer, its embedding table and its output layer."""
 
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Sequence
 
@@ -9,10 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from t5x_like import systems
+from t5x_like import hub, paths, systems
 from t5x_like.hf import folder as files
 from t5x_like.pretrained.loading import parameter_shapes
 from t5x_like.pretrained.model import Pretrained
+from t5x_like.vocabularies import files as vocabulary_files
 from t5x_like.vocabularies import new_tokens, saving
 
 
@@ -28,8 +30,7 @@ def save_with_tokens(model: Pretrained, folder: pathlib.Path, tokens: Sequence[s
         ValueError: a token cannot be added (`new_tokens.check`), the vocabulary of the model is not
             known, or Hugging Face has no tokenizer.json for it.
     """
-    if not model.vocabulary:
-        raise ValueError("tokens cannot be added: the model's vocabulary is not known")
+    _check_known(model)
     network = model.tokenizer_network(model.hugging_face_config())
     with tempfile.TemporaryDirectory() as name:  # to find what is wrong before the model is written
         tried = pathlib.Path(name)
@@ -38,6 +39,38 @@ def save_with_tokens(model: Pretrained, folder: pathlib.Path, tokens: Sequence[s
         first = new_tokens.add(tried, tokens)
     with_rows(model, first=first, number=len(tokens)).save_pretrained(folder)
     new_tokens.add(folder, tokens)
+
+
+def with_tokens(model: Pretrained, folder: pathlib.Path, tokens: Sequence[str]) -> Pretrained:
+    """Return the model with additional tokens, for a network that Hugging Face may not have.
+
+    Args:
+        folder: a new folder, which is its vocabulary: a tokenizer in Hugging Face's format.
+
+    Raises:
+        ValueError: see `save_with_tokens`; then nothing is written.
+    """
+    _check_known(model)
+    spec = model.vocabulary
+    path = vocabulary_files.find(spec) if hub.names(spec) else paths.path(spec)
+    # The model_type there decides which class reads a tokenizer that does not name its class.
+    config = files.read_json(path / files.CONFIG) if (path / files.CONFIG).is_file() else {}
+    with tempfile.TemporaryDirectory() as name:
+        tried = pathlib.Path(name) / "vocabulary"
+        tried.mkdir()
+        if config:
+            files.write_json(tried / files.CONFIG, config)
+        saving.save(spec, tried, model.tokenizer_network(config))
+        first = new_tokens.add(tried, tokens)
+        more = with_rows(model, first=first, number=len(tokens))
+        shutil.copytree(tried, folder)
+    more.vocabulary = str(folder)
+    return more
+
+
+def _check_known(model: Pretrained) -> None:
+    if not model.vocabulary:
+        raise ValueError("tokens cannot be added: the model's vocabulary is not known")
 
 
 def with_rows(model: Pretrained, *, first: int, number: int) -> Pretrained:

@@ -15,6 +15,7 @@ from configs import gpt2
 from t5x_like import convert, evaluate, infer, train, vocabularies
 from t5x_like.config import parse
 from t5x_like.pretrained import from_pretrained, new_rows
+from t5x_like.systems import gpt
 from t5x_like.vocabularies import new_tokens
 from tests.programs import added_tokens, command_flags, tiny_writer
 
@@ -140,4 +141,35 @@ def test_a_model_whose_vocabulary_is_not_known_gets_no_tokens(tmp_path):
     model.vocabulary = ""
     with pytest.raises(ValueError, match="the model's vocabulary is not known"):
         new_rows.save_with_tokens(model, tmp_path / "out", ["<to-fr>"])
+    assert not (tmp_path / "out").exists()
+
+
+# Settings that the LSTM does not read have their defaults.
+LSTM = {name: gpt.SIZES["lstm"][name] for name in ("layers", "d_ff", "heads", "positions")}
+
+
+@pytest.mark.parametrize(
+    ("system", "settings"), [("gpt3", {}), ("palm", {}), ("gpt", {"lstm": 7, **LSTM})]
+)
+def test_networks_that_hugging_face_lacks_get_tokens_in_a_checkpoint(system, settings, tmp_path):
+    """Their vocabulary is read as transformers reads GPT-2's folder with these bytes and tokens."""
+    made = tiny_writer.settings(system, **settings)
+    run, out = tiny_writer.write(tmp_path / "run", made), tmp_path / "out"
+    flags = [f"--from={run}", f"--to={out}", "--format=t5x_like"]
+    convert.main([*flags, "--tokens", *added_tokens.TOKENS])
+    before, after = from_pretrained(run), from_pretrained(out)
+    frozen, vocabulary = FROZEN["folders"]["bytes_decoder"], vocabularies.load(after.vocabulary)
+    assert [vocabulary.encode(text) for text in FROZEN["texts"]] == frozen["ids"]
+    first = vocabularies.load("bytes").vocab_size
+    tokens = np.array([[5, 8, 70, 4]])
+    one, two = before(tokens).logits, after(tokens).logits
+    np.testing.assert_allclose(two[..., :first], one[..., :first], rtol=1e-5, atol=1e-4)
+    mean = jnp.mean(one[..., :first], axis=-1)
+    np.testing.assert_allclose(two[..., first], mean, rtol=1e-5, atol=1e-4)
+
+
+def test_a_token_that_a_checkpoint_has_is_refused_before_it_is_written(tmp_path):
+    run = tiny_writer.write(tmp_path / "run", tiny_writer.settings("gpt2"))
+    with pytest.raises(ValueError, match="has the token '</s>' already, with id 1"):
+        new_rows.with_tokens(from_pretrained(run), tmp_path / "out" / "vocabulary", ["</s>"])
     assert not (tmp_path / "out").exists()
