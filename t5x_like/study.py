@@ -298,6 +298,7 @@ def _restricted(study: "Study", options: argparse.Namespace) -> "Study":
         claims=[claim for claim in study.claims if {claim.arm, claim.than} <= set(arms)],
         learned=[learned for learned in study.learned if learned.arm in arms],
         seeds=seeds,
+        curve=study.curve and study.curve.of(arms),
     )
 
 

@@ -6,8 +6,8 @@ import itertools
 import pathlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Self
 
 from t5x_like.names import choose, hint, import_file
 
@@ -196,6 +196,14 @@ class Curve:
         for line, arms in self.lines.items():
             if not arms or min(arms) <= 0:
                 raise ValueError(f"the line {line!r} of a curve must have values above 0")
+
+    def of(self, names: Collection[str]) -> Self:
+        """Return the curve of only some arms."""
+        lines = {
+            line: {number: arm for number, arm in arms.items() if arm in names}
+            for line, arms in self.lines.items()
+        }
+        return dataclasses.replace(self, lines={line: arms for line, arms in lines.items() if arms})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -276,7 +276,15 @@ def test_a_curve_shows_each_seed_and_the_centers_over_its_number(tmp_path, monke
     assert names == ["deep", "shallow", "word frequencies"]
 
 
-def test_bad_curves_are_refused(monkeypatch):
+def test_some_arms_of_a_study_are_trained_without_the_others_of_its_curve():
+    lines = {"all": {1: "shallow", 2: "deep"}, "other": {2: "deep"}}
+    study = toy_study.get_study(curve=Curve(number="layers", lines=lines))
+    options = command._parser().parse_args(["toy", "--arms=shallow"])
+    restricted = command._restricted(study, options)
+    assert restricted.curve == Curve(number="layers", lines={"all": {1: "shallow"}})
+
+
+def test_bad_curves_are_refused():
     with pytest.raises(ValueError, match="the line 'deep' of a curve must have values above 0"):
         Curve(number="pairs", lines={"deep": {0: "deep"}})
     with pytest.raises(ValueError, match=r"arm of a curve.*'dep'.*'deep'"):
