@@ -8,12 +8,12 @@ splash attention. Rows of a batch are counted as MaxText does, for each chip. Mi
 no token on either side.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import ml_collections
 
+from benchmarks.compiled_beside import Row
 from configs import published_runs
 from t5x_like.experiment import recipes
 from t5x_like.systems import gemma, llama, mixtral
@@ -32,23 +32,6 @@ _SETTINGS = {
     "enable_checkpointing": False,
     "compile_topology_num_slices": 1,
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A training step that both sides compile.
-
-    Attributes:
-        title: model and layout.
-        topology: the slice.
-        config: makes our config.
-        settings: MaxText's settings.
-    """
-
-    title: str
-    topology: str
-    config: Callable[[], ml_collections.ConfigDict]
-    settings: Mapping[str, Any]
 
 
 def _row(

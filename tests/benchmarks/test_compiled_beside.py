@@ -1,6 +1,5 @@
-"""The table of our training steps beside MaxText's, from stored programs of MaxText."""
+"""The tables of our training steps beside others', from stored programs of the other side."""
 
-import functools
 import gzip
 import json
 import math
@@ -8,7 +7,8 @@ import sys
 
 import pytest
 
-from benchmarks import beside_maxtext
+from benchmarks import compiled_beside
+from benchmarks.beside_maxtext import MAXTEXT
 from benchmarks.beside_maxtext_rows import ROWS
 
 # An all-gather over `tensor` of a shard [256, 1024], and a product with what it gathers. MaxText
@@ -33,7 +33,7 @@ FLOPS = 2 * 2048 * 1024 * 1024
 
 
 def test_a_program_of_maxtext_counts_as_ours():
-    found = beside_maxtext.counted(PROGRAM, STORED, topology="v5e:4x4", flops=8 * FLOPS)
+    found = compiled_beside.counted(PROGRAM, STORED, topology="v5e:4x4", flops=8 * FLOPS)
     assert found["flops_per_step_compiled"] == 16 * FLOPS
     [gather] = found["collectives"]
     assert (gather["kind"], gather["axis"], gather["bytes"]) == ("all-gather", "tensor", 3 * SHARD)
@@ -50,45 +50,53 @@ def test_a_program_of_maxtext_counts_as_ours():
     assert found["utilization_without_overlap"] == pytest.approx(at_peak / sum(seconds.values()))
 
 
-def test_a_row_has_both_sides_in_each_cell(tmp_path, monkeypatch):
-    monkeypatch.setattr(beside_maxtext, "RESULTS", tmp_path)
+@pytest.fixture
+def comparison(tmp_path, monkeypatch):
+    """MaxText's rows, with results in a new folder."""
+    monkeypatch.setattr(compiled_beside, "ROOT", tmp_path)
+    MAXTEXT.results.mkdir(parents=True)
+    return MAXTEXT
+
+
+def test_a_row_has_both_sides_in_each_cell(comparison):
     ours = {"flops_per_step": 8 * FLOPS, "flops_per_step_compiled": 32 * FLOPS, "devices": 16}
     ours |= {"bytes_per_device": {"temporaries": 4.914e9}, "memory_traffic": 205.4e9}
     ours |= {"collectives": [{"bytes": 40e9}, {"bytes": 6.4e9}]}
     ours |= {"utilization_without_overlap": 0.3512, "versions": {"jax": "0.10.2"}}
-    (tmp_path / "llama2_7b_v5e.ours.json").write_text(json.dumps(ours))
-    (tmp_path / "llama2_7b_v5e.maxtext.json").write_text(json.dumps(STORED))
-    with gzip.open(tmp_path / "llama2_7b_v5e.maxtext.hlo.gz", "wt") as file:
+    (comparison.results / "llama2_7b_v5e.ours.json").write_text(json.dumps(ours))
+    (comparison.results / "llama2_7b_v5e.maxtext.json").write_text(json.dumps(STORED))
+    with gzip.open(comparison.results / "llama2_7b_v5e.maxtext.hlo.gz", "wt") as file:
         file.write(PROGRAM)
-    own, theirs = beside_maxtext.results("llama2_7b_v5e")
-    cells = beside_maxtext.line("llama2_7b_v5e", own, theirs).split(" | ")
+    own, theirs = compiled_beside.results(comparison, "llama2_7b_v5e")
+    cells = compiled_beside.line(ROWS["llama2_7b_v5e"], own, theirs).split(" | ")
     assert cells[:2] == ["| LLaMA 2 7B, fsdp 16, full remat, 1 row", "v5e:4x4"]
     assert cells[2:5] == ["8.5899e+09 / 4.295e+09", "4.91 / 5.00", "205 / 0"]
     assert cells[5] == "46.4 / 0.0"
     assert cells[6].startswith("35.1% / ")
     assert cells[7] == "0.10.2 / 0.12.0.1 |"
-    assert {row.count("|") for row in beside_maxtext.head()} == {len(cells) + 1}
+    assert {row.count("|") for row in compiled_beside.head()} == {len(cells) + 1}
 
 
 def test_a_step_that_does_not_fit_has_no_figures():
     refused = {"why": "RESOURCE_EXHAUSTED: Ran out of memory", "versions": {"jax": "0.10.2"}}
-    cells = beside_maxtext.line("llama2_7b_v5e_4", refused, refused).split(" | ")
+    cells = compiled_beside.line(ROWS["llama2_7b_v5e_4"], refused, refused).split(" | ")
     assert cells[2] == "does not fit / does not fit"
 
 
 def test_an_environment_without_maxtext_is_named():
     with pytest.raises(ValueError, match=r"lacks MaxText or libtpu \(.*maxtext"):
-        beside_maxtext.find_environment(sys.prefix)
+        compiled_beside.find_environment(MAXTEXT, sys.prefix)
 
 
-def test_stored_results_are_of_the_same_libtpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(beside_maxtext, "RESULTS", tmp_path)
-    check = functools.partial(
-        beside_maxtext._check_stored, "llama2_7b_v5e", compiled=("ours",), libtpu="0.0.52"
-    )
+def test_stored_results_are_of_the_same_libtpu(comparison):
+    def check():
+        compiled_beside.check_stored(
+            comparison, "llama2_7b_v5e", compiled=("ours",), libtpu="0.0.52"
+        )
+
     with pytest.raises(ValueError, match=r"--only=ours needs .*llama2_7b_v5e.maxtext.json"):
         check()
-    stored = tmp_path / "llama2_7b_v5e.maxtext.json"
+    stored = comparison.results / "llama2_7b_v5e.maxtext.json"
     stored.write_text(json.dumps({"versions": {"libtpu": "0.0.42"}}))
     with pytest.raises(ValueError, match=r"by libtpu 0.0.42, and --maxtext has 0.0.52"):
         check()
