@@ -149,7 +149,7 @@ COMMANDS = (
     *("data.augment", "data.contamination"),
     *("benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),
     *("benchmarks.instructgpt", "benchmarks.sparse_overhead"),
-    *("benchmarks.train_step", "benchmarks.beside_maxtext"),
+    *("benchmarks.train_step", "benchmarks.beside_maxtext", "benchmarks.beside_flax"),
 )
 
 

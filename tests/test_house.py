@@ -195,7 +195,10 @@ def test_tensorflow_stays_with_preprocessing_and_the_commands():
 
 
 def test_torch_is_only_in_scripts_that_compare_with_it():
-    scripts = ("tests/golden/", "benchmarks/beside_pytorch", "benchmarks/pytorch_networks.py")
+    scripts = (
+        *("tests/golden/", "benchmarks/beside_pytorch", "benchmarks/pytorch_networks.py"),
+        "benchmarks/beside_flax_theirs.py",  # transformers' Flax BERT
+    )
     assert [
         f"{file} imports {name}"
         for file, name in all_imports()

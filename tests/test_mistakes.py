@@ -89,7 +89,7 @@ MODULES = {
     },
     **{
         name: f"benchmarks.{name}"
-        for name in ("data_pipeline", "plans", "train_step", "beside_maxtext")
+        for name in ("data_pipeline", "plans", "train_step", "beside_maxtext", "beside_flax")
     },
 }
 

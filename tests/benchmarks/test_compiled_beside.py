@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import compiled_beside
+from benchmarks import beside_flax, beside_flax_rows, compiled_beside
 from benchmarks.beside_maxtext import MAXTEXT
 from benchmarks.beside_maxtext_rows import ROWS
 
@@ -115,3 +115,53 @@ def test_both_sides_of_a_row_have_the_same_batch_and_mesh(name):
     assert config.data.batch_size == settings["per_device_batch_size"] * chips
     assert config.data.lengths.targets == settings["max_target_length"]
     assert config.model.dtype == settings["dtype"]
+
+
+# T5X's names of sizes, and ours.
+T5X_NETWORK = {
+    "emb_dim": "d_model",
+    "num_heads": "heads",
+    "num_encoder_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+    "head_dim": "d_kv",
+    "mlp_dim": "d_ff",
+    "logits_via_embedding": "tied_head",
+}
+
+
+@pytest.mark.parametrize("name", beside_flax_rows.ROWS)
+def test_both_sides_of_a_row_of_flax_have_the_same_batch_and_mesh(name):
+    row, config = beside_flax_rows.ROWS[name], beside_flax_rows.ROWS[name].config()
+    settings = row.settings
+    # T5X's `data` shards the batch and, in two dimensions, the parameters, as `fsdp` here.
+    batch_axis = "fsdp" if settings["program"] == "t5x" else "data"
+    axes = {batch_axis: "data", "model": "model"}
+    sizes = {axis: settings["mesh"].get(theirs, 1) for axis, theirs in axes.items()}
+    assert {axis: config.mesh[axis] for axis in axes} == sizes
+    number = math.prod(config.mesh[axis] for axis in ("data", "fsdp", "expert", "model"))
+    assert number == math.prod(sizes.values())
+    assert len(compiled_beside.chips.topology(row.topology).devices()) == number
+    assert math.prod(settings.get("submesh", (1,))) == sizes["model"]
+    assert config.data.batch_size == settings["rows"]
+    assert dict(config.data.lengths) == settings["lengths"]
+    assert config.model.dtype == "bfloat16"
+
+
+def test_sizes_that_t5x_has_in_another_file_are_ours():
+    network = beside_flax_rows.ROWS["t5_11b_v4"].settings["network"]
+    model = beside_flax_rows.ROWS["t5_11b_v4"].config().model
+    assert {name: network[name] for name in T5X_NETWORK} == {
+        name: model[ours] for name, ours in T5X_NETWORK.items()
+    }
+    assert network["mlp_activations"] == (model.feed_forward,)
+
+
+def test_a_row_of_t5x_needs_its_source(tmp_path):
+    with pytest.raises(ValueError, match="the row t5_xxl_v4 needs --t5x"):
+        beside_flax.comparison(["bert_large_v5e", "t5_xxl_v4"], None)
+    with pytest.raises(ValueError, match=r"is not T5X's source: it has no t5x/trainer.py"):
+        beside_flax.comparison(["t5_xxl_v4"], str(tmp_path))
+    assert beside_flax.comparison(["bert_large_v5e"], None).options == ()
+    (tmp_path / "t5x").mkdir()
+    (tmp_path / "t5x" / "trainer.py").touch()
+    assert beside_flax.comparison([], str(tmp_path)).options == (str(tmp_path),)

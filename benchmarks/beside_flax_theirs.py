@@ -1,0 +1,185 @@
+"""The other side of benchmarks/beside_flax.py: `STEM TOPOLOGY SETTINGS [SOURCE]`.
+
+It runs in the other environment, compiles a training step, and writes the files of
+benchmarks/compiled_program.py. T5X's is its own `Trainer`'s, for a model that one of its gin files
+describes, with its standard axis rules for parameters in two dimensions. T5X imports two packages
+that the step does not use, airio (data) and jestimator (an optimizer): empty modules stand in for
+them. Nothing else of T5X is replaced, except that its mesh is of a described slice.
+
+transformers has BERT's network in Flax, but no script for its pretraining: the step here has the
+loss of examples/flax/language-modeling/run_mlm_flax.py, logits at all positions and their
+cross-entropy at the masked ones, beside the next sentence's, and optax's AdamW.
+"""
+
+import importlib
+import json
+import sys
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import compiled_program  # first: it sets variables that JAX reads
+
+# isort: split
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from t5x_like.planning import chips
+
+_PACKAGES = ("flax", "transformers")
+_NOT_NEEDED = ("airio", "airio.core", "jestimator", "jestimator.amos", "jestimator.amos_helper")
+
+
+class _EmptyModule(types.ModuleType):
+    """A module whose names are its submodules or empty classes, for annotations."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return sys.modules.get(f"{self.__name__}.{name}", type(name, (), {}))
+
+
+def main(stem: str, topology: str, settings: dict[str, Any], *source: str) -> None:
+    """Compile a training step and write its files."""
+    lower = {"t5x": _t5x, "transformers": _transformers}[settings["program"]]
+    devices = chips.topology(topology).devices()
+    start = time.perf_counter()
+    lowered, mesh = lower(devices, settings, *source)
+    with compiled_program.noting_what_does_not_fit(stem, packages=_PACKAGES):
+        compiled = lowered.compile()
+        seconds = time.perf_counter() - start
+        compiled_program.write(stem, compiled, mesh, seconds=seconds, packages=_PACKAGES)
+
+
+def _t5x(devices: list[Any], settings: dict[str, Any], source: str) -> tuple[Any, Mesh]:
+    """Trace the step of T5X's trainer."""
+    sys.path.append(source)
+    for name in _NOT_NEEDED:
+        sys.modules[name] = _EmptyModule(name)
+    partitioning, trainer, utils = (
+        importlib.import_module(f"t5x.{name}") for name in ("partitioning", "trainer", "utils")
+    )
+    model = _t5x_model(source, settings)
+    submesh = tuple(settings["submesh"])
+    local = [device for device in devices if device.process_index == 0]
+    mesh = partitioning.get_mesh(submesh, devices, local)
+    rules = partitioning.standard_logical_axis_rules(
+        activation_partitioning_dims=1, parameter_partitioning_dims=2
+    )
+    described = type("Partitioner", (partitioning.PjitPartitioner,), {"mesh": mesh})
+    partitioner = described(model_parallel_submesh=submesh, logical_axis_rules=rules)
+    inputs, targets = ((settings["rows"], settings["lengths"][n]) for n in ("inputs", "targets"))
+    shapes = {"encoder_input_tokens": inputs} | dict.fromkeys(
+        ("decoder_input_tokens", "decoder_target_tokens", "decoder_loss_weights"), targets
+    )
+    types_of = dict.fromkeys(shapes, jnp.int32)
+    state = utils.TrainStateInitializer(
+        model.optimizer_def, model.get_initial_variables, shapes, partitioner, types_of
+    )
+    step = trainer.Trainer(
+        model=model,
+        train_state=state.global_train_state_shape,
+        partitioner=partitioner,
+        eval_names=(),
+        summary_dir=None,
+        train_state_axes=state.train_state_axes,
+        rng=jax.random.PRNGKey(0),
+        learning_rate_fn=utils.create_learning_rate_scheduler(),
+        num_microbatches=None,
+    )._partitioned_train_step
+    batch = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name, shape in shapes.items()}
+    return step.lower(state.global_train_state_shape, batch), mesh
+
+
+def _t5x_model(source: str, settings: dict[str, Any]) -> Any:
+    """Return the model of T5X's gin file, with the row's settings of the network."""
+    import gin
+
+    @gin.configurable
+    def row_model(model: Any = gin.REQUIRED) -> Any:
+        return model
+
+    gin.add_config_file_search_path(source)
+    lines = [
+        "from __gin__ import dynamic_registration",
+        "from t5x.examples.scalable_t5 import network",
+        f"include '{settings['gin']}'",
+        "DROPOUT_RATE = 0.0",
+        *(f"network.T5Config.{name} = {value!r}" for name, value in settings["network"].items()),
+    ]
+    gin.parse_config("\n".join(lines))
+    gin.parse_config("row_model.model = %MODEL")
+    return row_model()
+
+
+def _transformers(devices: list[Any], settings: dict[str, Any]) -> tuple[Any, Mesh]:
+    """Trace a step of BERT's pretraining, with parameters on each device and the batch sharded."""
+    import optax
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_flax_bert import FlaxBertForPreTrainingModule
+
+    module = FlaxBertForPreTrainingModule(BertConfig(**settings["model"]), dtype=jnp.bfloat16)
+    rows, length = settings["rows"], settings["lengths"]["inputs"]
+    names = ("input_ids", "token_type_ids", "attention_mask", "position_ids", "labels")
+    batch = {name: jax.ShapeDtypeStruct((rows, length), jnp.int32) for name in names}
+    batch["next_sentence"] = jax.ShapeDtypeStruct((rows,), jnp.int32)
+    key = jax.random.PRNGKey(0)
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(1e-4, eps=1e-6, weight_decay=0.01)
+    )
+    params = jax.eval_shape(
+        lambda ids: module.init(key, ids, ids, ids, ids, None, return_dict=False)["params"],
+        batch["input_ids"],
+    )
+    state = (params, jax.eval_shape(optimizer.init, params), key)
+    mesh = Mesh(np.array(devices), tuple(settings["mesh"]))
+    on_all, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+    step = jax.jit(
+        bert_step(module, optimizer),
+        in_shardings=(on_all, by_rows),
+        out_shardings=(on_all, on_all),
+        donate_argnums=0,
+    )
+    return step.lower(state, batch), mesh
+
+
+def bert_step(module: Any, optimizer: Any) -> Callable[..., Any]:
+    """Return a step of BERT's pretraining: (state, batch) -> (state, loss)."""
+    import optax
+
+    def step(state: Any, batch: dict[str, jax.Array]) -> tuple[Any, jax.Array]:
+        params, moments, key = state
+        key, dropout = jax.random.split(key)
+
+        def loss_of(params: Any) -> jax.Array:
+            inputs = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+            logits, next_sentence = module.apply(
+                {"params": params},
+                *(batch[name] for name in inputs),
+                None,
+                deterministic=False,
+                return_dict=False,
+                rngs={"dropout": dropout},
+            )
+            masked = batch["labels"] >= 0
+            losses = optax.softmax_cross_entropy_with_integer_labels(
+                logits, jnp.maximum(batch["labels"], 0)
+            )
+            of_pairs = optax.softmax_cross_entropy_with_integer_labels(
+                next_sentence, batch["next_sentence"]
+            )
+            return (losses * masked).sum() / masked.sum() + of_pairs.mean()
+
+        loss, gradients = jax.value_and_grad(loss_of)(params)
+        updates, moments = optimizer.update(gradients, moments, params)
+        return (optax.apply_updates(params, updates), moments, key), loss
+
+    return step
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), *sys.argv[4:])
