@@ -1,12 +1,14 @@
-"""Compare time and memory of BigBird's and dense attention on rows of 1k to 16k tokens.
+"""Compare time and memory of sparse and dense attention on rows of 1k to 16k tokens.
 
-    python -m benchmarks.long_rows
+    python -m benchmarks.long_rows                    BigBird's attention
+    python -m benchmarks.long_rows --system=gpt3      the patterns of the Sparse Transformer
     python -m benchmarks.long_rows --lengths=1024,2048 --repeats=3
 
-One row, one layer of `base` (Zaheer et al. 2020, table 8), with the gradient of all parameters. The
-two kinds of attention take turns in one process; times are medians. Memory is XLA's temporaries of
-the compiled program, which is not run if they exceed `--most` GB. The slopes are fitted to the
-logarithms from 2k tokens on: 1 is linear in the length, 2 quadratic.
+One row, with the gradient of all parameters: one layer of BigBird's `base` (Zaheer et al. 2020,
+table 8), or two of GPT-3's `small`, whose patterns alternate between two layers. The kinds of
+attention take turns in one process; times are medians. Memory is XLA's temporaries of the compiled
+program, which is not run if they exceed `--most` GB. The slopes are fitted to the logarithms from
+2k tokens on: 1 is linear in the length, 2 quadratic.
 """
 
 if __name__ == "__main__":
@@ -14,6 +16,7 @@ if __name__ == "__main__":
     from t5x_like.experiment.command_line import ArgumentParser, count
 
     PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.long_rows")
+    PARSER.add_argument("--system", choices=("bigbird", "gpt3"), default="bigbird")
     PARSER.add_argument("--lengths", default="1024,2048,4096,8192,16384")
     PARSER.add_argument("--repeats", type=count, default=5)
     PARSER.add_argument("--most", type=count, default=12)
@@ -24,22 +27,39 @@ import dataclasses
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from t5x_like import systems
-from t5x_like.systems import bigbird
+from t5x_like.systems import bigbird, gpt3
 
-KINDS = {"BigBird": "window|random|global", "dense": "all"}
+# {system: {kind of attention: settings}}
+KINDS: dict[str, dict[str, dict[str, Any]]] = {
+    "bigbird": {
+        "BigBird": {"attention_parts": "window|random|global"},
+        "dense": {"attention_parts": "all"},
+    },
+    "gpt3": {
+        "strided": {"pattern": "strided"},
+        "fixed": {"pattern": "fixed"},
+        "banded": {"pattern": "banded"},
+        "dense": {"pattern": "banded", "window": 2**20},
+    },
+}
+_SHARED: dict[str, dict[str, Any]] = {
+    "bigbird": {**bigbird.SIZES["base"], "layers": 1, "head": "features"},
+    "gpt3": {**gpt3.SIZES["small"], "layers": 2},
+}
 _FROM = 2048  # minimum tokens for the slopes
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The gradient of one layer, compiled for rows of some length.
+    """The gradient of the layers, compiled for rows of some length.
 
     Attributes:
         run: computes the gradient.
@@ -53,11 +73,14 @@ class Program:
 def main(arguments: argparse.Namespace) -> None:
     """Print the table and the slopes."""
     print(f"load {os.getloadavg()[0]:.1f}")
-    print(f"{'tokens':>7}" + "".join(f"{kind:>12} s{'GB':>8}" for kind in KINDS))
-    seconds: dict[str, dict[int, float]] = {kind: {} for kind in KINDS}
-    memory: dict[str, dict[int, float]] = {kind: {} for kind in KINDS}
+    kinds = KINDS[arguments.system]
+    print(f"{'tokens':>7}" + "".join(f"{kind:>12} s{'GB':>8}" for kind in kinds))
+    seconds: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
+    memory: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
     for length in map(int, arguments.lengths.split(",")):
-        programs = {kind: compiled(parts, length) for kind, parts in KINDS.items()}
+        programs = {
+            kind: compiled(arguments.system, changes, length) for kind, changes in kinds.items()
+        }
         fits = {kind: one for kind, one in programs.items() if one.memory <= arguments.most * 1e9}
         times = in_turns(fits, repeats=arguments.repeats)
         line = f"{length:>7,}"
@@ -68,30 +91,36 @@ def main(arguments: argparse.Namespace) -> None:
             measured = f"{times[kind]:.3f}" if kind in times else "not run"
             line += f"{measured:>14}{one.memory / 1e9:>8.2f}"
         print(line)
-    for kind in KINDS:
+    for kind in kinds:
         print(
             f"{kind}: slope of the time {slope(seconds[kind])}, of the memory {slope(memory[kind])}"
         )
 
 
-def compiled(parts: str, length: int) -> Program:
-    """Compile the gradient of one layer with some `attention_parts` on a row of random tokens."""
-    settings = bigbird.SIZES["base"] | {
-        "attention_parts": parts,
-        "layers": 1,
+def compiled(system: str, changes: Mapping[str, Any], length: int) -> Program:
+    """Compile the gradient of the layers with a kind of attention on a row of random tokens.
+
+    Args:
+        system: "bigbird" or "gpt3".
+        changes: the settings of the kind of attention.
+        length: tokens of the row.
+    """
+    settings = _SHARED[system] | {
         "positions": length,
         "vocab_size": 1024,
         "dropout": 0.0,
         "loop": "unroll",
-        "head": "features",
+        **changes,
     }
-    network = systems.build("bigbird", settings)
+    network = systems.build(system, settings)
     tokens = np.random.default_rng(0).integers(1, 1024, (1, length), np.int32)
-    batch = {"encoder_input_tokens": tokens, "encoder_segment_ids": np.ones_like(tokens)}
+    side = network.sides[-1]
+    batch = {f"{side}_input_tokens": tokens, f"{side}_segment_ids": np.ones_like(tokens)}
     params = jax.jit(network.init)(jax.random.key(0), network.example_batch())["params"]
 
     def loss(params: object) -> jax.Array:
-        return jnp.mean(jnp.square(network.apply({"params": params}, batch)["hidden"]))
+        output = network.apply({"params": params}, batch)
+        return jnp.mean(jnp.square(output if system == "gpt3" else output["hidden"]))
 
     program = jax.jit(jax.grad(loss)).lower(params).compile()
     analysis = program.memory_analysis()
