@@ -44,9 +44,7 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 }
 _ID = r"(?!forced_)\w+_token_id$"  # names of token ids in config.json
 # Ids of special tokens that are written as they were read, or as a run's vocabulary has them.
-TOKEN_IDS = (
-    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id"),
-)
+TOKEN_IDS = tuple(f"{name}_token_id" for name in ("bos", "eos", "pad", "sep", "decoder_start"))
 _BART_BEGINS = 0  # the token <s>
 _LENGTH, _TOKENS = integers(0, 2**31 - 1), or_list(TOKEN)
 _ANY_TOKENS = Allowed(

@@ -197,13 +197,14 @@ class Curve:
             if not arms or min(arms) <= 0:
                 raise ValueError(f"the line {line!r} of a curve must have values above 0")
 
-    def of(self, names: Collection[str]) -> Self:
-        """Return the curve of only some arms."""
+    def of(self, names: Collection[str]) -> Self | None:
+        """Return the curve of only some arms; None if it has none of them."""
         lines = {
             line: {number: arm for number, arm in arms.items() if arm in names}
             for line, arms in self.lines.items()
         }
-        return dataclasses.replace(self, lines={line: arms for line, arms in lines.items() if arms})
+        lines = {line: arms for line, arms in lines.items() if arms}
+        return dataclasses.replace(self, lines=lines) if lines else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -282,6 +282,7 @@ def test_some_arms_of_a_study_are_trained_without_the_others_of_its_curve():
     options = command._parser().parse_args(["toy", "--arms=shallow"])
     restricted = command._restricted(study, options)
     assert restricted.curve == Curve(number="layers", lines={"all": {1: "shallow"}})
+    assert study.curve.of(["other"]) is None  # then the figure has a row for each arm
 
 
 def test_bad_curves_are_refused():
