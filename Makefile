@@ -62,7 +62,7 @@ test-slow: $(READY)  ## the slow tests: several processes, killed runs, long tra
 	@$(if $(SLURM),,echo "without the tests of Slurm: it is not here (apt-get install slurm-wlm munge)")
 	@$(if $(HAVE_BEAM),,echo "without the tests of Apache Beam: there is no $(BEAM) (make test-beam)")
 	@$(PYTHON_IN_VENV) -m pytest -m "slow$(BROWSER)$(SLURM)$(HAVE_BEAM)" $(PARALLEL) $(if $(SHARD),--shard=$(SHARD)) \
-		--timeout=1200 -o faulthandler_timeout=1260
+		--timeout=1200 -o faulthandler_timeout=3660
 
 test-page: $(READY)  ## the page in headless Chromium (apt-get install chromium chromium-driver)
 	@$(PYTHON_IN_VENV) -m pytest -m browser

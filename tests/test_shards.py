@@ -20,6 +20,16 @@ def test_each_file_is_in_one_of_eight_parts_and_no_part_is_empty():
     assert {found[0] for found in parts} == set(range(1, 9))
 
 
+def test_a_test_ends_by_its_own_limit_before_its_process_is_ended():
+    recipe = (ROOT / "Makefile").read_text()
+    of_test, of_process = map(
+        int, re.search(r"--timeout=(\d+) -o faulthandler_timeout=(\d+)", recipe).groups()
+    )
+    marks = [re.findall(r"mark\.timeout\((\d+)\)", path.read_text()) for path in FILES]
+    longest = max(int(limit) for limits in marks for limit in limits)
+    assert max(longest, of_test) < of_process
+
+
 @pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "a/b", "3/8/1", "-1/8"])
 def test_a_part_that_does_not_exist_is_refused(text):
     with pytest.raises(ValueError, match="a part and the number of parts, such as 3/8"):
