@@ -283,9 +283,17 @@ def _inside(body: Computation, name: str, user: Instruction) -> Array:
 
 
 def _renames(program: Program, user: Instruction) -> bool:
-    """Return whether the value is the operand's, under another shape or with padding."""
-    inner = _body(program, user).values() if user.opcode == "fusion" else (user,)
-    return {instruction.opcode for instruction in inner} <= {"parameter", "bitcast", "pad"}
+    """Return whether the value is the operand's, under another shape, tiling or with padding.
+
+    A fusion within a fusion that copies an array into its own memory states another tiling: libtpu
+    slices stacked Booleans so.
+    """
+    free = {"parameter", "bitcast", "pad"}
+    if user.opcode != "fusion":
+        return user.opcode in free
+    if "output_to_operand_aliasing" in user.attributes:
+        free.add("copy")
+    return {instruction.opcode for instruction in _body(program, user).values()} <= free
 
 
 def _written(program: Program, body: Computation) -> int:
@@ -302,7 +310,7 @@ def _written(program: Program, body: Computation) -> int:
         while value.opcode == "bitcast":
             value = body[value.operands[0]]
         if value.opcode == _UPDATE:
-            total += _main(body[value.operands[1]].arrays)
+            total += body[value.operands[1]].arrays[0].bytes  # wherever the slice was
         elif value.opcode == "fusion":
             total += _written(program, _body(program, value))
         elif value.opcode != "parameter" and not _is_workspace(body, value):

@@ -1,9 +1,10 @@
 """What a TPU program sends and moves, in texts of libtpu 0.0.42 with sums by hand.
 
-The texts are parts of the training step of LLaMA 7B on v5e:4x4 (fsdp 16, remat full, splash), and
-`kept_on_the_host.txt` of two small layers on v5e:2x2 (remat attention_on_host), with the compiler's
-own lines. In `async_all_gather.txt` the loops and their tuples have only what the
-fusions need, and the offsets of slices are constants.
+The texts are parts of the training step of LLaMA 7B on v5e:4x4 (fsdp 16, remat full, splash),
+`kept_on_the_host.txt` of two small layers on v5e:2x2 (remat attention_on_host), and
+`stacked_booleans.txt` of BERT large on v5e:2x4, with the compiler's own lines. In
+`async_all_gather.txt` the loops and their tuples have only what the fusions need, and the offsets
+of slices are constants.
 """
 
 from pathlib import Path
@@ -84,6 +85,14 @@ def test_fusions_count_slices_without_padding_and_nothing_on_the_chip():
     slices = 2 * (2048 * 256 * 2)
     program = parse(read("fusions_on_the_chip"))
     assert products.memory_bytes(program) == 2048 * 11_008 * 2 + slices + 3 * 4
+
+
+def test_stacked_booleans_are_read_and_written_by_slices():
+    # The mask of dropout of one of 24 layers, pred[32, 16, 128, 128], is written into a stack, and
+    # read from it. In both fusions a fusion states another tiling of the stack, in its own memory.
+    # Two offsets are read. Here the new mask is a parameter on the chip.
+    mask = 32 * 16 * 128 * 128
+    assert products.memory_bytes(parse(read("stacked_booleans"))) == 2 * mask + 2 * 4
 
 
 def test_what_is_kept_on_the_host_is_read_once_and_written_once():
