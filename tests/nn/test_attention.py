@@ -90,6 +90,45 @@ def test_dropout_drops_about_its_rate_and_keeps_the_mean():
     assert not np.allclose(out, 1.0, atol=1e-6)
 
 
+def _attend_with_dropout(query, value):
+    keys_values = KeyValues(draw(BATCH, HEADS, SOURCES, WIDTH, seed=1).astype(value.dtype), value)
+    return dense_core(
+        query,
+        keys_values,
+        bias=None,
+        mask=AttentionMask(),
+        scale=1.0,
+        dropout=0.25,
+        dropout_rng=jax.random.key(0),
+    )
+
+
+def test_the_gradient_with_dropout_is_that_of_autodiff():
+    def equation(query, value):
+        scores = jnp.einsum("bthk,bhsk->bhts", query, draw(BATCH, HEADS, SOURCES, WIDTH, seed=1))
+        keep = jax.random.bernoulli(jax.random.key(0), 0.75, scores.shape)
+        weights = jax.nn.softmax(scores) * keep / 0.75
+        return jnp.einsum("bhts,bhsk->bthk", weights, value)
+
+    inputs = draw(BATCH, TARGETS, HEADS, WIDTH), draw(BATCH, HEADS, SOURCES, WIDTH, seed=2)
+    out, pull = jax.vjp(_attend_with_dropout, *inputs)
+    expected, pull_equation = jax.vjp(equation, *inputs)
+    # Float32 sums of up to 6 terms of order 1.
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+    gradient = draw(BATCH, TARGETS, HEADS, WIDTH, seed=3)
+    for one, other in zip(pull(gradient), pull_equation(gradient), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_the_backward_pass_keeps_three_bytes_a_score_in_bfloat16():
+    query = draw(BATCH, TARGETS, HEADS, WIDTH).astype(jnp.bfloat16)
+    value = draw(BATCH, HEADS, SOURCES, WIDTH, seed=2).astype(jnp.bfloat16)
+    _, pull = jax.vjp(_attend_with_dropout, query, value)
+    scores = BATCH * HEADS * TARGETS * SOURCES
+    kept = [x for x in jax.tree.leaves(pull) if x.size == scores]
+    assert sorted(str(x.dtype) for x in kept) == ["bfloat16", "bool"]
+
+
 def test_cores_by_name():
     assert select_core("dense") is dense_core
     assert select_core("auto") is by_device_core

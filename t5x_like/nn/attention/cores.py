@@ -189,14 +189,64 @@ def weighted_values(
     """Return the values weighted by the softmax of the scores, in `dtype`."""
     batch, heads, targets, sources = scores.shape
     groups, width = keys_values.value.shape[1], keys_values.value.shape[3]
-    weights = jax.nn.softmax(scores, axis=-1).astype(dtype)
+    keep = None
     if dropout_rng is not None and dropout > 0.0:
         shape = (batch, heads, 1 if dropout_broadcast else targets, sources)
         keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
-        weights = weights * keep.astype(weights.dtype) / (1.0 - dropout)
-    weights = weights.reshape(batch, groups, heads // groups, targets, sources)
-    out = jnp.einsum("BGRTS,BGSK->BTGRK", weights, keys_values.value)
+        keep = keep.reshape(batch, groups, heads // groups, *keep.shape[2:])
+    scores = scores.reshape(batch, groups, heads // groups, targets, sources)
+    out = _softmax_product(scores, keys_values.value, keep, dropout, dtype)
     return out.reshape(batch, targets, heads, width)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _softmax_product(
+    scores: Float[Array, "B G R T S"],
+    value: Float[Array, "B G S K"],
+    keep: Bool[Array, "B G R #T S"] | None,
+    rate: float,
+    dtype: Any,
+) -> Float[Array, "B T G R K"]:
+    """Return dropout(softmax(scores)) v.
+
+    For the backward pass it keeps the weights in `dtype` and a Boolean mask: 3 bytes a score in
+    bfloat16. Autodiff would keep 8: the softmax in float32, the mask in bfloat16, and the weights
+    that dropout left.
+    """
+    return _softmax_product_forward(scores, value, keep, rate, dtype)[0]
+
+
+def _softmax_product_forward(scores, value, keep, rate, dtype):
+    weights = jax.nn.softmax(scores, axis=-1).astype(dtype)
+    out = _product(_drop(weights, keep, rate), value)
+    return out, (weights, value, keep, out)
+
+
+def _softmax_product_backward(rate, dtype, kept, gradient):
+    del dtype
+    weights, value, keep, out = kept
+    left = _drop(weights, keep, rate)
+    [of_value] = jax.linear_transpose(lambda x: _product(left, x), value)(gradient)
+    [of_left] = jax.linear_transpose(lambda x: _product(x, value), left)(gradient)
+    # The softmax's gradient subtracts the sum over the keys of weights and their gradients, which
+    # is the product of output and gradient: K terms instead of S (Dao et al. 2022, appendix B.2).
+    mean = jnp.sum(out.astype(jnp.float32) * gradient, axis=-1)
+    mean = jnp.moveaxis(mean, 1, -1)  # [B, G, R, T]
+    of_scores = weights.astype(jnp.float32) * (_drop(of_left, keep, rate) - mean[..., None])
+    return of_scores, of_value, None
+
+
+_softmax_product.defvjp(_softmax_product_forward, _softmax_product_backward)
+
+
+def _product(
+    weights: Float[Array, "B G R T S"], value: Float[Array, "B G S K"]
+) -> Float[Array, "B T G R K"]:
+    return jnp.einsum("BGRTS,BGSK->BTGRK", weights, value)
+
+
+def _drop(x: Float[Array, "..."], keep: Bool[Array, "..."] | None, rate: float) -> Any:
+    return x if keep is None else jnp.where(keep, x / (1.0 - rate), 0)
 
 
 def drop_keys(keys_values: KeyValues, *, heads: int, rate: float, rng: Array) -> KeyValues:
