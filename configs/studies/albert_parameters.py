@@ -19,7 +19,7 @@ nats do not matter.
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="agreement", kind="albert", size=148)
+_TEXT = GeneratedText(language="agreement", kind="albert", size=82)
 _CHANGES = {
     **_TEXT.changes(sentences=2),
     "data.objective_settings": {"longest": 1, "sentences": "none", "short_rate": 0.0},
@@ -102,5 +102,5 @@ def get_study() -> Study:
         },
         learned=(Learned(arm="not_shared", measure="loss", than=3.46, what="word frequencies"),),
         claims=CLAIMS,
-        seeds=range(4),
+        seeds=range(3),
     )
