@@ -179,5 +179,5 @@ def get_study() -> Study:
         },
         learned=(Learned(arm="llama", measure="loss", than=4.16, what="word frequencies"),),
         claims=CLAIMS,
-        seeds=range(4),
+        seeds=range(3),
     )
