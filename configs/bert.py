@@ -28,8 +28,8 @@ Without next-sentence prediction:
 
     --config.data.objective_settings.next_sentence=False --config.model.head=masked_lm
 
-On TPUs, whose layers run in a loop, keep the results of products instead of everything, which moves
-about half of the memory (docs/accelerators.md): --config.model.remat=dots
+On TPUs, whose layers run in a loop, keep the results of products instead of everything, which takes
+less memory and time (docs/accelerators.md): --config.model.remat=dots
 
 The demo learns on documentation strings in about three minutes on 2 free CPU cores. Expect a
 held-out loss of masked tokens of 5.03 nats at the end (unigram entropy of the targets: 5.63), and
