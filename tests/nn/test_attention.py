@@ -75,26 +75,17 @@ def test_masks_allow_the_pairs_they_should():
 
 
 def test_dropout_drops_about_its_rate_and_keeps_the_mean():
-    keys_values = KeyValues(jnp.zeros((1, 1, 4000, 2)), jnp.ones((1, 1, 4000, 2)))
-    out = dense_core(
-        jnp.zeros((1, 1, 1, 2)),
-        keys_values,
-        bias=None,
-        mask=AttentionMask(),
-        scale=1.0,
-        dropout=0.25,
-        dropout_rng=jax.random.key(0),
-    )
+    query, keys = jnp.zeros((1, 1, 1, 2)), jnp.zeros((1, 1, 4000, 2))
+    out = _attend_with_dropout(query, keys, jnp.ones((1, 1, 4000, 2)))
     # The mean of 4,000 draws that are 0 or 4/3: a standard deviation of 0.0091, times four.
     np.testing.assert_allclose(out, 1.0, atol=0.037)
     assert not np.allclose(out, 1.0, atol=1e-6)
 
 
-def _attend_with_dropout(query, value):
-    keys_values = KeyValues(draw(BATCH, HEADS, SOURCES, WIDTH, seed=1).astype(value.dtype), value)
+def _attend_with_dropout(query, key, value):
     return dense_core(
         query,
-        keys_values,
+        KeyValues(key, value),
         bias=None,
         mask=AttentionMask(),
         scale=1.0,
@@ -104,13 +95,16 @@ def _attend_with_dropout(query, value):
 
 
 def test_the_gradient_with_dropout_is_that_of_autodiff():
-    def equation(query, value):
-        scores = jnp.einsum("bthk,bhsk->bhts", query, draw(BATCH, HEADS, SOURCES, WIDTH, seed=1))
+    def equation(query, key, value):
+        scores = jnp.einsum("bthk,bhsk->bhts", query, key)
         keep = jax.random.bernoulli(jax.random.key(0), 0.75, scores.shape)
         weights = jax.nn.softmax(scores) * keep / 0.75
         return jnp.einsum("bhts,bhsk->bthk", weights, value)
 
-    inputs = draw(BATCH, TARGETS, HEADS, WIDTH), draw(BATCH, HEADS, SOURCES, WIDTH, seed=2)
+    inputs = (
+        draw(BATCH, TARGETS, HEADS, WIDTH),
+        *(draw(BATCH, HEADS, SOURCES, WIDTH, seed=seed) for seed in (1, 2)),
+    )
     out, pull = jax.vjp(_attend_with_dropout, *inputs)
     expected, pull_equation = jax.vjp(equation, *inputs)
     # Float32 sums of up to 6 terms of order 1.
@@ -122,8 +116,8 @@ def test_the_gradient_with_dropout_is_that_of_autodiff():
 
 def test_the_backward_pass_keeps_three_bytes_a_score_in_bfloat16():
     query = draw(BATCH, TARGETS, HEADS, WIDTH).astype(jnp.bfloat16)
-    value = draw(BATCH, HEADS, SOURCES, WIDTH, seed=2).astype(jnp.bfloat16)
-    _, pull = jax.vjp(_attend_with_dropout, query, value)
+    key_or_value = draw(BATCH, HEADS, SOURCES, WIDTH, seed=2).astype(jnp.bfloat16)
+    _, pull = jax.vjp(_attend_with_dropout, query, key_or_value, key_or_value)
     scores = BATCH * HEADS * TARGETS * SOURCES
     kept = [x for x in jax.tree.leaves(pull) if x.size == scores]
     assert sorted(str(x.dtype) for x in kept) == ["bfloat16", "bool"]
