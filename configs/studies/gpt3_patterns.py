@@ -5,9 +5,9 @@
 Child et al. 2019, table 2: on Enwik8 their fixed attention has fewer bits a byte than dense
 attention, and their strided attention more. Brown et al. 2020, section 2.1, alternate dense and
 locally banded layers, without a comparison. The text is the language `dialects`
-(docs/languages.md): a document of 41 words has one of 8 dialects, which the words before tell, each
-with a table of the words that may follow each word. The entropy is 1.37 nats a word; by word
-frequencies a word has 4.16. 0.02 nats do not matter.
+(docs/languages.md): a document of 41 words is in one of 8 dialects, each with a table of the words
+that may follow each word; earlier words of the document identify the dialect. The entropy is 1.37
+nats a word; by word frequencies a word has 4.16. 0.02 nats do not matter.
 
 | the papers | here |
 |---|---|
