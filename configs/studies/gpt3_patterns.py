@@ -39,6 +39,7 @@ def _arm(bits: float | None = None, **settings: str | int) -> Arm:
     return Arm(changes={"pretraining": changes}, paper={} if bits is None else {"loss": bits})
 
 
+# `strided` and `fixed` refuse a `window` other than the default, 256; the demo has 16.
 ARMS = {
     "dense": _arm(1.00, window=64),
     "banded": _arm(window=8),
