@@ -34,16 +34,27 @@ _11B = {
 }
 
 
-def _t5_config(size: str, *, rows: int, fsdp: int, tensor: int) -> ml_collections.ConfigDict:
+def _t5_config(
+    size: str, *, rows: int, attention: str, fsdp: int, tensor: int
+) -> ml_collections.ConfigDict:
     config = t5.get_config(size)
     config.model.update(dtype="bfloat16", remat="dots_with_no_batch_dims", dropout=0.0)
+    config.model.attention = attention
     config.mesh.update(data=1, fsdp=fsdp, expert=1, model=tensor)
     config.data.lengths = _LENGTHS
     config.data.batch_size = rows
     return config
 
 
-def _t5(title: str, size: str, gin: str, network: dict[str, Any], *, rows: int) -> Row:
+def _t5(
+    title: str,
+    size: str,
+    gin: str,
+    network: dict[str, Any],
+    *,
+    rows: int,
+    attention: str = "dense",
+) -> Row:
     """Return a row of a T5 on 64 chips of v4, 16-way `fsdp` and 4-way `model`.
 
     T5X's mesh has `data` and `model`; with parameters in two dimensions, `data` also shards them.
@@ -54,6 +65,7 @@ def _t5(title: str, size: str, gin: str, network: dict[str, Any], *, rows: int) 
         gin: T5X's config.
         network: its settings of the network that differ.
         rows: rows of the batch.
+        attention: our `model.attention`; T5X has no kernel for its bias.
     """
     settings = {
         "program": "t5x",
@@ -64,8 +76,8 @@ def _t5(title: str, size: str, gin: str, network: dict[str, Any], *, rows: int) 
         "submesh": (4, 1, 1, 1),
         "mesh": {"data": 16, "model": 4},
     }
-    title = f"{title}, fsdp 16 x tensor 4, products kept, {rows} rows"
-    config = functools.partial(_t5_config, size, rows=rows, fsdp=16, tensor=4)
+    title = f"{title}, fsdp 16 x tensor 4, products kept, {rows} rows, {attention} attention"
+    config = functools.partial(_t5_config, size, rows=rows, attention=attention, fsdp=16, tensor=4)
     return Row(title, "v4:4x4x4", config, settings)
 
 
@@ -103,6 +115,14 @@ def _bert(length: int, *, rows: int) -> Row:
 
 ROWS = {
     "t5_xxl_v4": _t5("T5 1.1 XXL", "xxl", f"{_T5X_BASE}/xxl.gin", {}, rows=512),
+    "t5_xxl_v4_kernel": _t5(
+        "T5 1.1 XXL",
+        "xxl",
+        f"{_T5X_BASE}/xxl.gin",
+        {},
+        rows=512,
+        attention="relative_flash",
+    ),
     "t5_11b_v4": _t5("T5 11B", "v1_0_11b", f"{_T5X_BASE}/base.gin", _11B, rows=256),
     "bert_large_v5e": _bert(128, rows=256),
 }

@@ -82,10 +82,14 @@ def _types(*operands: Array) -> str:
 
 
 def _factors(instruction: Instruction, operands: list[Array]) -> list[Array]:
-    """Return the first two matrices of a kernel; other operands may be indices and masks."""
-    if not cuda_kernels.is_library_call(instruction):
-        operands = [array for array in operands if array.dtype.startswith(("bf", "f"))]
-    return operands[:2]
+    """Return the first two matrices of a library's kernel, the two largest of another kernel.
+
+    The other operands may be indices, masks, a table of biases or sums of rows.
+    """
+    if cuda_kernels.is_library_call(instruction):
+        return operands[:2]
+    floats = [array for array in operands if array.dtype.startswith(("bf", "f"))]
+    return sorted(floats, key=lambda array: -math.prod(array.shape))[:2]
 
 
 def _of_kernel(instruction: Instruction, operands: list[Array]) -> int:

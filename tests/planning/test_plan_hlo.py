@@ -58,6 +58,21 @@ ENTRY %main (p: f32[8,16]) -> f32[8,16] {{
     assert (products.flops(silent), products.memory_bytes(silent)) == (0, 2 * 4 * 8 * 16)
 
 
+def test_a_table_of_biases_is_no_factor_of_a_kernels_products():
+    # The operands of `relative_flash` for 16 heads, as libtpu orders them.
+    estimate = '"cost_estimate":{"flops":"5000","transcendentals":"1","bytes_accessed":"4000"}'
+    found = parse(f"""HloModule made
+
+ENTRY %main () -> bf16[32,16,64,512] {{
+  %table = f32[16,32]{{1,0}} parameter(0)
+  %segments = s32[32,1,512]{{2,1,0}} parameter(1)
+  %q = bf16[32,16,64,512]{{3,2,1,0}} parameter(2)
+  ROOT %k = bf16[32,16,64,512]{{3,2,1,0}} custom-call(%table, %segments, %segments, %q, %q, %q), custom_call_target="tpu_custom_call", backend_config={{"custom_call_config":{{"body":"TU",{estimate}}}}}
+}}
+""")  # noqa: E501  # HLO has an instruction per line
+    assert products.by_type(found) == {"bf16": products.Products(count=1, flops=5000)}
+
+
 @pytest.mark.parametrize(
     ("kernel", "numbers", "slots", "blocks", "times"),
     [
