@@ -12,29 +12,33 @@ of 10 names are in no labelled row. A constant is right in 1 of 12.
 | the paper | here |
 |---|---|
 | 12 layers, 768 wide, 512 tokens, memory of 384 | 2 layers, 64 wide, 32 tokens, memory of 16 |
-| RACE, SQuAD 2.0, MNLI, SST-2 | accuracy on `topics`, 48 labelled names; 1 point does not matter |
+| RACE, SQuAD 2.0, MNLI, SST-2 | accuracy on `topics`, 24 labelled names; 1 point does not matter |
 | without memory; BERT; next sentences | the study xlnet_memory; left out |
 
-On documentation and tasks of PyGLUE no difference could be told from chance.
+On documentation and tasks of PyGLUE no difference could be told from chance. Nor could it with 96
+names, 48 of them labelled, after 400 batches: all arms were at 43 to 45% over three
+seeds, and a network without pretraining at 39% with one. So half of the names are left, the arms are
+trained for longer, and a first claim is that pretraining helps.
 """
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
 _TEXT = GeneratedText(language="names", kind="albert", size=187)
+_NAMES = 48
 _STEPS = 100
 _PRETRAINING = {
-    **_TEXT.changes(),
+    **_TEXT.changes(names=_NAMES),
     "model.vocab_size": 192,
     "model.d_model": 64,
     "model.d_ff": 256,
     "model.initializer_range": 0.07,  # 0.02 * (768 / 64)^0.5
     "model.memory": 16,
     "data.lengths": {"inputs": 32},
-    "train.steps": 400,
+    "train.steps": 800,
     "evaluate.every": 0,
 }
 _TOPICS = {
-    **_TEXT.changes("topics", documents=48),
+    **_TEXT.changes("topics", documents=_NAMES // 2, names=_NAMES),
     "data.lengths": {"inputs": 8},
     "data.batch_size": 16,
     "train.steps": _STEPS,
@@ -66,6 +70,7 @@ def get_study() -> Study:
             "xlnet": _arm(66.66),
             "no_spans": _arm(65.95, form="tail"),
             "one_direction": _arm(66.34, backward=0.0),
+            "no_pretraining": Arm(leaves_out=("pretraining",)),
         },
         measures={
             "accuracy": OutcomeMeasure(
@@ -78,6 +83,13 @@ def get_study() -> Study:
 
 
 CLAIMS = (
+    Claim(
+        text="Pretraining helps.",
+        measure="accuracy",
+        arm="xlnet",
+        than="no_pretraining",
+        margin=1.0,
+    ),
     Claim(text="Spans help.", measure="accuracy", arm="xlnet", than="no_spans", margin=1.0),
     Claim(
         text="Both directions help.",
