@@ -113,17 +113,13 @@ def _bert(length: int, *, rows: int) -> Row:
     )
 
 
+_xxl = functools.partial(_t5, "T5 1.1 XXL", "xxl", f"{_T5X_BASE}/xxl.gin", {}, rows=512)
+_11b = functools.partial(_t5, "T5 11B", "v1_0_11b", f"{_T5X_BASE}/base.gin", _11B, rows=256)
 ROWS = {
-    "t5_xxl_v4": _t5("T5 1.1 XXL", "xxl", f"{_T5X_BASE}/xxl.gin", {}, rows=512),
-    "t5_xxl_v4_kernel": _t5(
-        "T5 1.1 XXL",
-        "xxl",
-        f"{_T5X_BASE}/xxl.gin",
-        {},
-        rows=512,
-        attention="relative_flash",
-    ),
-    "t5_11b_v4": _t5("T5 11B", "v1_0_11b", f"{_T5X_BASE}/base.gin", _11B, rows=256),
+    "t5_xxl_v4": _xxl(),
+    "t5_xxl_v4_kernel": _xxl(attention="relative_flash"),
+    "t5_11b_v4": _11b(),
+    "t5_11b_v4_kernel": _11b(attention="relative_flash"),
     "bert_large_v5e": _bert(128, rows=256),
 }
 
