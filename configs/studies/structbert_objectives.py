@@ -20,8 +20,8 @@ Two points do not matter.
 
 A first arm `structbert` shuffled 5%, so that no trigram was shuffled, and all seeds of it equalled
 `no_word`; then it was trained again with 25%. The seeds of the other arms were seen before that.
-With shuffled words some of eight seeds learned less about sentences in pretraining: they found 64 to
-88% of the three classes, and without shuffled words 86 to 90%.
+With shuffled words some of eight seeds learned less about sentences in pretraining: they found 64
+to 88% of the three classes, and without shuffled words 86 to 90%.
 """
 
 from typing import Any

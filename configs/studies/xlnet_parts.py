@@ -16,9 +16,10 @@ of 10 names are in no labelled row. A constant is right in 1 of 12.
 | without memory; BERT; next sentences | the study xlnet_memory; left out |
 
 On documentation and tasks of PyGLUE no difference could be told from chance. Nor could it with 96
-names, 48 of them labelled, after 400 batches: all arms were at 43 to 45% over three
-seeds, and a network without pretraining at 39% with one. So half of the names are left, the arms are
-trained for longer, and a first claim is that pretraining helps.
+names, 48 of them labelled, after 400 batches: all arms were at 43 to 45% over three seeds, and a
+network without pretraining at 39% with one. So half of the names are left, the arms are trained for
+longer, and a first claim is that pretraining helps. Without it only the topics of the labelled
+names are known, 43% of the held-out rows.
 """
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
