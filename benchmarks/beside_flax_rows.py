@@ -38,8 +38,9 @@ def _t5_config(
     size: str, *, rows: int, attention: str, fsdp: int, tensor: int
 ) -> ml_collections.ConfigDict:
     config = t5.get_config(size)
-    config.model.update(dtype="bfloat16", remat="dots_with_no_batch_dims", dropout=0.0)
-    config.model.attention = attention
+    config.model.update(
+        dtype="bfloat16", remat="dots_with_no_batch_dims", dropout=0.0, attention=attention
+    )
     config.mesh.update(data=1, fsdp=fsdp, expert=1, model=tensor)
     config.data.lengths = _LENGTHS
     config.data.batch_size = rows

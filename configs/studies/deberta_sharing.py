@@ -21,7 +21,7 @@ from the text. The best possible accuracy is 100%. Two points and 0.02 nats do n
 The loss of the discriminators is not judged: a better generator makes their task harder. The design
 was tried with the first seed. Without the generator's gradient the discriminator learns little of
 what the words of a field have in common; with both gradients (ES) the seeds differ by 9 points, so
-that five do not tell ES from GDES.
+that after five it is open whether GDES is better.
 """
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun

@@ -15,9 +15,9 @@ nats a word; by word frequencies a word has 4.16. 0.02 nats do not matter.
 | rows of 12,288 bytes, stride of 128 | rows of 64 tokens, stride of 8, band of 8 |
 | Enwik8 | generated documents, 600 batches of 1,024 tokens |
 
-Both sparse patterns are worse here, fixed attention most. Depth is a part of the reason, since two
-layers of a sparse pattern are needed where one dense layer reads every word: with four layers the
-first seed has 1.78 nats with strided and 1.94 with fixed attention, and 1.73 with dense attention.
+Both sparse patterns are worse here, fixed attention most. Depth seems to be a part of the reason,
+since two layers of a sparse pattern are needed where one dense layer reads every word: with four
+layers the first seed has 1.78 nats with strided and 1.94 with fixed attention, and 1.73 with dense.
 """
 
 from configs.studies.gpt2_sizes import CHANGES, TEXT, better

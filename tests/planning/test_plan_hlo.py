@@ -41,6 +41,9 @@ def test_products_in_loops_count_as_often_as_they_run():
     assert [loop.trips for loop in program.loops] == [3, 5]
 
 
+_DECLARED = '"cost_estimate":{"flops":"5000","transcendentals":"1","bytes_accessed":"4000"}'
+
+
 def test_a_kernel_counts_with_what_it_declares():
     def text(settings):
         return f"""HloModule made
@@ -51,8 +54,7 @@ ENTRY %main (p: f32[8,16]) -> f32[8,16] {{
 }}
 """
 
-    estimate = '"cost_estimate":{"flops":"5000","transcendentals":"1","bytes_accessed":"4000"}'
-    declared = parse(text(f'backend_config={{"custom_call_config":{{"body":"TU",{estimate}}}}}'))
+    declared = parse(text(f'backend_config={{"custom_call_config":{{"body":"TU",{_DECLARED}}}}}'))
     silent = parse(text('backend_config={"custom_call_config":{"body":"TU"}}'))
     assert (products.flops(declared), products.memory_bytes(declared)) == (5000, 4000)
     assert (products.flops(silent), products.memory_bytes(silent)) == (0, 2 * 4 * 8 * 16)
@@ -60,14 +62,13 @@ ENTRY %main (p: f32[8,16]) -> f32[8,16] {{
 
 def test_a_table_of_biases_is_no_factor_of_a_kernels_products():
     # The operands of `relative_flash` for 16 heads, as libtpu orders them.
-    estimate = '"cost_estimate":{"flops":"5000","transcendentals":"1","bytes_accessed":"4000"}'
     found = parse(f"""HloModule made
 
 ENTRY %main () -> bf16[32,16,64,512] {{
   %table = f32[16,32]{{1,0}} parameter(0)
   %segments = s32[32,1,512]{{2,1,0}} parameter(1)
   %q = bf16[32,16,64,512]{{3,2,1,0}} parameter(2)
-  ROOT %k = bf16[32,16,64,512]{{3,2,1,0}} custom-call(%table, %segments, %segments, %q, %q, %q), custom_call_target="tpu_custom_call", backend_config={{"custom_call_config":{{"body":"TU",{estimate}}}}}
+  ROOT %k = bf16[32,16,64,512]{{3,2,1,0}} custom-call(%table, %segments, %segments, %q, %q, %q), custom_call_target="tpu_custom_call", backend_config={{"custom_call_config":{{"body":"TU",{_DECLARED}}}}}
 }}
 """)  # noqa: E501  # HLO has an instruction per line
     assert products.by_type(found) == {"bf16": products.Products(count=1, flops=5000)}
