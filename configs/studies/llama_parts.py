@@ -32,6 +32,7 @@ import jax
 
 from configs.studies.gpt2_sizes import CHANGES, TEXT
 from t5x_like.nn.blocks import ParallelBlock, PostNormBlock, PreNormBlock
+from t5x_like.nn.compute import GELU
 from t5x_like.nn.embeddings import LinearHead, TokenEmbed
 from t5x_like.nn.linear import GLU, MLP, LayerNorm, RMSNorm
 from t5x_like.nn.networks import Decoder, Tower
@@ -42,15 +43,14 @@ from t5x_like.systems.system import System, Task
 
 # The feed-forward layers of Shazeer 2020, equations 2, 3, 5 and 6: the activation of the only input
 # kernel, or of the gate. Its GELU is the exact one.
-_GELU = functools.partial(jax.nn.gelu, approximate=False)
 _FEED_FORWARDS: dict[str, tuple[type[MLP], Callable[[jax.Array], jax.Array]]] = {
     "relu": (MLP, jax.nn.relu),
-    "gelu": (MLP, _GELU),
+    "gelu": (MLP, GELU),
     "swish": (MLP, jax.nn.silu),
     "glu": (GLU, jax.nn.sigmoid),
     "bilinear": (GLU, lambda x: x),
     "reglu": (GLU, jax.nn.relu),
-    "geglu": (GLU, _GELU),
+    "geglu": (GLU, GELU),
     "swiglu": (GLU, jax.nn.silu),
 }
 _NORMS = {"rms_norm": RMSNorm, "layer_norm": LayerNorm}

@@ -19,6 +19,10 @@ Batch = Mapping[str, Array]
 Outputs = dict[str, Array]
 Activation = Callable[[Array], Array]
 
+# Hendrycks and Gimpel 2016, section 2: x times the distribution function of the standard normal, by
+# the error function or approximated by tanh.
+GELU: Activation = functools.partial(nn.gelu, approximate=False)
+GELU_TANH: Activation = functools.partial(nn.gelu, approximate=True)
 
 Loop = Literal["auto", "scan", "unroll"]
 

@@ -15,13 +15,13 @@ from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import attention, dense, norm
 from t5x_like.names import choose
-from t5x_like.nn.compute import Batch, Compute
+from t5x_like.nn.compute import GELU, GELU_TANH, Batch, Compute
 from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.nn.linear import Linear
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import REMAT_POLICIES, unrolls
 from t5x_like.systems import bert
-from t5x_like.systems.system import ENCODER_TASKS, System, Task
+from t5x_like.systems.system import EARLIER_INIT, ENCODER_TASKS, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,8 +53,8 @@ SIZES: dict[str, AlbertConfig] = {
 }
 
 ACTIVATIONS = {
-    "gelu": functools.partial(nn.gelu, approximate=False),
-    "gelu_new": functools.partial(nn.gelu, approximate=True),
+    "gelu": GELU,
+    "gelu_new": GELU_TANH,
 }
 _ATTENTION = ("self_attention", "self_attention_norm")
 _FEED_FORWARD = ("feed_forward", "feed_forward_norm")
@@ -280,7 +280,7 @@ SYSTEM = System(
     name="albert",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, "dropout_broadcast": True},
+    later={**EARLIER_INIT, "dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

@@ -24,7 +24,7 @@ from t5x_like.losses import autoregressive
 from t5x_like.names import choose
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PostNormBlock, Shared
-from t5x_like.nn.compute import Batch
+from t5x_like.nn.compute import GELU, Batch
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
 from t5x_like.nn.encoder_heads import (
     Features,
@@ -89,7 +89,6 @@ def _size(layers: int, d_model: int, heads: int) -> BartConfig:
 SIZES: dict[str, BartConfig] = {"base": _size(6, 768, 12), "large": _size(12, 1024, 16)}
 
 INIT = nn.initializers.normal(0.02)
-GELU = functools.partial(nn.gelu, approximate=False)
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
 _RESERVED = 2  # unused first rows of the position table, as in fairseq
 loss = autoregressive.loss

@@ -17,7 +17,7 @@ from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.names import choose
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PostNormBlock
-from t5x_like.nn.compute import Activation, Batch, Compute
+from t5x_like.nn.compute import GELU, Activation, Batch, Compute
 from t5x_like.nn.embeddings import Embeddings, LearnedPositions, TokenEmbed
 from t5x_like.nn.encoder_heads import MaskedLM, MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm
@@ -25,33 +25,16 @@ from t5x_like.nn.lstm import BiLSTM
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import (
+    EARLIER_INIT,
     ENCODER_TASKS,
     AttentionConfig,
     DropoutConfig,
+    InitConfig,
     LayersConfig,
-    ModelConfig,
     System,
     Task,
     adaptation,
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class InitConfig(ModelConfig):
-    """The setting of BERT's initialization (appendix A.2, with `initializer_range` 0.02).
-
-    Attributes:
-        initializer_range: the standard deviation of the weights. 0.02 is made for a width of 768: a
-            network 128 wide learns little about context in some hundred steps, and much with
-            0.02 * (768 / 128)^0.5.
-    """
-
-    initializer_range: float = 0.02
-
-    @property
-    def init(self) -> Initializer:
-        """The initializer of all weights."""
-        return nn.initializers.truncated_normal(self.initializer_range)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,11 +78,9 @@ def _size(layers: int, d_model: int, heads: int) -> BertConfig:
 
 SIZES: dict[str, BertConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
-EARLIER_INIT = {"initializer_range": 0.02}  # of runs before it was a setting
-LSTM = {"lstm_layers": 0, "lstm_width": 768}  # likewise
+LSTM = {"lstm_layers": 0, "lstm_width": 768}  # of runs before they were settings
 LATER = {**EARLIER_INIT, **LSTM, "dropout_broadcast": True, "layer_features": "last"}
 
-GELU = functools.partial(nn.gelu, approximate=False)
 NORM = functools.partial(LayerNorm, epsilon=1e-12)
 
 

@@ -15,7 +15,7 @@ from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.names import choose
 from t5x_like.nn.attention.block_sparse import PARTS, BlockSparseAttention, Pattern
-from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.compute import GELU_TANH, Batch, Outputs
 from t5x_like.nn.encoder_heads import (
     FirstTokenHead,
     MaskedLMHead,
@@ -29,6 +29,7 @@ from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import PatternStack, PostNormPatternBlock
 from t5x_like.systems import bert
 from t5x_like.systems.system import (
+    EARLIER_INIT,
     ENCODER_TASKS,
     Adaptation,
     LayersConfig,
@@ -64,7 +65,6 @@ def _size(layers: int, d_model: int, heads: int) -> BigBirdConfig:
 # Appendix E, table 8: the internal transformer construction (ITC).
 SIZES: dict[str, BigBirdConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
-GELU = functools.partial(nn.gelu, approximate=True)
 # The rows of table 1, and dense attention.
 ATTENTION_PARTS: dict[str, tuple[str, ...]] = {
     "window|random|global": PARTS,
@@ -89,7 +89,7 @@ def build(config: BigBirdConfig) -> nn.Module:
         ValueError: the head, attention or kind of random blocks is unknown, `block` is below 1,
             or `random` is negative.
     """
-    make_masked_lm = bert.masked_lm(config, activation=GELU)
+    make_masked_lm = bert.masked_lm(config, activation=GELU_TANH)
     make_pooler = functools.partial(
         Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
     )
@@ -97,7 +97,7 @@ def build(config: BigBirdConfig) -> nn.Module:
         FirstTokenHead,
         make_pooler=functools.partial(
             Pooler,
-            activation=GELU,
+            activation=GELU_TANH,
             kernel_init=config.init,
             inner_dropout=config.dropout,
             compute=config.compute,
@@ -151,7 +151,7 @@ def _answers(config: BigBirdConfig) -> Callable[..., nn.Module]:
     return functools.partial(
         LayerAnswerHead,
         make_feed_forward=bert.feed_forward(
-            config.d_ff, config.init, config.compute, activation=GELU
+            config.d_ff, config.init, config.compute, activation=GELU_TANH
         ),
         make_norm=functools.partial(bert.NORM, compute=config.compute),
         kernel_init=config.init,
@@ -236,7 +236,7 @@ def block(config: BigBirdConfig) -> Callable[..., nn.Module]:
             compute=config.compute,
         ),
         make_feed_forward=bert.feed_forward(
-            config.d_ff, config.init, config.compute, activation=GELU
+            config.d_ff, config.init, config.compute, activation=GELU_TANH
         ),
         compute=config.compute,
     )
@@ -278,7 +278,7 @@ SYSTEM = System(
     name="bigbird",
     sizes=SIZES,
     build=build,
-    later=bert.EARLIER_INIT,
+    later=EARLIER_INIT,
     tasks={
         "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

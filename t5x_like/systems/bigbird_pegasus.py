@@ -25,6 +25,7 @@ from t5x_like.nn.attention.block_sparse import BlockSparseAttention
 from t5x_like.nn.attention.cores import dense_core
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.compute import GELU_TANH
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
 from t5x_like.nn.linear import LayerNorm
 from t5x_like.nn.networks import EncoderDecoder, Tower
@@ -140,7 +141,7 @@ def _layer(config: BigBirdPegasusConfig) -> dict[str, Any]:
     return {
         "make_norm": functools.partial(NORM, compute=config.compute),
         "make_feed_forward": bert.feed_forward(
-            config.d_ff, INIT, config.compute, activation=bigbird.GELU
+            config.d_ff, INIT, config.compute, activation=GELU_TANH
         ),
         "compute": config.compute,
     }

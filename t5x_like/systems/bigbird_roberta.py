@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
-from t5x_like.nn.compute import Compute
+from t5x_like.nn.compute import GELU_TANH, Compute
 from t5x_like.nn.embeddings import (
     AddPositions,
     LearnedPositions,
@@ -26,11 +26,18 @@ from t5x_like.nn.linear import Initializer
 from t5x_like.nn.networks import EncoderDecoder, Tower
 from t5x_like.nn.stack import Stack
 from t5x_like.systems import bert, bigbird
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
+from t5x_like.systems.system import (
+    AttentionConfig,
+    DropoutConfig,
+    InitConfig,
+    System,
+    Task,
+    adaptation,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BigBirdRobertaConfig(bigbird.PatternConfig, bert.InitConfig, DropoutConfig, AttentionConfig):
+class BigBirdRobertaConfig(bigbird.PatternConfig, InitConfig, DropoutConfig, AttentionConfig):
     """The settings of a BigBird-RoBERTa: BigBird's, for both sides.
 
     Attributes:
@@ -97,7 +104,7 @@ class TransformedHead(nn.Module):
             x,
             x.shape[-1],
             make_norm=self.make_norm,
-            activation=bigbird.GELU,
+            activation=GELU_TANH,
             kernel_init=self.kernel_init,
             compute=self.compute,
         )
@@ -138,7 +145,7 @@ def _encoder(config: BigBirdRobertaConfig) -> Callable[..., nn.Module]:
 def _decoder(config: BigBirdRobertaConfig) -> Callable[..., nn.Module]:
     dense = config.to(bert.DenseEncoderConfig)
     block = functools.partial(
-        bert.block(dense, activation=bigbird.GELU), make_cross_attention=bert.attention(dense)
+        bert.block(dense, activation=GELU_TANH), make_cross_attention=bert.attention(dense)
     )
     return functools.partial(
         Tower,

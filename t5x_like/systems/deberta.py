@@ -20,7 +20,7 @@ from t5x_like.nn.attention.cache import KeyValues, LayerCache
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask, align_distances
 from t5x_like.nn.blocks import Collected, PostNormBlock, Shared, refuse_cross_attention, self_attend
-from t5x_like.nn.compute import Batch, Compute
+from t5x_like.nn.compute import GELU, Batch, Compute
 from t5x_like.nn.embeddings import ContentEmbeddings, LearnedPositions, TokenEmbed
 from t5x_like.nn.encoder_heads import Features, MaskedLMHead, Pooler, select_head
 from t5x_like.nn.linear import Initializer, LayerNorm
@@ -29,9 +29,11 @@ from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import REMAT_POLICIES, Stack, unrolls
 from t5x_like.systems import bert
 from t5x_like.systems.system import (
+    EARLIER_INIT,
     ENCODER_TASKS,
     AttentionConfig,
     DropoutConfig,
+    InitConfig,
     System,
     Task,
     adaptation,
@@ -39,7 +41,7 @@ from t5x_like.systems.system import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class DebertaConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
+class DebertaConfig(InitConfig, DropoutConfig, AttentionConfig):
     """The settings of a DeBERTa of version 1.
 
     Attributes:
@@ -81,7 +83,7 @@ SIZES: dict[str, DebertaConfig] = {"base": _size(12, 768, 12), "large": _size(24
 
 # Parameters of the mask decoder, which a BERT lacks.
 MASK_DECODER = ("encoder/layers/position/", "encoder/layers/steps/")
-LATER = {**bert.EARLIER_INIT, "decoder_steps": 2, "shared_steps": True}
+LATER = {**EARLIER_INIT, "decoder_steps": 2, "shared_steps": True}
 
 TERMS: dict[str, tuple[str, ...]] = {  # score terms, besides content to content (table 4)
     "c2p|p2c": ("c2p", "p2c"),
@@ -387,7 +389,7 @@ def network(
             are changed and not read.
     """
     make_pooler = functools.partial(
-        Pooler, activation=bert.GELU, kernel_init=config.init, compute=config.compute
+        Pooler, activation=GELU, kernel_init=config.init, compute=config.compute
     )
     make_masked_lm = bert.masked_lm(config, make_norm=NORM)
     all_heads: dict[str, Callable[..., nn.Module]] = {

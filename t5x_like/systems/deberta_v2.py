@@ -18,11 +18,11 @@ from t5x_like.names import choose
 from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import Shared
 from t5x_like.nn.compound_networks import GeneratorAndDiscriminator
-from t5x_like.nn.compute import Activation, Batch, Compute
+from t5x_like.nn.compute import GELU, Activation, Batch, Compute
 from t5x_like.nn.embeddings import ChangedEmbeddings, ContentEmbeddings
 from t5x_like.nn.encoder_heads import ReplacedTokenHead
 from t5x_like.nn.linear import Initializer, Linear, keep_whole
-from t5x_like.systems import bert, deberta, electra
+from t5x_like.systems import deberta, electra
 from t5x_like.systems.deberta import BLOCK, LAYER
 from t5x_like.systems.system import ENCODER_TASKS, System, Task, adaptation
 
@@ -65,7 +65,7 @@ SHARING: dict[str, str] = {  # how the discriminator gets its embeddings (sectio
 }
 
 
-ACTIVATIONS = {"gelu": bert.GELU, "tanh": nn.tanh}
+ACTIVATIONS = {"gelu": GELU, "tanh": nn.tanh}
 
 
 class Neighbors(nn.Module):
@@ -205,7 +205,7 @@ def _neighbors(config: DebertaV2Config) -> Callable[..., nn.Module]:
 def _heads(config: DebertaV2Config) -> dict[str, Callable[..., nn.Module]]:
     make_head = functools.partial(
         ReplacedTokenHead,
-        activation=bert.GELU,
+        activation=GELU,
         kernel_init=config.init,
         make_norm=functools.partial(deberta.NORM, compute=config.compute),
         compute=config.compute,

@@ -22,9 +22,11 @@ from t5x_like.nn.encoder_heads import Features, MaskedLMHead, Pooler, select_hea
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.system import (
+    EARLIER_INIT,
     ENCODER_TASKS,
     AttentionConfig,
     DropoutConfig,
+    InitConfig,
     ReadPart,
     System,
     Task,
@@ -49,7 +51,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
         "labels": 2,
         "layers": max(1, teacher["layers"] // 2),
         "dropout_broadcast": False,
-        **bert.EARLIER_INIT,
+        **EARLIER_INIT,
         "start": "teacher",
         **{name: teacher[name] for name in names},
         "teacher": {"system": system, **teacher, "head": "masked_lm"},
@@ -57,7 +59,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class DistilBertConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
+class DistilBertConfig(InitConfig, DropoutConfig, AttentionConfig):
     """The settings of a student; `teacher` has the `system` of the teacher and its settings."""
 
     head: str | Mapping[str, Any] = "pretraining"
@@ -349,7 +351,7 @@ SYSTEM = System(
     name="distilbert",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, "dropout_broadcast": True, "start": "teacher"},
+    later={**EARLIER_INIT, "dropout_broadcast": True, "start": "teacher"},
     tasks={
         "pretraining": Task(
             loss=loss, prediction="masked_tokens", start=start, start_required=True

@@ -16,7 +16,7 @@ from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import bert_encoder, dense, norm
 from t5x_like.names import choose
 from t5x_like.nn.compound_networks import GeneratorAndDiscriminator
-from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.compute import GELU, Batch, Outputs
 from t5x_like.nn.encoder_heads import (
     CopyHead,
     Features,
@@ -31,7 +31,7 @@ from t5x_like.nn.encoder_heads import (
 from t5x_like.nn.linear import Initializer, Linear
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.system import ENCODER_TASKS, ReadPart, System, Task
+from t5x_like.systems.system import EARLIER_INIT, ENCODER_TASKS, ReadPart, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -183,13 +183,11 @@ def _smaller(config: ElectraConfig) -> ElectraConfig:
 
 def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
     parts: dict[str, Any] = {"kernel_init": config.init, "compute": config.compute}
-    replaced = functools.partial(ReplacedTokenHead, activation=bert.GELU, **parts)
+    replaced = functools.partial(ReplacedTokenHead, activation=GELU, **parts)
     make_masked_lm = bert.masked_lm(config)
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm)
     copying = functools.partial(CopyHead, make_masked_lm=make_masked_lm, kernel_init=config.init)
-    make_pooler = functools.partial(
-        Pooler, activation=bert.GELU, inner_dropout=config.dropout, **parts
-    )
+    make_pooler = functools.partial(Pooler, activation=GELU, inner_dropout=config.dropout, **parts)
     make_row = functools.partial(
         FirstTokenHead,
         make_pooler=make_pooler,
@@ -410,7 +408,7 @@ SYSTEM = System(
     name="electra",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, "dropout_broadcast": True, "tied": "embeddings"},
+    later={**EARLIER_INIT, "dropout_broadcast": True, "tied": "embeddings"},
     tasks={
         "pretraining": Task(loss=loss),
         "adversarial": Task(loss=adversarial_loss),

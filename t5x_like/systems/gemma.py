@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from t5x_like.hf.config_settings import COUNT, FLAG, Setting, one_of
 from t5x_like.hf.record import Settings
 from t5x_like.losses import autoregressive
-from t5x_like.nn.compute import Compute
+from t5x_like.nn.compute import GELU_TANH, Compute
 from t5x_like.nn.embeddings import ScaledInputs
 from t5x_like.nn.linear import normalize
 from t5x_like.systems import llama
@@ -72,9 +72,7 @@ def build(config: llama.LlamaConfig) -> nn.Module:
             OffsetRMSNorm, epsilon=config.norm_epsilon, compute=config.compute
         ),
         make_attention=llama.attention(config),
-        make_feed_forward=llama.feed_forward(
-            config, activation=functools.partial(nn.gelu, approximate=True)
-        ),
+        make_feed_forward=llama.feed_forward(config, activation=GELU_TANH),
         make_entrance=functools.partial(ScaledInputs, scale=config.d_model**0.5),
     )
 

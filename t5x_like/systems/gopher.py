@@ -8,6 +8,7 @@ import flax.linen as nn
 
 from t5x_like.losses import autoregressive
 from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.compute import GELU_TANH
 from t5x_like.nn.embeddings import TiedHead, TokenEmbed
 from t5x_like.nn.linear import MLP, RMSNorm
 from t5x_like.nn.networks import Decoder, Tower
@@ -100,7 +101,7 @@ def _block(config: GopherConfig) -> Callable[..., nn.Module]:
         make_feed_forward=functools.partial(
             MLP,
             hidden=config.d_ff,
-            activation=functools.partial(nn.gelu, approximate=True),
+            activation=GELU_TANH,
             use_bias=True,
             wi_init=NORMAL(0.02),
             wo_init=residual,

@@ -20,7 +20,7 @@ from t5x_like.nn.attention.cache import LayerCache
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import Collected, PostNormBlock, Shared
-from t5x_like.nn.compute import Batch, Compute, Outputs, make_dropout
+from t5x_like.nn.compute import GELU_TANH, Batch, Compute, Outputs, make_dropout
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
 from t5x_like.nn.encoder_heads import output_layer
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm, Linear
@@ -309,7 +309,7 @@ def _block(config: GptConfig) -> Callable[..., nn.Module]:
         make_feed_forward=functools.partial(
             MLP,
             hidden=config.d_ff,
-            activation=functools.partial(nn.gelu, approximate=True),
+            activation=GELU_TANH,
             use_bias=True,
             wi_init=INIT,
             wo_init=INIT,

@@ -13,6 +13,7 @@ from t5x_like.hf.weight_map import WeightMap, norm
 from t5x_like.losses import autoregressive
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.compute import GELU_TANH
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
 from t5x_like.nn.linear import MLP, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
@@ -115,7 +116,7 @@ def block(
         make_feed_forward=functools.partial(
             MLP,
             hidden=config.d_ff,
-            activation=functools.partial(nn.gelu, approximate=True),
+            activation=GELU_TANH,
             use_bias=True,
             wi_init=NORMAL(0.02),
             wo_init=residual,

@@ -21,6 +21,7 @@ from t5x_like.hf.weight_map import dense, norm
 from t5x_like.losses import autoregressive
 from t5x_like.nn.attention.positions import InterleavedRotary
 from t5x_like.nn.blocks import ParallelBlock
+from t5x_like.nn.compute import GELU_TANH
 from t5x_like.nn.embeddings import LinearHead
 from t5x_like.systems import gpt2, gpt_neox
 from t5x_like.systems.system import System, Task
@@ -58,9 +59,7 @@ def build(config: GptJConfig) -> nn.Module:
         make_self_attention=gpt_neox.attention(
             config, position=InterleavedRotary(width=rotated), use_bias=False
         ),
-        make_feed_forward=gpt_neox.feed_forward(
-            config, activation=functools.partial(nn.gelu, approximate=True)
-        ),
+        make_feed_forward=gpt_neox.feed_forward(config, activation=GELU_TANH),
         compute=config.compute,
     )
     make_head = functools.partial(

@@ -31,6 +31,7 @@ from t5x_like.names import choose
 from t5x_like.nn.attention.multi_head import Attention, Position
 from t5x_like.nn.attention.positions import Rotary
 from t5x_like.nn.blocks import PreNormBlock, TwoNormParallelBlock
+from t5x_like.nn.compute import GELU, GELU_TANH
 from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
@@ -89,8 +90,8 @@ SIZES: dict[str, GptNeoxConfig] = {
 }
 
 _ACTIVATIONS: dict[str, Callable[..., Any]] = {
-    "gelu": functools.partial(nn.gelu, approximate=False),
-    "gelu_fast": functools.partial(nn.gelu, approximate=True),
+    "gelu": GELU,
+    "gelu_fast": GELU_TANH,
 }
 loss = autoregressive.loss
 

@@ -15,7 +15,7 @@ from t5x_like.nn.attention.positions import AttentionMask, BranchMask
 from t5x_like.nn.compute import Batch
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.system import ENCODER_TASKS, System, Task
+from t5x_like.systems.system import EARLIER_INIT, ENCODER_TASKS, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,7 +113,7 @@ SYSTEM = System(
     name="k_bert",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, **bert.LSTM},
+    later={**EARLIER_INIT, **bert.LSTM},
     adapt=bert.SYSTEM.adapt,
     tasks={
         **{name: bert.SYSTEM.tasks[name] for name in ("pretraining", "masked_lm")},

@@ -22,7 +22,7 @@ from t5x_like.nn.encoder_heads import (
 from t5x_like.nn.linear import Initializer, Linear, keep_whole
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.system import ENCODER_TASKS, System, Task
+from t5x_like.systems.system import EARLIER_INIT, ENCODER_TASKS, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -249,7 +249,7 @@ SYSTEM = System(
     name="mt_dnn",
     sizes=SIZES,
     build=build,
-    later=bert.EARLIER_INIT,
+    later=EARLIER_INIT,
     tasks={
         **ENCODER_TASKS,
         "pair_classification": Task(

@@ -19,6 +19,7 @@ from t5x_like.hf.weight_map import norm
 from t5x_like.losses import autoregressive
 from t5x_like.names import choose
 from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.compute import GELU, GELU_TANH
 from t5x_like.nn.embeddings import AddPositions, SinesThenCosines, TiedHead
 from t5x_like.nn.networks import EncoderDecoder, Tower
 from t5x_like.nn.stack import Stack
@@ -54,8 +55,8 @@ SIZES: dict[str, PegasusConfig] = {"large": PegasusConfig()}
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
-    "gelu": bart.GELU,
-    "gelu_new": functools.partial(nn.gelu, approximate=True),
+    "gelu": GELU,
+    "gelu_new": GELU_TANH,
     "swish": nn.swish,
     "silu": nn.swish,
 }

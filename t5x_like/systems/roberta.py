@@ -16,7 +16,7 @@ from t5x_like.nn.encoder_heads import FirstTokenHead, MaskedLMHead, Pooler, Pret
 from t5x_like.nn.linear import LayerNorm
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.system import ENCODER_TASKS, System, Task
+from t5x_like.systems.system import EARLIER_INIT, ENCODER_TASKS, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,7 +120,7 @@ SYSTEM = System(
     name="roberta",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, **bert.LSTM, "dropout_broadcast": True},
+    later={**EARLIER_INIT, **bert.LSTM, "dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

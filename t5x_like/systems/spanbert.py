@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from t5x_like import losses
 from t5x_like.hf.record import Settings
-from t5x_like.nn.compute import Activation, Batch, Compute, Outputs
+from t5x_like.nn.compute import GELU, Activation, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead
 from t5x_like.nn.linear import Initializer, Linear, keep_whole
 from t5x_like.systems import bert
@@ -150,7 +150,7 @@ def build(config: SpanBertConfig) -> nn.Module:
             make_norm=functools.partial(bert.NORM, compute=config.compute),
             places=config.span_places,
             features=_PLACE_FEATURES,
-            activation=bert.GELU,
+            activation=GELU,
             kernel_init=config.init,
             compute=config.compute,
         ),

@@ -19,7 +19,7 @@ from t5x_like.nn.encoder_heads import Features, Pooler, select_head
 from t5x_like.nn.linear import Linear
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
-from t5x_like.systems.system import ENCODER_TASKS, ReadPart, System, Task, adaptation
+from t5x_like.systems.system import EARLIER_INIT, ENCODER_TASKS, ReadPart, System, Task, adaptation
 
 # g(m): layer m of a student with M layers learns from layer g(m) of a teacher with N layers
 # (section 4.6, table 4). The arguments are m, M, N.
@@ -439,7 +439,7 @@ SYSTEM = System(
     name="tinybert",
     sizes=SIZES,
     build=build,
-    later=bert.EARLIER_INIT,
+    later=EARLIER_INIT,
     adapt=functools.partial(adaptation, new=("hidden_map/", "embedding_map/")),
     tasks={
         "pretraining": Task(loss=loss, start=start, start_required=True),

@@ -1,13 +1,12 @@
 """What the feed-forward layers keep for their backward pass."""
 
-import functools
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import print_saved_residuals
 
+from t5x_like.nn.compute import GELU
 from t5x_like.nn.linear import GLU, MLP
 
 BATCH, LENGTH, WIDTH, HIDDEN = 2, 3, 4, 5
@@ -19,7 +18,7 @@ SHAPES = (f"[{BATCH},{LENGTH},{HIDDEN}]", f"[{BATCH * LENGTH},{HIDDEN}]")
     # The arguments of the activation, and what is multiplied by wo.
     [(MLP, 2), (GLU, 3)],
 )
-@pytest.mark.parametrize("activation", [nn.gelu, functools.partial(nn.gelu, approximate=False)])
+@pytest.mark.parametrize("activation", [nn.gelu, GELU])
 def test_the_steps_of_an_activation_are_not_kept(layer, kept, activation, capsys):
     module = layer(hidden=HIDDEN, activation=activation)
     x = jnp.ones((BATCH, LENGTH, WIDTH))

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like import losses
 from t5x_like.nn.blocks import PostNormBlock, Shared, constrain
-from t5x_like.nn.compute import Batch, Outputs
+from t5x_like.nn.compute import GELU_TANH, Batch, Outputs
 from t5x_like.nn.embeddings import TokenEmbed
 from t5x_like.nn.encoder_heads import (
     AnswerHead,
@@ -24,12 +24,14 @@ from t5x_like.nn.encoder_heads import (
 from t5x_like.nn.linear import Initializer
 from t5x_like.nn.networks import Encoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems import bert, bigbird
+from t5x_like.systems import bert
 from t5x_like.systems.bigbird_etc.global_local_attention import GlobalLocalAttention, SentenceMask
 from t5x_like.systems.system import (
+    EARLIER_INIT,
     ENCODER_TASKS,
     Config,
     DropoutConfig,
+    InitConfig,
     LayersConfig,
     System,
     Task,
@@ -40,7 +42,7 @@ _SIDES = ("text", "global")  # which have separate tables of relative positions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BigBirdEtcConfig(bert.InitConfig, DropoutConfig, LayersConfig):
+class BigBirdEtcConfig(InitConfig, DropoutConfig, LayersConfig):
     """The settings of a BigBird-ETC, see `build`."""
 
     head: str | Mapping[str, Any] = "pretraining"
@@ -416,7 +418,7 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
         if config[name] < 1:
             raise ValueError(f"model.{name}={config[name]} must be 1 or more")
     masked_lm = functools.partial(
-        MaskedLMHead, make_masked_lm=bert.masked_lm(config, activation=bigbird.GELU)
+        MaskedLMHead, make_masked_lm=bert.masked_lm(config, activation=GELU_TANH)
     )
     make_pooler = functools.partial(
         Pooler, activation=nn.tanh, kernel_init=config.init, compute=config.compute
@@ -478,7 +480,7 @@ def tower(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
             compute=config.compute,
         ),
         make_feed_forward=bert.feed_forward(
-            config.d_ff, config.init, config.compute, activation=bigbird.GELU
+            config.d_ff, config.init, config.compute, activation=GELU_TANH
         ),
         compute=config.compute,
         count=config.global_tokens,
@@ -574,7 +576,7 @@ SYSTEM = System(
     name="bigbird_etc",
     sizes=SIZES,
     build=build,
-    later=bert.EARLIER_INIT,
+    later=EARLIER_INIT,
     adapt=functools.partial(
         adaptation,
         new=(

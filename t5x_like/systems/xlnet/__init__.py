@@ -15,7 +15,7 @@ from t5x_like.hf.config_settings import COUNT, FLAG, LAYERS, RATE, Setting, inte
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import WeightMap, dense, norm
 from t5x_like.nn.blocks import Collected, Shared
-from t5x_like.nn.compute import Batch, Compute, Outputs
+from t5x_like.nn.compute import GELU, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead, TokenEmbed
 from t5x_like.nn.encoder_heads import (
     Features,
@@ -27,8 +27,15 @@ from t5x_like.nn.encoder_heads import (
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm
 from t5x_like.nn.networks import Encoder, Tower, empty_memory
 from t5x_like.nn.stack import Stack, rows_first
-from t5x_like.systems import bert
-from t5x_like.systems.system import ENCODER_TASKS, AttentionConfig, DropoutConfig, System, Task
+from t5x_like.systems.system import (
+    EARLIER_INIT,
+    ENCODER_TASKS,
+    AttentionConfig,
+    DropoutConfig,
+    InitConfig,
+    System,
+    Task,
+)
 from t5x_like.systems.xlnet.two_streams import (
     OrderMask,
     Sides,
@@ -40,7 +47,7 @@ from t5x_like.systems.xlnet.two_streams import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class XlnetConfig(bert.InitConfig, DropoutConfig, AttentionConfig):
+class XlnetConfig(InitConfig, DropoutConfig, AttentionConfig):
     """The settings of an XLNet.
 
     Attributes:
@@ -373,7 +380,7 @@ def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
         make_feed_forward=functools.partial(
             MLP,
             hidden=config.d_ff,
-            activation=bert.GELU,
+            activation=GELU,
             use_bias=True,
             wi_init=config.init,
             wo_init=config.init,
@@ -421,7 +428,7 @@ SYSTEM = System(
     name="xlnet",
     sizes=SIZES,
     build=build,
-    later={**bert.EARLIER_INIT, "longest_distance": 0, "backward_half": False},
+    later={**EARLIER_INIT, "longest_distance": 0, "backward_half": False},
     tasks={
         "language_modeling": Task(
             loss=loss, carry=lambda module, batch: module.first_memory(batch)
