@@ -20,7 +20,7 @@ from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies import trainers
 from t5x_like.vocabularies.sentence_piece import SentencePiece
 from tests.golden import drawn_weights
-from tests.programs import xlm_r
+from tests.programs import tiny_writer, xlm_r
 
 ROOT = pathlib.Path(__file__).parents[1]
 WORDS = ["good", "bad", "it", "was", "very"]
@@ -179,3 +179,17 @@ def test_a_run_trains_and_is_written_under_the_folder_s_model_type(model_type, t
     shared = before.keys() & after.keys()
     assert len(shared) > 20
     assert any(not np.array_equal(before[name], after[name]) for name in shared)
+
+
+def test_a_run_whose_vocabulary_has_moved_says_which_ids_special_tokens_have(tmp_path, caplog):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
+    made = tiny_writer.settings("gpt2")
+    made.data.vocabulary = str(vocabulary)
+    made.model.vocab_size = 10
+    run = tiny_writer.write(tmp_path / "run", made)
+    assert from_pretrained(run).generation.eos_token_id == 3
+    assert not caplog.text
+    vocabulary.rename(tmp_path / "moved.txt")
+    assert from_pretrained(run).generation.eos_token_id == 1
+    assert "the vocabulary cannot be read, so special tokens have T5's ids" in caplog.text

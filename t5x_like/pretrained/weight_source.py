@@ -476,9 +476,17 @@ class _Checkpoint:
     @functools.cached_property
     def _vocabulary(self) -> Vocabulary | None:
         """The vocabulary; None if it is not known, or cannot be read where the run now is."""
+        name = _vocabulary_of_run(self.run)
         try:
-            return load_vocabulary(_vocabulary_of_run(self.run))
-        except ValueError:
+            return load_vocabulary(name)
+        except ValueError as error:
+            if name and "generation" not in self.run:
+                logging.warning(
+                    "%s: the vocabulary cannot be read, so special tokens have T5's ids "
+                    "(padding and start 0, end 1): %s",
+                    self.path,
+                    error,
+                )
             return None
 
     @property
