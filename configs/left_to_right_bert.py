@@ -3,7 +3,7 @@
     python -m t5x_like.train --config=configs/left_to_right_bert.py:base \
         --config.workdir=runs/left_to_right --config.data.vocabulary=vocab.txt
 
-Sizes: `demo`, `base`, `large`. All settings are those of configs/bert.py, except:
+Sizes: `demo`, `base`, `large`. All settings are the same as in configs/bert.py, except:
 
 | Devlin et al. 2018, section 5.1 | here |
 |---|---|

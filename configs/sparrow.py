@@ -10,7 +10,7 @@ r"""Sparrow: a rule model, and a policy trained with a reward model and rules (G
 (data/rule_files.py); it starts from any decoder or encoder-decoder. `ppo` is configs/ppo.py with a
 second reward: the mean, over all rules of `runs/rules/rules.txt` (or another file after a fourth
 colon), of the probability that the rule is followed, `model.rule_weight` times. The first reward is
-that of the reward model, normalized on demonstrations as in configs/ppo.py.
+the reward model's, normalized on demonstrations as in configs/ppo.py.
 
 data/instructions.py writes judgements of generated instructions:
 

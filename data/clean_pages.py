@@ -207,7 +207,7 @@ def finished(
     Args:
         plan: the language, and what copies are.
         text: the cleaned page.
-        copies: the indices of those of its parts that are copies.
+        copies: the indices of its parts that are copies.
         bad_words: the pattern of bad words.
         counts: is added to.
     """

@@ -14,7 +14,7 @@ The image I of the workers needs a clone on its PYTHONPATH, the extras c4, beam 
 model. Options are written as for `tfds build`, NAME=VALUE with commas between them. The extra needs
 older packages than `make` installs: use an environment of its own.
 
-The input and the rules are those of data/clean_pages.py, by the same functions, so that the same
+The input, the rules and their functions are the same as in data/clean_pages.py, so that the same
 pages stay and the counts are equal. What differs: which pages are in which file,
 OUTPUT/pages-*.jsonl.gz, and their order, depend on the runner; the counts are also in
 OUTPUT/counts.json; and a failed run is continued only if the runner does so.

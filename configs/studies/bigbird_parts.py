@@ -19,7 +19,7 @@ On documentation, and on a language whose words depend on their neighbors and on
 the document, dense attention learned later than a window, and was worse after 800 batches. With one
 head and one random block no word is connected with its repetition. After 500 batches dense
 attention had learned half of `references`. The number of seeds was set after the first two; the
-intervals are those of a fixed number.
+intervals are for a fixed number.
 """
 
 from collections.abc import Mapping

@@ -320,7 +320,7 @@ class RunSettings:
     optimizer: Annotated[
         Arguments,
         "settings of the optimizer and its schedule; frozen, trained, unfreeze_steps: what is "
-        "trained, and when; layer_decay: the rate of a layer as a share of that of the next",
+        "trained, and when; layer_decay: the rate of a layer as a share of the next layer's",
     ] = field(default_factory=lambda: {"name": "adafactor"})
     lora: LoraSettings = field(default_factory=LoraSettings)
     mesh: MeshSettings = field(default_factory=MeshSettings)

@@ -33,7 +33,7 @@ class ExpertExchange:
         """Return the rows that each device is sent, sorted by expert.
 
         Args:
-            rows: sorted by expert; rows after those of the last expert are not sent.
+            rows: sorted by expert; rows after the last expert's are not sent.
         """
         most = min(self.choices, self.sizes.shape[1] // self._devices)
         room = self._devices * rows.shape[1] // self.choices * most

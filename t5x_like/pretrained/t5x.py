@@ -348,7 +348,7 @@ def _explain_network(names: set[str]) -> str:
             "decoder/layers_0"
         )
     if not has_encoder:
-        return "it has no encoder, and its names are not those of T5X's examples/decoder_only"
+        return "it has no encoder, and its names differ from T5X's examples/decoder_only"
     return f"its parameters are named otherwise than T5's, such as {sorted(names)[0]}"
 
 
