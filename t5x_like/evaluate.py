@@ -83,6 +83,7 @@ from t5x_like.pretrained.weight_source import open_source
 
 
 @processes.ending_together()
+@command_line.memory_errors()
 def main(settings: RunSettings) -> None:
     """Run the command; a mistake prints one line and exits with status 2."""
     partitioning.connect_processes()

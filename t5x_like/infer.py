@@ -103,6 +103,7 @@ _OF_BEAMS = (
 )
 
 
+@command_line.memory_errors()
 def main(settings: RunSettings) -> None:
     """Generate or predict for each input; a mistake prints one line and exits with status 2."""
     with one_line_errors():

@@ -34,6 +34,7 @@ from t5x_like.config.run_settings import TrainSettings
 from t5x_like.evaluation import run_report
 from t5x_like.evaluation.while_training import BestSoFar, Evaluator, Schedule
 from t5x_like.experiment import (
+    command_line,
     completion,
     data_side,
     fingerprints,
@@ -68,6 +69,7 @@ _MOST_REWINDS = 10
 
 
 @processes.ending_together()
+@command_line.memory_errors()
 def main(settings: RunSettings) -> None:
     """Complete the settings and train; a mistake prints one line and exits with status 2."""
     partitioning.connect_processes()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from t5x_like import config
@@ -248,3 +249,28 @@ def test_numbers_that_json_lacks_are_null():
     content = command_line.as_standard_json(rows)
     expected = [{"score": None, "both": [None, 1.5]}, {"text": "NaN", "n": 3, "is": True}]
     assert json.loads(content, parse_constant=pytest.fail) == expected
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: jnp.zeros(1 << 50),
+        lambda: jax.jit(lambda x: jnp.sort(jnp.outer(x, x), axis=0)[0])(jnp.zeros(1 << 24)),
+    ],
+    ids=["result", "temporary"],
+)
+def test_too_little_memory_of_a_device_is_one_line(work, capsys):
+    with pytest.raises(SystemExit) as end, command_line.memory_errors():
+        work().block_until_ready()
+    assert end.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert re.match(r"error: .*Out of memory allocating \d{15,} bytes", line)
+    assert "Less memory is needed with a smaller data.batch_size or data.lengths" in line
+
+
+def test_other_errors_of_xla_stay(capsys):
+    with pytest.raises(RuntimeError, match="deleted"), command_line.memory_errors():
+        x = jnp.zeros(1)
+        x.delete()
+        x.block_until_ready()
+    assert not capsys.readouterr().err

@@ -15,6 +15,7 @@ import math
 import os
 import pathlib
 import platform
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,11 @@ _SOURCES = {
     "--gin": ("", "gin file of a run of T5X, instead of --config; --gin.NAME=VALUE binds a name"),
 }
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
+_LESS_MEMORY = (
+    "Less memory is needed with a smaller data.batch_size or data.lengths, more devices in "
+    "mesh.fsdp or mesh.model, and in training more train.microbatches or another model.remat "
+    "(python -m t5x_like.plan has the memory of a training step)"
+)
 TRUST = "trust_code"
 _TRUST_HELP = "run Python files that the folder of a run or checkpoint names (system, data.module)"
 
@@ -103,6 +109,19 @@ def read(description: str | None, **options: tuple[Any, str]) -> RunSettings:
         _parse_flags(rest, [_CONFIG, *options])
         return typed(config)
     raise AssertionError("an error ends the command")
+
+
+@contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn the error of a device without enough memory into one line and exit status 2."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        if not re.search("RESOURCE_EXHAUSTED|Out of memory", reason):
+            raise
+        sys.stderr.write(f"error: {reason}. {_LESS_MEMORY}\n")
+        sys.exit(2)
 
 
 def connect_processes() -> None:
