@@ -269,8 +269,8 @@ def test_too_little_memory_of_a_device_is_one_line(work, capsys):
 
 
 def test_other_errors_of_xla_stay(capsys):
+    x = jnp.zeros(1)
+    x.delete()
     with pytest.raises(RuntimeError, match="deleted"), command_line.memory_errors():
-        x = jnp.zeros(1)
-        x.delete()
         x.block_until_ready()
     assert not capsys.readouterr().err
