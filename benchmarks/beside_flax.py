@@ -3,11 +3,13 @@
     python3.12 -m venv flax
     flax/bin/pip install 'jax[tpu]==0.10.2' 'flax==0.12.8' optax 'transformers<5' seqio clu \
         gin-config cached_property tensorboard setuptools
-    python -m benchmarks.beside_flax --flax=flax --t5x=SOURCE t5_xxl_v4     a row of T5X
+    python -m benchmarks.beside_flax --flax=flax --t5x=T5X t5_xxl_v4        a row of T5X
+    python -m benchmarks.beside_flax --flax=flax --t5x=T5X --flaxformer=FLAXFORMER switch_c_v4
     python -m benchmarks.beside_flax --flax=flax bert_large_v5e             a row of transformers
     python -m benchmarks.beside_flax --flax=flax --only=ours bert_large_v5e   theirs as stored
 
-SOURCE is a clone of github.com/google-research/t5x, which is not installed. The rows are in
+T5X is a clone of github.com/google-research/t5x, and FLAXFORMER of github.com/google/flaxformer,
+which are not installed; Flaxformer also needs aqtp==0.2.0 and chex. The rows are in
 benchmarks/beside_flax_rows.py, what the table has in benchmarks/compiled_beside.py, and how the
 other side is compiled in benchmarks/beside_flax_theirs.py.
 """
@@ -20,6 +22,7 @@ if __name__ == "__main__":
     PARSER.add_argument("names", nargs="*", help="rows to compile; all, if none is named")
     PARSER.add_argument("--flax", metavar="FOLDER", required=True, help="the environment with Flax")
     PARSER.add_argument("--t5x", metavar="FOLDER", help="T5X's source, for its rows")
+    PARSER.add_argument("--flaxformer", metavar="FOLDER", help="its source, for rows with experts")
     PARSER.add_argument(
         "--only",
         choices=["ours", "flax"],
@@ -28,28 +31,34 @@ if __name__ == "__main__":
     ARGUMENTS = PARSER.parse_args()
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.beside_flax_rows import ROWS
 from benchmarks.compiled_beside import Comparison, run
 from t5x_like.config import one_line_errors
 
+# {flag: the file by which its source is known}
+_SOURCES = {"t5x": "t5x/trainer.py", "flaxformer": "flaxformer/sharding.py"}
 
-def comparison(names: Sequence[str], t5x: str | None) -> Comparison:
+
+def comparison(names: Sequence[str], sources: Mapping[str, str | None]) -> Comparison:
     """Return the comparison of these rows, or of all if there are none.
 
     Args:
         names: the rows.
-        t5x: T5X's source; None if no row needs it.
+        sources: {flag: its folder; None if it is not given}.
 
     Raises:
-        ValueError: a row needs T5X's source, and the folder is missing or is something else.
+        ValueError: a row needs a source whose folder is missing or is something else.
     """
-    needs = [name for name in names or ROWS if name in ROWS and "gin" in ROWS[name].settings]
-    if needs and t5x is None:
-        raise ValueError(f"the row {needs[0]} needs --t5x, a folder with T5X's source")
-    if t5x is not None and not (pathlib.Path(t5x) / "t5x" / "trainer.py").is_file():
-        raise ValueError(f"--t5x={t5x!r} is not T5X's source: it has no t5x/trainer.py")
+    for name in names or ROWS:
+        for flag in ROWS[name].settings.get("sources", ()) if name in ROWS else ():
+            if sources[flag] is None:
+                raise ValueError(f"the row {name} needs --{flag}, the folder of its source")
+    given = {flag: pathlib.Path(folder) for flag, folder in sources.items() if folder}
+    for flag, folder in given.items():
+        if not (folder / _SOURCES[flag]).is_file():
+            raise ValueError(f"--{flag}={str(folder)!r} has no {_SOURCES[flag]}")
     return Comparison(
         name="flax",
         title="T5X or transformers",
@@ -57,11 +66,13 @@ def comparison(names: Sequence[str], t5x: str | None) -> Comparison:
         packages=("flax", "optax", "transformers", "seqio"),
         advice="'jax[tpu]' flax optax 'transformers<5' seqio clu gin-config cached_property "
         "tensorboard setuptools",
-        options=() if t5x is None else (str(pathlib.Path(t5x).absolute()),),
+        options=tuple(str(folder.absolute()) for folder in given.values()),
     )
 
 
 if __name__ == "__main__":
     with one_line_errors(ValueError):
-        COMPARISON = comparison(ARGUMENTS.names, ARGUMENTS.t5x)
+        COMPARISON = comparison(
+            ARGUMENTS.names, {flag: getattr(ARGUMENTS, flag) for flag in _SOURCES}
+        )
     run(COMPARISON, names=ARGUMENTS.names, folder=ARGUMENTS.flax, only=ARGUMENTS.only)

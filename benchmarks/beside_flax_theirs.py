@@ -1,22 +1,26 @@
-"""The other side of benchmarks/beside_flax.py: `STEM TOPOLOGY SETTINGS [SOURCE]`.
+"""The other side of benchmarks/beside_flax.py: `STEM TOPOLOGY SETTINGS [SOURCES]`.
 
 It runs in the other environment, compiles a training step, and writes the files of
 benchmarks/compiled_program.py. T5X's is its own `Trainer`'s, for a model that one of its gin files
 describes, with its standard axis rules for parameters in two dimensions. T5X imports two packages
 that the step does not use, airio (data) and jestimator (an optimizer): empty modules stand in for
-them. Nothing else of T5X is replaced, except that its mesh is of a described slice.
+them. Nothing else of T5X is replaced, except that its mesh is of a described slice. A network with
+experts is Flaxformer's, by the trainer and the partitioner of t5x/contrib/moe.
 
 transformers has BERT's network in Flax, but no script for its pretraining: the step here has the
 loss of examples/flax/language-modeling/run_mlm_flax.py, logits at all positions and their
 cross-entropy at the masked ones, beside the next sentence's, and optax's AdamW.
 """
 
+import functools
 import importlib
 import json
+import os
+import pathlib
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import compiled_program  # first: it sets variables that JAX reads
@@ -43,35 +47,28 @@ class _EmptyModule(types.ModuleType):
         return sys.modules.get(f"{self.__name__}.{name}", type(name, (), {}))
 
 
-def main(stem: str, topology: str, settings: dict[str, Any], *source: str) -> None:
+def main(stem: str, topology: str, settings: dict[str, Any], *sources: str) -> None:
     """Compile a training step and write its files."""
     lower = {"t5x": _t5x, "transformers": _transformers}[settings["program"]]
     devices = chips.topology(topology).devices()
     start = time.perf_counter()
-    lowered, mesh = lower(devices, settings, *source)
+    lowered, mesh = lower(devices, settings, *sources)
     with compiled_program.noting_what_does_not_fit(stem, packages=_PACKAGES):
         compiled = lowered.compile()
         seconds = time.perf_counter() - start
         compiled_program.write(stem, compiled, mesh, seconds=seconds, packages=_PACKAGES)
 
 
-def _t5x(devices: list[Any], settings: dict[str, Any], source: str) -> tuple[Any, Mesh]:
+def _t5x(devices: list[Any], settings: dict[str, Any], *sources: str) -> tuple[Any, Mesh]:
     """Trace the step of T5X's trainer."""
-    sys.path.append(source)
+    sys.path += sources
     for name in _NOT_NEEDED:
         sys.modules[name] = _EmptyModule(name)
-    partitioning, trainer, utils = (
-        importlib.import_module(f"t5x.{name}") for name in ("partitioning", "trainer", "utils")
+    model = _t5x_model(sources, settings)
+    partitioner, trainer = (_with_experts if "expert" in settings["mesh"] else _dense)(
+        devices, settings
     )
-    model = _t5x_model(source, settings)
-    submesh = tuple(settings["submesh"])
-    local = [device for device in devices if device.process_index == 0]
-    mesh = partitioning.get_mesh(submesh, devices, local)
-    rules = partitioning.standard_logical_axis_rules(
-        activation_partitioning_dims=1, parameter_partitioning_dims=2
-    )
-    described = type("Partitioner", (partitioning.PjitPartitioner,), {"mesh": mesh})
-    partitioner = described(model_parallel_submesh=submesh, logical_axis_rules=rules)
+    utils = importlib.import_module("t5x.utils")
     inputs, targets = ((settings["rows"], settings["lengths"][n]) for n in ("inputs", "targets"))
     shapes = {"encoder_input_tokens": inputs} | dict.fromkeys(
         ("decoder_input_tokens", "decoder_target_tokens", "decoder_loss_weights"), targets
@@ -80,7 +77,7 @@ def _t5x(devices: list[Any], settings: dict[str, Any], source: str) -> tuple[Any
     state = utils.TrainStateInitializer(
         model.optimizer_def, model.get_initial_variables, shapes, partitioner, types_of
     )
-    step = trainer.Trainer(
+    step = trainer(
         model=model,
         train_state=state.global_train_state_shape,
         partitioner=partitioner,
@@ -92,28 +89,71 @@ def _t5x(devices: list[Any], settings: dict[str, Any], source: str) -> tuple[Any
         num_microbatches=None,
     )._partitioned_train_step
     batch = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name, shape in shapes.items()}
-    return step.lower(state.global_train_state_shape, batch), mesh
+    return step.lower(state.global_train_state_shape, batch), partitioner.mesh
 
 
-def _t5x_model(source: str, settings: dict[str, Any]) -> Any:
-    """Return the model of T5X's gin file, with the row's settings of the network."""
+def _t5x_mesh(devices: list[Any], settings: dict[str, Any]) -> Mesh:
+    """Return T5X's mesh of axes `data` and `model`."""
+    local = [device for device in devices if device.process_index == 0]
+    get_mesh = importlib.import_module("t5x.partitioning").get_mesh
+    return get_mesh(tuple(settings["submesh"]), devices, local)
+
+
+def _dense(devices: list[Any], settings: dict[str, Any]) -> tuple[Any, Callable[..., Any]]:
+    """Return T5X's partitioner, for parameters in two dimensions, and its trainer."""
+    partitioning, trainer = (
+        importlib.import_module(f"t5x.{name}") for name in ("partitioning", "trainer")
+    )
+    rules = partitioning.standard_logical_axis_rules(
+        activation_partitioning_dims=1, parameter_partitioning_dims=2
+    )
+    mesh = _t5x_mesh(devices, settings)
+    described = type("Partitioner", (partitioning.PjitPartitioner,), {"mesh": mesh})
+    submesh = tuple(settings["submesh"])
+    return described(model_parallel_submesh=submesh, logical_axis_rules=rules), trainer.Trainer
+
+
+def _with_experts(devices: list[Any], settings: dict[str, Any]) -> tuple[Any, Callable[..., Any]]:
+    """Return the partitioner of T5X's experts, with its own rules, and their trainer."""
+    partitioning, trainer = (
+        importlib.import_module(f"t5x.contrib.moe.{name}") for name in ("partitioning", "trainer")
+    )
+    mesh, experts = _t5x_mesh(devices, settings), settings["mesh"]["expert"]
+    cut = mesh.devices.reshape(-1, experts, mesh.devices.shape[1])
+    mesh = Mesh(cut, ("data", "expert", "model"))
+    described = type("Partitioner", (partitioning.MoePjitPartitioner,), {"mesh": mesh})
+    submesh = tuple(settings["submesh"])
+    partitioner = described(num_expert_partitions=experts, model_parallel_submesh=submesh)
+    return partitioner, functools.partial(trainer.MoeTrainer, num_expert_partitions=experts)
+
+
+def _t5x_model(sources: Sequence[str], settings: dict[str, Any]) -> Any:
+    """Return the model of a gin file, with the row's imports and bindings."""
     import gin
 
     @gin.configurable
     def row_model(model: Any = gin.REQUIRED) -> Any:
         return model
 
-    gin.add_config_file_search_path(source)
     lines = [
         "from __gin__ import dynamic_registration",
-        "from t5x.examples.scalable_t5 import network",
-        f"include '{settings['gin']}'",
+        *(f"from {module} import {name}" for module, name in settings["imports"]),
+        f"include '{_found(settings['gin'], sources)}'",
         "DROPOUT_RATE = 0.0",
-        *(f"network.T5Config.{name} = {value!r}" for name, value in settings["network"].items()),
+        *(f"{name} = {value}" for name, value in settings["bindings"].items()),
     ]
     gin.parse_config("\n".join(lines))
     gin.parse_config("row_model.model = %MODEL")
     return row_model()
+
+
+def _found(gin_file: str, sources: Sequence[str]) -> str:
+    """Return the path of a gin file, from whose source it includes others."""
+    for source in sources:
+        if pathlib.Path(source, gin_file).is_file():
+            os.chdir(source)  # gin looks there first
+            return gin_file
+    raise ValueError(f"{gin_file} is in none of {', '.join(sources)}")
 
 
 def _transformers(devices: list[Any], settings: dict[str, Any]) -> tuple[Any, Mesh]:

@@ -135,7 +135,7 @@ def test_both_sides_of_a_row_of_flax_have_the_same_batch_and_mesh(name):
     settings = row.settings
     # T5X's `data` shards the batch and, in two dimensions, the parameters, as `fsdp` here.
     batch_axis = "fsdp" if settings["program"] == "t5x" else "data"
-    axes = {batch_axis: "data", "model": "model"}
+    axes = {batch_axis: "data", "expert": "expert", "model": "model"}
     sizes = {axis: settings["mesh"].get(theirs, 1) for axis, theirs in axes.items()}
     assert {axis: config.mesh[axis] for axis in axes} == sizes
     number = math.prod(config.mesh[axis] for axis in ("data", "fsdp", "expert", "model"))
@@ -148,20 +148,25 @@ def test_both_sides_of_a_row_of_flax_have_the_same_batch_and_mesh(name):
 
 
 def test_sizes_that_t5x_has_in_another_file_are_ours():
-    network = beside_flax_rows.ROWS["t5_11b_v4"].settings["network"]
+    bindings = beside_flax_rows.ROWS["t5_11b_v4"].settings["bindings"]
     model = beside_flax_rows.ROWS["t5_11b_v4"].config().model
-    assert {name: network[name] for name in T5X_NETWORK} == {
-        name: model[ours] for name, ours in T5X_NETWORK.items()
-    }
-    assert network["mlp_activations"] == (model.feed_forward,)
+    expected = {name: repr(model[ours]) for name, ours in T5X_NETWORK.items()}
+    expected["mlp_activations"] = repr((model.feed_forward,))
+    assert bindings == {f"network.T5Config.{name}": value for name, value in expected.items()}
 
 
 def test_a_row_of_t5x_needs_its_source(tmp_path):
+    def options(*names, **sources):
+        folders = dict.fromkeys(("t5x", "flaxformer")) | sources
+        return beside_flax.comparison(names, folders).options
+
     with pytest.raises(ValueError, match="the row t5_xxl_v4 needs --t5x"):
-        beside_flax.comparison(["bert_large_v5e", "t5_xxl_v4"], None)
-    with pytest.raises(ValueError, match=r"is not T5X's source: it has no t5x/trainer.py"):
-        beside_flax.comparison(["t5_xxl_v4"], str(tmp_path))
-    assert beside_flax.comparison(["bert_large_v5e"], None).options == ()
+        options("bert_large_v5e", "t5_xxl_v4")
+    with pytest.raises(ValueError, match=r"--t5x=.* has no t5x/trainer.py"):
+        options("t5_xxl_v4", t5x=str(tmp_path))
+    assert options("bert_large_v5e") == ()
     (tmp_path / "t5x").mkdir()
     (tmp_path / "t5x" / "trainer.py").touch()
-    assert beside_flax.comparison([], str(tmp_path)).options == (str(tmp_path),)
+    assert options("t5_xxl_v4", t5x=str(tmp_path)) == (str(tmp_path),)
+    with pytest.raises(ValueError, match="the row switch_c_v4 needs --flaxformer"):
+        options(t5x=str(tmp_path))
