@@ -27,12 +27,12 @@ rate (1.43), and with twice the standard deviation at the start hardly in 1,000 
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="agreement", kind="albert", size=82)
-_CHANGES = {
-    **_TEXT.changes(sentences=2),
+TEXT = GeneratedText(language="agreement", kind="albert", size=82)
+CHANGES = {
+    **TEXT.changes(sentences=2),
     "data.objective_settings": {"longest": 1, "sentences": "none", "short_rate": 0.0},
     "model.head": "masked_lm",
-    "model.vocab_size": _TEXT.size,
+    "model.vocab_size": TEXT.size,
     "model.layers": 4,
     "model.d_model": 64,
     "model.d_ff": 256,
@@ -65,13 +65,14 @@ ARMS = {
 }
 
 
-def _better(text: str, arm: str, than: str) -> Claim:
+def better(text: str, arm: str, than: str) -> Claim:
+    """Return the claim that the loss of an arm is lower than of another."""
     return Claim(text=text, measure="loss", arm=arm, than=than, margin=0.02)
 
 
 CLAIMS = (
-    _better("To share all parameters costs something.", "not_shared", "all_shared_4"),
-    _better(
+    better("To share all parameters costs something.", "not_shared", "all_shared_4"),
+    better(
         "... shared feed-forward layers more than shared attention.",
         "shared_attention",
         "shared_feed_forward",
@@ -90,9 +91,9 @@ CLAIMS = (
         than="all_shared_4",
         within=0.02,
     ),
-    _better("Two shared layers are better than one.", "all_shared_2", "all_shared_1"),
-    _better("Four are better than two.", "all_shared_4", "all_shared_2"),
-    _better("Eight are better than four.", "all_shared_8", "all_shared_4"),
+    better("Two shared layers are better than one.", "all_shared_2", "all_shared_1"),
+    better("Four are better than two.", "all_shared_4", "all_shared_2"),
+    better("Eight are better than four.", "all_shared_8", "all_shared_4"),
 )
 
 
@@ -101,8 +102,8 @@ def get_study() -> Study:
     return Study(
         title="ALBERT by its parameters",
         source="Lan et al. 2019, tables 3, 4 and 11",
-        needs=_TEXT.needs,
-        runs={"pretraining": TrainingRun(config="configs/albert.py:demo", changes=_CHANGES)},
+        needs=TEXT.needs,
+        runs={"pretraining": TrainingRun(config="configs/albert.py:demo", changes=CHANGES)},
         arms=ARMS,
         measures={
             "loss": OutcomeMeasure(
