@@ -22,7 +22,6 @@ With a biLSTM of two layers and 64 rows all arms had 99.9 to 100% with the first
 too: it learns by itself what the word beside an ambiguous word tells.
 """
 
-from typing import Any
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
