@@ -2,16 +2,16 @@
 
     python -m t5x_like.study albert_width --until_decided
 
-Lan et al. 2019: without dropout masked tokens are predicted better, since the model does not overfit
-(section 4.8, table 8); with shared parameters a wider network is better, up to a width of 4,096
-(appendix, table 12). The text, the network and its training are as in albert_parameters.py: by word
-frequencies a masked token has 3.46 nats, and 0.02 nats do not matter.
+Lan et al. 2019: without dropout masked tokens are predicted better, since the model does not
+overfit (section 4.8, table 8); with shared parameters a wider network is better, up to a width of
+4,096 (appendix, table 12). The text, the network and its training are as in albert_parameters.py:
+by word frequencies a masked token has 3.46 nats, and 0.02 nats do not matter.
 
 | the paper | here |
 |---|---|
 | three layers, 1,024 to 6,144 wide | four layers, 32, 64 and 128 wide; embeddings of 64 |
 | xxlarge, after 1,000,000 batches, without dropout | 64 wide, from the start; with dropout 0.1 |
-| an average over five tasks, and the accuracy at masked tokens | nats of a masked token of held-out text |
+| an average over five tasks, accuracy at masked tokens | nats of a masked token, held-out text |
 """
 
 from configs.studies.albert_parameters import CHANGES, TEXT, better

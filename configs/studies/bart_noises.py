@@ -2,14 +2,15 @@
 
     python -m t5x_like.study bart_noises --until_decided
 
-Lewis et al. 2019, section 4, table 1: masked tokens or spans are crucial, and documents that are only
-rotated, or whose sentences are only permuted, perform poorly; deleted tokens are as good as masked
-ones, or better; text infilling is the best noise of all tasks, and as good with permuted sentences.
+Lewis et al. 2019, section 4, table 1: masked tokens or spans are crucial, and documents that are
+only rotated, or whose sentences are only permuted, perform poorly; deleted tokens are as good as
+masked ones, or better; text infilling is the best noise of all tasks, and as good with permuted
+sentences.
 
 The text is the language `homonyms` (docs/languages.md): a document has three sentences, each of a
 field of its own, so neither their order nor the first sentence tells a model about words. The task
-`fields` asks for the field of a sentence of seven words. A constant is right in 1 of 8 rows, and the
-best possible accuracy is 100%. Two points do not matter.
+`fields` asks for the field of a sentence of seven words. A constant is right in 1 of 8 rows, and
+the best possible accuracy is 100%. Two points do not matter.
 
 | the paper | here |
 |---|---|
@@ -18,9 +19,9 @@ best possible accuracy is 100%. Two points do not matter.
 | ELI5, XSum, ConvAI2, CNN/DailyMail | left out |
 | text infilling of 30% of the tokens | the same; masked and deleted tokens too |
 
-After three seeds no claim was decided: infilling 91 +- 5%, masked tokens 95 +- 5, deleted tokens 95 +-
-2, rotated documents 98 +- 2, permuted sentences 88 +- 1, no pretraining 76 +- 1. That rotation is not
-the worst may be since the decoder is a language model in every arm.
+After three seeds no claim was decided: infilling 91 +- 5%, masked tokens 95 +- 5, deleted tokens 95
++- 2, rotated documents 98 +- 2, permuted sentences 88 +- 1, no pretraining 76 +- 1. That rotation
+is not the worst may be since the decoder is a language model in every arm.
 """
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun

@@ -18,10 +18,9 @@ possible accuracy is 100%. One point does not matter, and two beside fine-tuning
 | a biLSTM of two layers, 768 wide | only the layer of the tags |
 | last four layers, and all twelve | all four (`weighted_all` is left out) |
 
-With a biLSTM of two layers and 64 rows all arms had 99.9 to 100% with the first seed, the embeddings
-too: it learns by itself what the word beside an ambiguous word tells.
+With a biLSTM of two layers and 64 rows all arms had 99.9 to 100% with the first seed, the
+embeddings too: it learns by itself what the word beside an ambiguous word tells.
 """
-
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 

@@ -4,9 +4,9 @@
 
 Radford et al. 2018, section 5, figure 2 (left): transferring the embeddings improves a task, and
 each further layer too, by up to 9 points in all on MultiNLI. The text, the pretrained network, the
-task `fields` and its training are as in gpt_transfer.py: which of 8 fields a sentence of three words
-is from, from 64 labelled sentences. A constant is right in 1 of 8, and the best possible accuracy is
-100%. Two points do not matter.
+task `fields` and its training are as in gpt_transfer.py: which of 8 fields a sentence of three
+words is from, from 64 labelled sentences. A constant is right in 1 of 8, and the best possible
+accuracy is 100%. Two points do not matter.
 
 | the paper | here |
 |---|---|
@@ -15,9 +15,9 @@ is from, from 64 labelled sentences. A constant is right in 1 of 8, and the best
 | layers that are not transferred: unknown | randomly initialized |
 
 With only the embeddings all seeds are right in 100%: the task asks what words have in common, which
-embeddings tell, and the paper's tasks depend on sentences. Transferred layers are worse, by 3 points
-each, together with the paper's auxiliary loss: without this loss the whole network is right in 100%
-as well (gpt_transfer.py).
+embeddings tell, and the paper's tasks depend on sentences. Transferred layers are worse, by 3
+points each, together with the paper's auxiliary loss: without this loss the whole network is right
+in 100% as well (gpt_transfer.py).
 """
 
 import dataclasses

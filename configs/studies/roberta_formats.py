@@ -14,13 +14,13 @@ is 100%. Two points do not matter.
 
 | the paper | here |
 |---|---|
-| BERT base, 1,000,000 batches of 256 rows of 512 tokens | 2 layers, 64 wide, 600 batches of 64 rows of 40 |
+| BERT base, 1,000,000 batches of 256 rows of 512 tokens | 64 wide, 600 batches of 64 rows of 40 |
 | sentence pairs: more rows, so that the tokens are as many | 160 rows of 16 tokens |
 | SQuAD, MNLI, SST-2, RACE | `topics`, 64 rows, 150 batches of 16 |
 
-With 32 rows and one seed, before the claims were written, the four formats had 98, 92, 82 and 81% in
-the order of the arms; on the task `order` they had 67, 72, 58 and 58%, too near to a constant. With
-64 rows and five seeds no claim was decided: segment pairs 100%, sentence pairs 99 +- 1, full
+With 32 rows and one seed, before the claims were written, the four formats had 98, 92, 82 and 81%
+in the order of the arms; on the task `order` they had 67, 72, 58 and 58%, too near to a constant.
+With 64 rows and five seeds no claim was decided: segment pairs 100%, sentence pairs 99 +- 1, full
 sentences 89 +- 9, rows of one document 88 +- 8.
 """
 
