@@ -40,18 +40,6 @@ _PRETRAINING = {
     "evaluate.every": 0,
     "evaluate.batches": 10,
 }
-_STEPS = 150
-_FIELDS = {
-    **_TEXT.changes("fields", documents=32),
-    "data.lengths": {"inputs": 16},
-    "data.batch_size": 16,
-    "train.steps": _STEPS,
-    "train.log_every": 50,
-    "checkpoint.every": 0,
-    "evaluate.every": _STEPS,
-    "evaluate.batches": 0,
-    "optimizer.learning_rate": 1e-3,
-}
 
 
 def _arm(mnli: float, *corruptions: str) -> Arm:
@@ -94,11 +82,7 @@ def get_study() -> Study:
         needs=_TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/bart.py:demo", changes=_PRETRAINING),
-            "fields": TrainingRun(
-                config="configs/fine_tuning.py:classification",
-                changes=_FIELDS,
-                starts_from="pretraining",
-            ),
+            "fields": _TEXT.fine_tuning("classification", "fields", rows=32, steps=150),
         },
         arms=ARMS,
         measures={

@@ -66,35 +66,21 @@ def _pretraining(text: GeneratedText, length: int, steps: int, **settings: Any) 
     )
 
 
-def _task(kind: str, start: str, steps: int, **changes: Any) -> TrainingRun:
-    return TrainingRun(
-        config=f"configs/fine_tuning.py:{kind}",
-        changes={
-            "data.lengths": {"inputs": 16},
-            "data.batch_size": 16,
-            "train.steps": steps,
-            "train.log_every": 50,
-            "checkpoint.every": 0,
-            "evaluate.every": steps,
-            "evaluate.batches": 0,
-            "optimizer.learning_rate": 1e-3,
-            **changes,
-        },
-        starts_from=start,
-    )
-
-
 RUNS = {
     "on_events": _pretraining(_EVENTS, 20, 600, **_WORLD, chosen=3),
-    "pairs": _task(
-        "classification", "on_events", 200, **_EVENTS.changes("topics", documents=32, **_WORLD)
+    "pairs": _EVENTS.fine_tuning(
+        "classification", "topics", rows=32, steps=200, starts_from="on_events", **_WORLD
     ),
     "on_words": _pretraining(_WORDS, 24, 600),
-    "tokens": _task(
+    "tokens": _WORDS.fine_tuning(
         "tagging",
-        "on_words",
-        300,
-        **_WORDS.changes("tags", documents=256, around=1, before=0, tag="field"),
+        "tags",
+        rows=256,
+        steps=300,
+        starts_from="on_words",
+        around=1,
+        before=0,
+        tag="field",
     ),
 }
 _ONE_TEXT = {"data.objective_settings.next_sentence": False}

@@ -43,18 +43,6 @@ _PRETRAINING = {
     "evaluate.every": 0,
     "evaluate.batches": 1,
 }
-_STEPS = 400
-_TAGS = {
-    **_TEXT.changes("tags", documents=256, around=1, tag="field"),
-    "data.lengths": {"inputs": 16},
-    "data.batch_size": 16,
-    "train.steps": _STEPS,
-    "train.log_every": 50,
-    "checkpoint.every": 0,
-    "evaluate.every": _STEPS,
-    "evaluate.batches": 0,
-    "optimizer.learning_rate": 1e-3,
-}
 
 
 def _features(layers: str, paper: float) -> Arm:
@@ -103,8 +91,8 @@ def get_study() -> Study:
         needs=_TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/bert.py:demo", changes=_PRETRAINING),
-            "tags": TrainingRun(
-                config="configs/fine_tuning.py:tagging", changes=_TAGS, starts_from="pretraining"
+            "tags": _TEXT.fine_tuning(
+                "tagging", "tags", rows=256, steps=400, around=1, tag="field"
             ),
         },
         arms=ARMS,

@@ -33,8 +33,6 @@ sentences a row, 500 batches had hardly begun to learn from random tokens; on th
 BERT's mixture was right in all rows. The mixtures 80/20/0 and 0/20/80 were left out to save time.
 """
 
-from typing import Any
-
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
 _TEXT = GeneratedText(language="homonyms", kind="wordpiece", size=278)
@@ -57,26 +55,8 @@ _PRETRAINING = {
 }
 
 
-def _task(steps: int, rate: float, **changes: Any) -> TrainingRun:
-    return TrainingRun(
-        config="configs/fine_tuning.py:tagging",
-        changes={
-            **_TEXT.changes("tags", documents=1000, around=1),
-            "data.lengths": {"inputs": 16},
-            "data.batch_size": 16,
-            "train.steps": steps,
-            "train.log_every": 50,
-            "checkpoint.every": 0,
-            "evaluate.every": steps,
-            "evaluate.batches": 0,
-            "optimizer.learning_rate": rate,
-            **changes,
-        },
-        starts_from="pretraining",
-    )
-
-
 _FROZEN = {
+    "optimizer.learning_rate": 3e-3,
     "optimizer.frozen": ("embeddings", "encoder"),
     "model.layer_features": "weighted_all",
     "model.lstm_layers": 2,
@@ -84,8 +64,10 @@ _FROZEN = {
 }
 RUNS = {
     "pretraining": TrainingRun(config="configs/bert.py:demo", changes=_PRETRAINING),
-    "tuned": _task(400, 1e-3),
-    "features": _task(1200, 3e-3, **_FROZEN),
+    "tuned": _TEXT.fine_tuning("tagging", "tags", rows=1000, steps=400, around=1),
+    "features": _TEXT.fine_tuning(
+        "tagging", "tags", rows=1000, steps=1200, changes=_FROZEN, around=1
+    ),
 }
 
 

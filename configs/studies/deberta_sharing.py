@@ -27,7 +27,6 @@ that after five it is open whether GDES is better.
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
 _TEXT = GeneratedText(language="homonyms", kind="albert", size=140)
-_STEPS = 200
 _PRETRAINING = {
     **_TEXT.changes(sentences=1),
     "model.vocab_size": _TEXT.size,
@@ -40,17 +39,6 @@ _PRETRAINING = {
     "train.log_every": 100,
     "evaluate.every": 0,
     "evaluate.batches": 0,
-}
-_FIELDS = {
-    **_TEXT.changes("fields", documents=32, around=1),
-    "data.lengths": {"inputs": 16},
-    "data.batch_size": 16,
-    "train.steps": _STEPS,
-    "train.log_every": 50,
-    "checkpoint.every": 0,
-    "evaluate.every": _STEPS,
-    "evaluate.batches": 0,
-    "optimizer.learning_rate": 1e-3,
 }
 ARMS = {
     name: Arm(changes={"pretraining": {"model.sharing": sharing}})
@@ -83,11 +71,7 @@ def get_study() -> Study:
         needs=_TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/deberta.py:v3_demo", changes=_PRETRAINING),
-            "fields": TrainingRun(
-                config="configs/fine_tuning.py:classification",
-                changes=_FIELDS,
-                starts_from="pretraining",
-            ),
+            "fields": _TEXT.fine_tuning("classification", "fields", rows=32, steps=200, around=1),
         },
         arms=ARMS,
         measures={

@@ -44,18 +44,6 @@ _PRETRAINING = {
     "evaluate.every": 0,
     "evaluate.batches": 10,
 }
-_STEPS = 150
-_TOPICS = {
-    **_TEXT.changes("topics", documents=64, **_WORLD),
-    "data.lengths": {"inputs": 20},
-    "data.batch_size": 16,
-    "train.steps": _STEPS,
-    "train.log_every": 50,
-    "checkpoint.every": 0,
-    "evaluate.every": _STEPS,
-    "evaluate.batches": 0,
-    "optimizer.learning_rate": 1e-3,
-}
 
 
 def _arm(row_format: str, race: float, **changes: object) -> Arm:
@@ -98,10 +86,8 @@ def get_study() -> Study:
         needs=_TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/roberta.py:demo", changes=_PRETRAINING),
-            "topics": TrainingRun(
-                config="configs/fine_tuning.py:classification",
-                changes=_TOPICS,
-                starts_from="pretraining",
+            "topics": _TEXT.fine_tuning(
+                "classification", "topics", rows=64, steps=150, length=20, **_WORLD
             ),
         },
         arms=ARMS,

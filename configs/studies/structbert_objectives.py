@@ -44,18 +44,6 @@ _PRETRAINING = {
     "evaluate.every": 0,
     "evaluate.batches": 10,
 }
-_STEPS = 150
-_ORDER = {
-    **_TEXT.changes("order", documents=32, **_WORLD),
-    "data.lengths": {"inputs": 16},
-    "data.batch_size": 16,
-    "train.steps": _STEPS,
-    "train.log_every": 50,
-    "checkpoint.every": 0,
-    "evaluate.every": _STEPS,
-    "evaluate.batches": 0,
-    "optimizer.learning_rate": 1e-3,
-}
 
 
 def _arm(**changes: object) -> Arm:
@@ -95,11 +83,7 @@ def get_study() -> Study:
         needs=_TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/structbert.py:demo", changes=_PRETRAINING),
-            "order": TrainingRun(
-                config="configs/fine_tuning.py:classification",
-                changes=_ORDER,
-                starts_from="pretraining",
-            ),
+            "order": _TEXT.fine_tuning("classification", "order", rows=32, steps=150, **_WORLD),
         },
         arms=ARMS,
         measures={"accuracy": OutcomeMeasure(run="order", number="order/accuracy", scale=100.0)},

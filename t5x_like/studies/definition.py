@@ -6,6 +6,7 @@ import itertools
 import pathlib
 import re
 import shlex
+import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
@@ -75,6 +76,45 @@ class GeneratedText:
             "data.settings": settings,
             "data.vocabulary": self.vocabulary,
         }
+
+    def fine_tuning(
+        self,
+        kind: str,
+        task: str,
+        *,
+        rows: int,
+        steps: int,
+        length: int = 16,
+        starts_from: str = "pretraining",
+        changes: Changes = types.MappingProxyType({}),
+        **settings: Any,
+    ) -> TrainingRun:
+        """Return a run that is fine-tuned on few rows of a task, and measured on all held-out rows.
+
+        Args:
+            kind: of configs/fine_tuning.py, such as "classification".
+            task: of the language.
+            rows: labelled rows for training.
+            steps: batches of 16 rows.
+            length: tokens of a row.
+            starts_from: the earlier run that it starts from.
+            changes: other settings of the run.
+            settings: other settings of the language.
+        """
+        of_run = {
+            **self.changes(task, documents=rows, **settings),
+            "data.lengths": {"inputs": length},
+            "data.batch_size": 16,
+            "train.steps": steps,
+            "train.log_every": 50,
+            "checkpoint.every": 0,
+            "evaluate.every": steps,
+            "evaluate.batches": 0,
+            "optimizer.learning_rate": 1e-3,
+            **changes,
+        }
+        config = f"configs/fine_tuning.py:{kind}"
+        return TrainingRun(config=config, changes=of_run, starts_from=starts_from)
 
     def pretrained(
         self, config: str, folder: str, *, steps: int, changes: Changes
