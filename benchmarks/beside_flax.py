@@ -58,7 +58,9 @@ def comparison(names: Sequence[str], sources: Mapping[str, str | None]) -> Compa
     given = {flag: pathlib.Path(folder) for flag, folder in sources.items() if folder}
     for flag, folder in given.items():
         if not (folder / _SOURCES[flag]).is_file():
-            raise ValueError(f"--{flag}={str(folder)!r} has no {_SOURCES[flag]}")
+            raise ValueError(
+                f"--{flag}={str(folder)!r} is not the source of {flag}: it has no {_SOURCES[flag]}"
+            )
     return Comparison(
         name="flax",
         title="T5X or transformers",
