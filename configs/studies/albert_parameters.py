@@ -27,12 +27,12 @@ rate (1.43), and with twice the standard deviation at the start hardly in 1,000 
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
-TEXT = GeneratedText(language="agreement", kind="albert", size=82)
-CHANGES = {
-    **TEXT.changes(sentences=2),
+_TEXT = GeneratedText(language="agreement", kind="albert", size=82)
+_CHANGES = {
+    **_TEXT.changes(sentences=2),
     "data.objective_settings": {"longest": 1, "sentences": "none", "short_rate": 0.0},
     "model.head": "masked_lm",
-    "model.vocab_size": TEXT.size,
+    "model.vocab_size": _TEXT.size,
     "model.layers": 4,
     "model.d_model": 64,
     "model.d_ff": 256,
@@ -102,8 +102,8 @@ def get_study() -> Study:
     return Study(
         title="ALBERT by its parameters",
         source="Lan et al. 2019, tables 3, 4 and 11",
-        needs=TEXT.needs,
-        runs={"pretraining": TrainingRun(config="configs/albert.py:demo", changes=CHANGES)},
+        needs=_TEXT.needs,
+        runs={"pretraining": TrainingRun(config="configs/albert.py:demo", changes=_CHANGES)},
         arms=ARMS,
         measures={
             "loss": OutcomeMeasure(

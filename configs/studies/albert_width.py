@@ -14,8 +14,11 @@ by word frequencies a masked token has 3.46 nats, and 0.02 nats do not matter.
 | an average over five tasks, accuracy at masked tokens | nats of a masked token, held-out text |
 """
 
-from configs.studies.albert_parameters import CHANGES, TEXT, better
-from t5x_like.studies import Arm, Learned, OutcomeMeasure, Study, TrainingRun
+import dataclasses
+
+from configs.studies import albert_parameters
+from configs.studies.albert_parameters import better
+from t5x_like.studies import Arm, Learned, Study
 
 
 def _width(width: int) -> Arm:
@@ -41,17 +44,11 @@ CLAIMS = (
 
 def get_study() -> Study:
     """Return the study."""
-    return Study(
+    return dataclasses.replace(
+        albert_parameters.get_study(),
         title="ALBERT by its width, and with dropout",
         source="Lan et al. 2019, tables 8 and 12",
-        needs=TEXT.needs,
-        runs={"pretraining": TrainingRun(config="configs/albert.py:demo", changes=CHANGES)},
         arms=ARMS,
-        measures={
-            "loss": OutcomeMeasure(
-                run="pretraining", number="agreement/cross_entropy", smaller_is_better=True
-            )
-        },
         learned=(Learned(arm="width_64", measure="loss", than=3.46, what="word frequencies"),),
         claims=CLAIMS,
     )
