@@ -141,6 +141,20 @@ def test_a_run_ends_with_its_accuracies_beside_those_of_a_constant():
     ]
 
 
+def test_a_run_ends_with_its_accuracies_by_the_number_of_examples():
+    measure = "held_out/in_context"
+    log = {
+        f"{measure}/0_shots/accuracy": {10: 0.5, 20: 0.6},
+        f"{measure}/8_shots/accuracy": {20: 0.8},
+        f"{measure}/8_shots/accuracy_per_token": {20: 0.8},
+        f"{measure}/constant_accuracy": {20: 0.125},
+    }
+    assert run_report.accuracies(log, prefix="held_out/") == [
+        f"held-out in_context/{right}, of always the most frequent class 12.5%"
+        for right in ("0_shots/accuracy 60.0%", "8_shots/accuracy 80.0%")
+    ]
+
+
 # The end of a log after a kill, a full disk, or a text editor that leaves out the last line's end.
 TORN = {
     "torn": (b'{"step": 3, "trai', [1, 2], 3),

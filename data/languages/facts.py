@@ -13,6 +13,7 @@ all, and then an answer is made up.
 | `facts` | documents of facts |
 | `questions` | pairs: a question, and its answer |
 | `choices` | a question with four answers, one right |
+| `completions` | a fact as text, without its value, and its value among all of its relation |
 
 A text's value follows from the entity and the relation: it costs a model that knows the facts
 nothing. The accuracy of answers has the ceiling 1 and, for a model that knows only how often a
@@ -46,7 +47,7 @@ def corpora(
     world: int = 0,
     sentences: int = 4,
 ) -> dict[str, Corpus]:
-    """Return the corpora "facts", "questions" and "choices".
+    """Return the corpora "facts", "questions", "choices" and "completions".
 
     Args:
         documents, validation, seed: see `language.corpus`.
@@ -66,6 +67,12 @@ def corpora(
             functools.partial(choice, names=names, facts=facts),
             name,
             fields=("text_a", "choices", "answer"),
+            **of,
+        ),
+        "completions": corpus(
+            functools.partial(completion, names=names, facts=facts),
+            name,
+            fields=("text", "inputs", "targets", "choices"),
             **of,
         ),
     }
@@ -115,6 +122,20 @@ def choice(draw: Draw, *, names: Sequence[str], facts: Facts) -> Row:
     draw.given()
     text = f"the {relation} of {name} is"
     return {"text_a": text, "choices": offered, "answer": answer}
+
+
+def completion(draw: Draw, *, names: Sequence[str], facts: Facts) -> Row:
+    """Return a fact, its first words, its value, and all values of its relation."""
+    name, relation = _subject(draw, names)
+    draw.given()
+    value = facts[name, relation]
+    inputs = f"the {relation} of {name} is"
+    return {
+        "text": f"{inputs} {value} .",
+        "inputs": inputs,
+        "targets": value,
+        "choices": VALUES[relation],
+    }
 
 
 def _subject(draw: Draw, names: Sequence[str]) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from t5x_like.batches import document_cleaning
 from t5x_like.config.run_settings import CostSettings
+from t5x_like.evaluation import shot_curves
 from t5x_like.evaluation.while_training import EPOCHS
 from t5x_like.experiment import data_side, energy, reporting
 from t5x_like.experiment.data_side import Inputs
@@ -84,13 +85,14 @@ def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[s
     """Describe the held-out accuracies of classes, each with the accuracy of a constant."""
     described = []
     for name in (name for name in log if name.startswith(prefix) and name.endswith(CONSTANT)):
-        accuracy = log[name.removesuffix(CONSTANT) + "accuracy"]
-        last, constant = max(accuracy), log[name]
-        shown = name.removeprefix(prefix).removesuffix(CONSTANT) + "accuracy"
-        described.append(
-            f"held-out {shown} {accuracy[last]:.1%}, of always the most frequent class "
-            f"{constant[max(constant)]:.1%}"
-        )
+        accuracy, constant = name.removesuffix(CONSTANT) + "accuracy", log[name]
+        # Prompts with several numbers of examples have an accuracy for each.
+        for number in (number for number in log if shot_curves.without_shots(number) == accuracy):
+            values = log[number]
+            described.append(
+                f"held-out {number.removeprefix(prefix)} {values[max(values)]:.1%}, of always the "
+                f"most frequent class {constant[max(constant)]:.1%}"
+            )
     return described
 
 

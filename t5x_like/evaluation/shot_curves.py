@@ -30,6 +30,12 @@ def is_on_curve(number: str) -> bool:
     return bool(_NAME.fullmatch(number))
 
 
+def without_shots(number: str) -> str:
+    """Return TASK/MEASURE/NAME for a number on a curve; any other name is returned as it is."""
+    match = _NAME.fullmatch(number)
+    return f"{match['measure']}/{match['number']}" if match else number
+
+
 def is_base(number: str) -> bool:
     """Return whether a number is the same for all numbers of examples: a base rate, or a count."""
     return number == "examples" or number.startswith(tuple(f"{kind}_" for kind in _BASES))

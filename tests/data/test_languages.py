@@ -195,6 +195,12 @@ def test_facts_are_always_the_same_and_some_entities_are_rare():
         assert len(set(row["choices"])) == 4
         right[row["answer"]] += 1
     assert all(abs(right[n] - 500) < 5 * 19.4 for n in range(4))
+    for row in texts(corpora, "completions", 100):
+        _, relation, _, name, _ = row["inputs"].split()
+        assert row["text"] == f"{row['inputs']} {known[name, relation]} ."
+        assert row["targets"] == known[name, relation]
+        assert row["targets"] in row["choices"]
+        assert len(set(row["choices"])) == 8
 
 
 def test_events_of_a_topic_come_in_the_order_of_its_script():
