@@ -4,13 +4,13 @@
 
 Wei et al. 2022, section 3 and figure 4: with the steps of a solution in the examples of its prompt
 a large model solves problems that it does not solve when it must answer at once; the gain is larger
-for problems of more steps. Here models are trained on problems of the language `arithmetic`
-(docs/languages.md) with their steps or without, as in the ablations of section 3.3, which ask
-whether the steps or only more computation help.
+for problems of more steps, and a small model has none. Here models are trained on problems of the
+language `arithmetic` (docs/languages.md) with their steps or without, as in the ablations of
+section 3.3, which ask whether the steps or only more computation help.
 
 | the paper | here |
 |---|---|
-| GPT-3 and PaLM, 0.4 to 540 billion parameters, prompted | 2 + 2 layers, 128 wide, trained |
+| GPT-3 and PaLM, 0.4 to 540 billion parameters, prompted | 2 + 2 layers, 32 or 128 wide, trained |
 | word problems | operations on a digit, one after the other |
 | solved problems | targets without a mistake; with steps a wrong step counts as a mistake |
 
@@ -33,10 +33,15 @@ _STEPS = 1200
 _FEW, _MANY = 1, 3
 
 
-def _arm(task: str, steps: int) -> Arm:
+def _arm(task: str, steps: int, *, width: int = 128) -> Arm:
     # The number of the task has one name in all arms.
     solved = {"solved": {"problems": f"{task}/generation/exact_match"}}
-    changes = {**_TEXT.changes(task, steps=steps), "evaluate.averages": solved}
+    size = {"d_model": width, "d_ff": 4 * width, "d_k": width // 4, "d_v": width // 4}
+    changes = {
+        **_TEXT.changes(task, steps=steps),
+        **{f"model.{name}": value for name, value in size.items()},
+        "evaluate.averages": solved,
+    }
     return Arm(changes={"training": changes})
 
 
@@ -68,6 +73,8 @@ def get_study() -> Study:
             "steps_few": _arm("with_steps", _FEW),
             "direct_many": _arm("direct", _MANY),
             "steps_many": _arm("with_steps", _MANY),
+            "direct_many_32": _arm("direct", _MANY, width=32),
+            "steps_many_32": _arm("with_steps", _MANY, width=32),
         },
         measures={"solved": OutcomeMeasure(run="training", number="solved/average", scale=100.0)},
         learned=(
@@ -78,6 +85,10 @@ def get_study() -> Study:
     )
 
 
+def _as_many(text: str, arm: str, than: str) -> Claim:
+    return Claim(text=text, measure="solved", arm=arm, than=than, within=5.0)
+
+
 CLAIMS = (
     Claim(
         text="With steps more problems of three operations are solved.",
@@ -85,11 +96,15 @@ CLAIMS = (
         arm="steps_many",
         than="direct_many",
     ),
-    Claim(
-        text="Problems of one operation are solved as well without steps.",
-        measure="solved",
-        arm="steps_few",
-        than="direct_few",
-        within=5.0,
+    _as_many(
+        "Problems of one operation are solved as well without steps.", "steps_few", "direct_few"
     ),
+    _as_many("A small model gains nothing from steps.", "steps_many_32", "direct_many_32"),
+    Claim(
+        text="With steps the larger model solves more.",
+        measure="solved",
+        arm="steps_many",
+        than="steps_many_32",
+    ),
+    _as_many("Without steps it solves no more.", "direct_many", "direct_many_32"),
 )

@@ -16,8 +16,9 @@ all, and then an answer is made up.
 | `completions` | a fact as text, without its value, and its value among all of its relation |
 
 A text's value follows from the entity and the relation: it costs a model that knows the facts
-nothing. The accuracy of answers has the ceiling 1 and, for a model that knows only how often a
-value is right for a relation, a base rate near 1 / values.
+nothing. The ceiling of the accuracy is 1. A few entities have most of the mentions, so a model that
+knows only how often a value is right for a relation is right in 25% of the questions and
+completions, not in 1 of 8, and in 41% of the choices, not in 1 of 4 (`world=0`, 200 entities).
 """
 
 import functools

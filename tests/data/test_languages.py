@@ -195,12 +195,28 @@ def test_facts_are_always_the_same_and_some_entities_are_rare():
         assert len(set(row["choices"])) == 4
         right[row["answer"]] += 1
     assert all(abs(right[n] - 500) < 5 * 19.4 for n in range(4))
-    for row in texts(corpora, "completions", 100):
+
+
+def test_facts_are_guessed_by_the_most_frequent_value_of_a_relation():
+    corpora, known = facts.corpora(), facts.facts_of(200, world=0)
+    counts = collections.Counter()
+    for rank, name in enumerate(language.invented(200), start=1):
+        for relation in facts.VALUES:
+            counts[relation, known[name, relation]] += 1 / rank
+    right = collections.Counter()
+    for row in texts(corpora, "completions", 2000):
         _, relation, _, name, _ = row["inputs"].split()
         assert row["text"] == f"{row['inputs']} {known[name, relation]} ."
         assert row["targets"] == known[name, relation]
-        assert row["targets"] in row["choices"]
-        assert len(set(row["choices"])) == 8
+        assert tuple(row["choices"]) == facts.VALUES[relation]
+        guess = max(row["choices"], key=lambda value: counts[relation, value])
+        right["completions"] += guess == row["targets"]
+    for row in texts(corpora, "choices", 2000):
+        relation = row["text_a"].split()[1]
+        guess = max(row["choices"], key=lambda value: counts[relation, value])
+        right["choices"] += guess == row["choices"][row["answer"]]
+    assert right["completions"] == pytest.approx(2000 * 0.25, abs=5 * 19.4)
+    assert right["choices"] == pytest.approx(2000 * 0.413, abs=5 * 22)
 
 
 def test_events_of_a_topic_come_in_the_order_of_its_script():
