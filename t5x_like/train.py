@@ -32,7 +32,8 @@ from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteErr
 from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.config.run_settings import TrainSettings
 from t5x_like.evaluation import run_report
-from t5x_like.evaluation.while_training import BestSoFar, Evaluator, Schedule
+from t5x_like.evaluation.measure import MeasureError
+from t5x_like.evaluation.while_training import BestSoFar, Evaluator, Schedule, rehearse
 from t5x_like.experiment import (
     command_line,
     completion,
@@ -62,7 +63,14 @@ from t5x_like.training.step import TrainState
 from t5x_like.training.watchdog import Watchdog
 
 # Errors that end a started run with one line instead of a traceback.
-_ENDING_A_RUN = (CheckpointWriteError, WriteError, LockedError, NoExampleError, FileError)
+_ENDING_A_RUN = (
+    CheckpointWriteError,
+    WriteError,
+    LockedError,
+    NoExampleError,
+    FileError,
+    MeasureError,
+)
 
 # How often one process returns to a checkpoint to leave out data (`train.on_nonfinite`).
 _MOST_REWINDS = 10
@@ -96,7 +104,7 @@ def train(run: Run) -> None:
     with first.layout(), contextlib.ExitStack() as opened, terminal.LINE.clearing():
         with one_line_errors():
             works, carry = _traced(models, run.phases, data)
-            _check_best(best, schedule, models, data[0])
+            _check_measures(best, schedule, models, list(zip(run.phases, data, strict=True)))
             phases = list(zip(run.phases, data, works, strict=True))
             prints = processes.on_first_process(lambda: _fingerprints(run.settings, phases, stored))
             processes.on_first_process(lambda: opened.enter_context(lock))
@@ -225,19 +233,25 @@ def _print_notes(data: Sequence[Data]) -> None:
             print(f"note: {line}", flush=True)
 
 
-def _check_best(
-    best: BestCheckpoint | None, schedule: Schedule, models: Models, data: Data
+def _check_measures(
+    best: BestCheckpoint | None,
+    schedule: Schedule,
+    models: Models,
+    phases: Sequence[tuple[Phase, Data]],
 ) -> None:
-    """Check that the losses report the metric that selects the best checkpoint.
+    """Check that the measures fit rows and models, and report the number of the best checkpoint.
 
     Raises:
-        ValueError: see `Schedule.check_loss`.
+        ValueError: see `rehearse` and `Schedule.check_loss`.
     """
     if best is not None:
+        _, data = phases[0]
         names = {
             name: model.metric_names(data[name].batch_shapes()) for name, model in models.items()
         }
         schedule.check_loss(best.number, names)
+    for phase, data in phases:
+        rehearse(schedule, models, data, phase)
 
 
 def _restore(

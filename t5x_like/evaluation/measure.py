@@ -14,6 +14,10 @@ Row = Mapping[str, Any]  # fields: a string, or a list of strings
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
 
 
+class MeasureError(Exception):
+    """A measure cannot read a row, or has a setting that does not fit the rows."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Measure(abc.ABC):
     """A frozen dataclass, whose fields are its settings in a config's `evaluate.measures`.

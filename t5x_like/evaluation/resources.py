@@ -1,6 +1,7 @@
 """The resources that measures need of a model and its data, made when first needed."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from t5x_like.inference import predictions, text_model
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.pretrained import Pretrained
+
+_FEW = 8  # rows on which a measure is checked before training
 
 
 class Resources:
@@ -108,9 +111,29 @@ class Resources:
         return predictions.build(self._pretrained, self._part)
 
 
-def asked_rows(tasks: Tasks, part: Part, task: str, *, cleaned: bool) -> list[Row]:
-    """Return the first rows of a task, see `Resources.rows`."""
-    number = part.evaluate.batches * part.data.batch_size or None
+class FewResources(Resources):
+    """The resources with few rows and a model that computes nothing, to check a measure."""
+
+    def text_model(self, measure: Measure, task: str) -> TextModel:
+        """Return a model that only checks its prompts and settings."""
+        return super().text_model(measure, task).rehearsing()
+
+    def rows(self, measure: RowMeasure, task: str) -> list[Row]:
+        """Return the first few rows."""
+        tasks = self._part.text.tasks()
+        return asked_rows(tasks, self._part, task, cleaned=measure.cleaned, most=_FEW)
+
+    def examples(self, measure: InContext, task: str) -> list[Row]:
+        """Return as many rows as prompts need of the training split."""
+        few = min(measure.pool, _FEW * (measure.most_shots + 1))
+        return super().examples(dataclasses.replace(measure, pool=few), task)
+
+
+def asked_rows(
+    tasks: Tasks, part: Part, task: str, *, cleaned: bool, most: int | None = None
+) -> list[Row]:
+    """Return the first rows of a task, see `Resources.rows`; if `most` is set, at most so many."""
+    number = most or part.evaluate.batches * part.data.batch_size or None
     rows = tasks.rows(task, split="validation", cleaned=cleaned)
     if not (plain_rows := list(map(_plain, itertools.islice(rows, number)))):
         raise ValueError(f"data.task={task!r} has no row in its split 'validation'")

@@ -4,7 +4,7 @@ import functools
 import math
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 
@@ -12,8 +12,8 @@ from t5x_like import paths, processes
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints
 from t5x_like.checkpoints.reading import BEST
 from t5x_like.evaluation import evaluated_numbers, measures
-from t5x_like.evaluation.measure import Measure, RowMeasure
-from t5x_like.evaluation.resources import Resources
+from t5x_like.evaluation.measure import Measure, MeasureError, RowMeasure
+from t5x_like.evaluation.resources import FewResources, Resources
 from t5x_like.experiment import reporting
 from t5x_like.experiment.command_line import writing
 from t5x_like.experiment.data_side import Inputs
@@ -21,7 +21,6 @@ from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.run import Phase, Run
 from t5x_like.inference import predictions
 from t5x_like.names import choose
-from t5x_like.nn.moe import undropped
 from t5x_like.training.loop import Outcome
 from t5x_like.training.several_tasks import TaskBatches
 from t5x_like.training.step import TrainState
@@ -70,6 +69,13 @@ class Schedule:
         """Return whether a measure is due at a step at which the run evaluates."""
         every = measure.every if isinstance(measure, RowMeasure) else 1
         return bool(every) and (step % every == 0 or step == self._settings.train.steps)
+
+    def falls_in(self, phase: Phase, measure: RowMeasure) -> bool:
+        """Return whether a measure is due at a step of a phase."""
+        every = measure.every
+        return every > 0 and (
+            phase.last // every > phase.first // every or self.ends_at(phase.last)
+        )
 
     def best(self, folder: Any) -> BestCheckpoint | None:
         """Return the tracker of the best checkpoint; None if the config does not ask for it.
@@ -264,6 +270,28 @@ class BestSoFar:
         sys.stdout.write(f"best checkpoint: {number} {value:.4f} at step {step}, {path}\n")
 
 
+def rehearse(
+    schedule: Schedule, models: Mapping[str, Experiment], data: Mapping[str, Inputs], phase: Phase
+) -> None:
+    """Take the measures of texts of a phase on a few rows, with models that compute nothing.
+
+    So settings that do not fit the rows or the network end a run before it trains.
+
+    Raises:
+        ValueError: a measure cannot read the rows, or the network neither scores nor generates.
+    """
+    for name, inputs in data.items():
+        pretrained = models[name].pretrained(None).policy()
+        few = FewResources(pretrained, inputs.part, make=lambda: models)
+        for task, data_task in inputs.part.evaluated.items():
+            for key, measure in schedule.measures[task].items():
+                if _reads_texts(measure) and schedule.falls_in(phase, measure):
+                    try:
+                        measure.measure(*few.of(measure, data_task))
+                    except ValueError as error:
+                        raise ValueError(f"evaluate.measures.{key}: {error}") from error
+
+
 class Evaluator:
     """Computes the evaluation at a train state's step: {TASK/NUMBER: value}.
 
@@ -275,9 +303,6 @@ class Evaluator:
         models: the models, by task of the run.
         data: the data of a phase, by task.
         batches: the training batches.
-
-    Raises:
-        ValueError: a measure scores or generates texts, and the network cannot (`undropped`).
     """
 
     def __init__(
@@ -292,13 +317,13 @@ class Evaluator:
         self._batches = batches
         self._pretrained = functools.cache(lambda name: models[name].pretrained(None).policy())
         self._resources = functools.cache(self._make_resources)
-        for name, model in models.items():
-            for task in model.part.evaluated:
-                if any(map(_reads_texts, schedule.measures[task].values())):
-                    undropped(self._pretrained(name).module)
 
     def __call__(self, state: TrainState) -> dict[str, Any]:
-        """Return the numbers, and arrays for networks with experts."""
+        """Return the numbers, and arrays for networks with experts.
+
+        Raises:
+            MeasureError: see there.
+        """
         step = int(state.step)
         results: dict[str, dict[str, Any]] = {}
         for name, inputs in self._data.items():
@@ -336,7 +361,11 @@ class Evaluator:
                 params = model.policy(model.read_by_network(state.params))
                 self._pretrained(name).params = params
                 needed = self._resources(name).of(measure, data_task)
-                measured |= evaluated_numbers.numbers(key, measure.measure(*needed)[0])
+                try:
+                    numbers, _ = measure.measure(*needed)
+                except ValueError as error:  # of a later row than `rehearse` has read
+                    raise MeasureError(f"evaluate.measures.{key}: {error}") from error
+                measured |= evaluated_numbers.numbers(key, numbers)
                 self._pretrained(name).free()  # the training step needs the memory of the copy
         return measured
 
@@ -349,6 +378,6 @@ class Evaluator:
         return all(set(evaluated_numbers.listed(names)) <= flat for names in parts.values())
 
 
-def _reads_texts(measure: Measure) -> bool:
-    """Return whether training scores or generates texts for a measure."""
-    return isinstance(measure, RowMeasure) and measure.every > 0 and "text_model" in measure.needs
+def _reads_texts(measure: Measure) -> TypeGuard[RowMeasure]:
+    """Return whether a measure scores or generates texts."""
+    return isinstance(measure, RowMeasure) and "text_model" in measure.needs

@@ -109,12 +109,22 @@ class TextModel:
     def _copy(
         self, prompt_format: PromptFormat, decode: Mapping[str, Any], *, batch_size: int = 0
     ) -> "TextModel":
-        return TextModel(
+        return type(self)(
             self.pretrained,
             self.vocabulary,
             prompt_format,
             batch_size=batch_size or self.batch_size,
             decode=decode,
+        )
+
+    def rehearsing(self) -> "Rehearsal":
+        """Return a copy of the model that computes nothing."""
+        return Rehearsal(
+            self.pretrained,
+            self.vocabulary,
+            self.prompt_format,
+            batch_size=self.batch_size,
+            decode=self.decode,
         )
 
     @property
@@ -365,6 +375,30 @@ class TextModel:
             0, self.prompt_format.length - len(pair.continuation)
         )
         return TokenPair(pair.prompt[max(0, len(pair.prompt) - room) :], pair.continuation)
+
+
+class Rehearsal(TextModel):
+    """A model without parameters, to check prompts and settings before training.
+
+    It refuses what a `TextModel` refuses. Its scores are 0, and its texts are empty.
+    """
+
+    def score_tokens(self, pairs: Sequence[TokenPair]) -> list[Score]:
+        """See `TextModel`."""
+        self.prompt_format.check(pairs)
+        return [Score(np.zeros(len(pair.continuation), np.float32), False) for pair in pairs]
+
+    def score_documents(
+        self, documents: Sequence[Sequence[int]], *, length: int
+    ) -> list[Float[np.ndarray, " n"]]:
+        """See `TextModel`."""
+        return [np.zeros(len(tokens), np.float32) for tokens in documents]
+
+    def generate_tokens(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """See `TextModel`."""
+        if prompts:
+            self.pretrained.checked_prompts(*self.lay_out(prompts), self._seeded(0))
+        return [[] for _ in prompts]
 
 
 def build(pretrained: Pretrained, part: Part) -> TextModel:

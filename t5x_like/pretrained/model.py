@@ -285,7 +285,7 @@ class Pretrained:
                 range, a language model's prompt is padded on the right, or the model has no
                 positions for so many tokens.
         """
-        wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
+        wanted, tokens, mask = self.checked_prompts(input_ids, attention_mask, settings)
         with self.layout():
             return self.generator.generate(tokens, mask, wanted, padding_counts=padding_counts)
 
@@ -311,16 +311,20 @@ class Pretrained:
             ValueError: see `generate`; or num_beams is above 1, since beam search has no single
                 text until its end.
         """
-        wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
+        wanted, tokens, mask = self.checked_prompts(input_ids, attention_mask, settings)
         with self.layout():
             return self.generator.stream(
                 tokens, mask, wanted, callback=callback, padding_counts=padding_counts
             )
 
-    def _prompts(
+    def checked_prompts(
         self, input_ids: ArrayLike, attention_mask: ArrayLike | None, settings: Mapping[str, Any]
     ) -> tuple[GenerationSettings, TokenArray, np.ndarray]:
-        """Check the arguments of a call, and return its settings, tokens and mask."""
+        """Check the arguments of `generate`, and return its settings, tokens and mask.
+
+        Raises:
+            ValueError: see `generate`.
+        """
         if not self.module.generates:
             raise ValueError(
                 f"this {self.system} does not generate text: a decoder or an encoder-decoder does"

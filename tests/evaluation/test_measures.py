@@ -15,6 +15,7 @@ from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line
 from t5x_like.experiment.run import of_config
+from tests.programs import in_process
 
 
 @pytest.mark.parametrize(
@@ -107,3 +108,26 @@ def test_measures_are_set_from_the_command_line():
     assert made.evaluate.measures.to_dict() == {"documents": {"stride": 64}}
     with pytest.raises(ValueError, match=r"the setting 'score' is now evaluate\.measures"):
         command_line.set_value(made, "score.kind", "last_word")
+
+
+# What `rehearse` reads before training, and what only the measure reads.
+@pytest.mark.parametrize(("bad", "trains"), [(0, False), (12, True)])
+def test_a_row_that_a_measure_cannot_read_ends_a_run_with_one_line(tmp_path, bad, trains):
+    lines = ["two words"] * 16
+    lines[bad] = "one"
+    (tmp_path / "held_out.txt").write_text("\n".join(lines) + "\n")
+    settings = {
+        "train.steps": 2,
+        "evaluate.every": 2,
+        "evaluate.measures": {"last_word": {"every": 2}},
+        "data.settings.validation_files": str(tmp_path / "held_out.txt"),
+    }
+    flags = [f"--config.{name}={value}" for name, value in settings.items()]
+    done = in_process.run(
+        "t5x_like.train", f"--config=tests/programs/tiny_t5.py:{tmp_path}", *flags
+    )
+    assert done.status == 2
+    assert done.err.splitlines()[-1] == (
+        "error: evaluate.measures.last_word: a text needs two words, to predict the last one: 'one'"
+    )
+    assert (tmp_path / "run").exists() == trains
