@@ -14,7 +14,7 @@ from t5x_like.evaluation.metrics.texts import exact_match, f1
 from t5x_like.inference.encoder_predictions import AnswerPrediction
 from t5x_like.inference.predictions import PREDICTIONS
 from t5x_like.inference.predictor import Prediction, Predictor
-from t5x_like.names import choose
+from t5x_like.names import choose, hint
 
 # {kind of prediction: default metrics}
 _DEFAULTS: dict[str, tuple[str, ...]] = {
@@ -71,7 +71,10 @@ class HeadPredictions(RowMeasure):
         fitting = {name: metric for name, metric in METRICS.items() if kind in metric.fits}
         for name in self.metrics:
             choose("metric", name, METRICS)
-            choose(f"metric of a model that predicts {_PLURALS[kind]}", name, fitting)
+            if name not in fitting:
+                raise ValueError(
+                    f"the metric {name!r} does not measure {_PLURALS[kind]}.{hint(name, fitting)}"
+                )
             check_group(name, self.group)
 
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:

@@ -95,10 +95,10 @@ def test_each_head_has_its_metrics_by_default():
         (
             "classification",
             {"metrics": ("pearson",)},
-            "evaluate.measures.predictions: metric of a model that predicts classes='pearson'",
+            "evaluate.measures.predictions: the metric 'pearson' does not measure classes.",
         ),
-        ("regression", {"metrics": ("accuracy",)}, "predicts numbers='accuracy' does not exist"),
-        ("tagging", {"metrics": ("f1_macro",)}, "predicts tags='f1_macro' does not exist"),
+        ("regression", {"metrics": ("accuracy",)}, "'accuracy' does not measure numbers."),
+        ("tagging", {"metrics": ("f1_macro",)}, "'f1_macro' does not measure tags."),
         ("classification", {"metrics": ("accurracy",)}, "Did you mean 'accuracy'"),
         ("classification", {"metrics": "accuracy"}, "must be a list"),
         ("classification", {"metrics": ("multirc",)}, "group is not set"),
