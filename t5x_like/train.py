@@ -104,7 +104,7 @@ def train(run: Run) -> None:
     with first.layout(), contextlib.ExitStack() as opened, terminal.LINE.clearing():
         with one_line_errors():
             works, carry = _traced(models, run.phases, data)
-            _check_measures(best, schedule, models, list(zip(run.phases, data, strict=True)))
+            _check_measures(schedule, models, list(zip(run.phases, data, strict=True)))
             phases = list(zip(run.phases, data, works, strict=True))
             prints = processes.on_first_process(lambda: _fingerprints(run.settings, phases, stored))
             processes.on_first_process(lambda: opened.enter_context(lock))
@@ -234,22 +234,19 @@ def _print_notes(data: Sequence[Data]) -> None:
 
 
 def _check_measures(
-    best: BestCheckpoint | None,
-    schedule: Schedule,
-    models: Models,
-    phases: Sequence[tuple[Phase, Data]],
+    schedule: Schedule, models: Models, phases: Sequence[tuple[Phase, Data]]
 ) -> None:
-    """Check that the measures fit rows and models, and report the number of the best checkpoint.
+    """Check that the measures fit rows and models, and that the numbers in settings exist.
 
     Raises:
-        ValueError: see `rehearse` and `Schedule.check_loss`.
+        ValueError: see `rehearse` and `Schedule.check_losses`.
     """
-    if best is not None:
-        _, data = phases[0]
-        names = {
-            name: model.metric_names(data[name].batch_shapes()) for name, model in models.items()
+    _, first = phases[0]
+    schedule.check_losses(
+        lambda: {
+            name: model.metric_names(first[name].batch_shapes()) for name, model in models.items()
         }
-        schedule.check_loss(best.number, names)
+    )
     for phase, data in phases:
         rehearse(schedule, models, data, phase)
 

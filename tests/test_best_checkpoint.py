@@ -186,6 +186,14 @@ def test_t5_is_fine_tuned_with_the_best_checkpoint_on_validation_data(tmp_path):
             {"evaluate__averages": {"a": {"b": "text_files/f1"}}},
             "evaluate.averages.a.b='text_files/f1' is not a number of this evaluation",
         ),
+        (
+            {"checkpoint__best": "", "evaluate__averages": {"a": {"b": "text_files/f1"}}},
+            "evaluate.averages.a.b='text_files/f1' is not a number of this evaluation",
+        ),
+        (
+            {"checkpoint__best": "", "evaluate__averages": {"a": {"b": "text_files/x/accuracy"}}},
+            "evaluate.averages.a.b='text_files/x/accuracy' does not exist",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_before_training(changes, message, tmp_path, capsys):

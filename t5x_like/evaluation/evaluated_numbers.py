@@ -63,9 +63,12 @@ def direction(name: str, table: Mapping[str, bool], *, setting: str) -> bool:
     Raises:
         ValueError: no measure computes this number, or it does not compare models.
     """
-    for pattern, smaller in table.items():
+    # TERM/NAME of a loss, where TERM is any, has the form of MEASURE/NAME.
+    prefix = name.rpartition("/")[0]
+    own = [pattern for pattern in table if pattern.startswith(f"{prefix}/")]
+    for pattern in own or table:
         if fnmatch.fnmatchcase(name, pattern):
-            return smaller
+            return table[pattern]
     raise ValueError(f"{setting}={name!r} is not a number of this evaluation.{hint(name, table)}")
 
 

@@ -3,7 +3,7 @@
 import functools
 import math
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeGuard
 
 import jax
@@ -81,9 +81,11 @@ class Schedule:
         """Return the tracker of the best checkpoint; None if the config does not ask for it.
 
         Raises:
-            ValueError: `checkpoint.best` names no number of the evaluations, or a number that is
-                measured at steps without a checkpoint; or `train.patience` is set without it.
+            ValueError: `checkpoint.best` or an average names no number of the evaluations;
+                `checkpoint.best` is measured at steps without a checkpoint; or `train.patience` is
+                set without it.
         """
+        table = evaluated_numbers.directions(self.measures, self.averages)
         name, patience = self._settings.checkpoint.best, self._settings.train.patience
         if patience < 0 or (patience and not name):
             raise ValueError(
@@ -92,7 +94,6 @@ class Schedule:
             )
         if not name:
             return None
-        table = evaluated_numbers.directions(self.measures, self.averages)
         smaller = evaluated_numbers.direction(name, table, setting="checkpoint.best")
         every, saved = self._between(name), self._settings.checkpoint.every
         if not every or not saved or every % saved:
@@ -115,30 +116,41 @@ class Schedule:
                     return measure.every
         return self._settings.evaluate.every
 
-    def check_loss(self, name: str, losses: Mapping[str, Collection[str]]) -> None:
-        """Check that a number of the held-out loss exists.
+    def check_losses(self, losses: Callable[[], Mapping[str, Collection[str]]]) -> None:
+        """Check that the numbers of held-out losses which settings name exist.
 
         Args:
-            name: TASK/NUMBER.
-            losses: {task of the run: metrics of its loss}.
+            losses: returns {task of the run: metrics of its loss}; called if there are such names.
 
         Raises:
             ValueError: no loss has a metric of this name.
         """
-        known = {
-            f"{task}/{number}"
-            for part in self._parts
-            for task in part.evaluated
-            for number in losses[part.name]
-        }
         measured = {
             f"{task}/{key}/"
             for task, task_measures in self.measures.items()
             for key in task_measures
         }
-        averaged = {f"{average}/" for average in self.averages}
-        if not name.startswith((*measured, *averaged)):
-            choose("checkpoint.best", name, dict.fromkeys(known))
+        others = (*measured, *(f"{average}/" for average in self.averages))
+        named = [(setting, name) for setting, name in self._named() if not name.startswith(others)]
+        if named:
+            metrics = losses()
+            known = {
+                f"{task}/{number}": True
+                for part in self._parts
+                for task in part.evaluated
+                for number in metrics[part.name]
+            }
+            for setting, name in named:
+                choose(setting, name, known)
+
+    def _named(self) -> Iterator[tuple[str, str]]:
+        """Yield the settings that name numbers of the evaluations, each with a number."""
+        if self._settings.checkpoint.best:
+            yield "checkpoint.best", self._settings.checkpoint.best
+        for average, parts in self.averages.items():
+            for part, names in parts.items():
+                for name in evaluated_numbers.listed(names):
+                    yield f"evaluate.averages.{average}.{part}", name
 
     def check_is_measured(self, name: str) -> None:
         """Check that a number is in the log of the last step, as far as the config decides it.

@@ -9,6 +9,7 @@ import pytest
 from t5x_like.evaluation import evaluated_numbers
 from t5x_like.evaluation.generated_text import Generation
 from t5x_like.evaluation.held_out import HeldOutLoss
+from t5x_like.evaluation.in_context import InContext
 from t5x_like.experiment import reporting
 from t5x_like.experiment.reporting import Estimate
 
@@ -80,6 +81,14 @@ def test_numbers_know_which_of_two_models_is_better():
     }
     for name, expected in smaller.items():
         assert evaluated_numbers.direction(name, found, setting="x") is expected
+
+
+def test_a_number_of_a_measure_is_none_of_the_loss():
+    measures = {"qa": {"loss": HeldOutLoss(), "in_context": InContext(sweep=(0, 4))}}
+    found = evaluated_numbers.directions(measures, {})
+    assert not evaluated_numbers.direction("qa/in_context/4_shots/accuracy", found, setting="x")
+    with pytest.raises(ValueError, match="Did you mean 'qa/in_context/4_shots/accuracy'"):
+        evaluated_numbers.direction("qa/in_context/accuracy", found, setting="x")
 
 
 def test_the_table_and_json_have_the_intervals():
