@@ -1,6 +1,6 @@
 """What a language model knows, by its size, its training and the examples in its prompt.
 
-    python -m t5x_like.study gpt3_facts
+    python -m t5x_like.study gpt3_facts --until_decided
 
 Brown et al. 2020, section 3.2, figure 3.3: closed-book answers of TriviaQA improve steadily with
 the size of the model, and with examples in the prompt. Radford et al. 2018, section 5, figure 2:
@@ -98,5 +98,4 @@ def get_study() -> Study:
             ),
         ),
         claims=CLAIMS,
-        seeds=range(3),
     )
