@@ -33,7 +33,7 @@ from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.config.run_settings import TrainSettings
 from t5x_like.evaluation import run_report
 from t5x_like.evaluation.measure import MeasureError
-from t5x_like.evaluation.while_training import BestSoFar, Evaluator, Schedule, rehearse
+from t5x_like.evaluation.while_training import BestSoFar, Evaluator, Schedule, dry_run
 from t5x_like.experiment import (
     command_line,
     completion,
@@ -239,7 +239,7 @@ def _check_measures(
     """Check that the measures fit rows and models, and that the numbers in settings exist.
 
     Raises:
-        ValueError: see `rehearse` and `Schedule.check_losses`.
+        ValueError: see `dry_run` and `Schedule.check_losses`.
     """
     _, first = phases[0]
     schedule.check_losses(
@@ -248,7 +248,7 @@ def _check_measures(
         }
     )
     for phase, data in phases:
-        rehearse(schedule, models, data, phase)
+        dry_run(schedule, models, data, phase)
 
 
 def _restore(

@@ -111,12 +111,12 @@ class Resources:
         return predictions.build(self._pretrained, self._part)
 
 
-class FewResources(Resources):
+class DryResources(Resources):
     """The resources with few rows and a model that computes nothing, to check a measure."""
 
     def text_model(self, measure: Measure, task: str) -> TextModel:
         """Return a model that only checks its prompts and settings."""
-        return super().text_model(measure, task).rehearsing()
+        return super().text_model(measure, task).dry()
 
     def rows(self, measure: RowMeasure, task: str) -> list[Row]:
         """Return the first few rows."""

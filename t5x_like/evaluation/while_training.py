@@ -13,7 +13,7 @@ from t5x_like.checkpoints import BestCheckpoint, Checkpoints
 from t5x_like.checkpoints.reading import BEST
 from t5x_like.evaluation import evaluated_numbers, measures
 from t5x_like.evaluation.measure import Measure, MeasureError, RowMeasure
-from t5x_like.evaluation.resources import FewResources, Resources
+from t5x_like.evaluation.resources import DryResources, Resources
 from t5x_like.experiment import reporting
 from t5x_like.experiment.command_line import writing
 from t5x_like.experiment.data_side import Inputs
@@ -282,10 +282,10 @@ class BestSoFar:
         sys.stdout.write(f"best checkpoint: {number} {value:.4f} at step {step}, {path}\n")
 
 
-def rehearse(
+def dry_run(
     schedule: Schedule, models: Mapping[str, Experiment], data: Mapping[str, Inputs], phase: Phase
 ) -> None:
-    """Take the measures of texts of a phase on a few rows, with models that compute nothing.
+    """Take a phase's measures of texts on a few rows, with models that compute nothing.
 
     So settings that do not fit the rows or the network end a run before it trains.
 
@@ -294,12 +294,12 @@ def rehearse(
     """
     for name, inputs in data.items():
         pretrained = models[name].pretrained(None).policy()
-        few = FewResources(pretrained, inputs.part, make=lambda: models)
+        dry = DryResources(pretrained, inputs.part, make=lambda: models)
         for task, data_task in inputs.part.evaluated.items():
             for key, measure in schedule.measures[task].items():
                 if _reads_texts(measure) and schedule.falls_in(phase, measure):
                     try:
-                        measure.measure(*few.of(measure, data_task))
+                        measure.measure(*dry.of(measure, data_task))
                     except ValueError as error:
                         raise ValueError(f"evaluate.measures.{key}: {error}") from error
 
@@ -372,10 +372,10 @@ class Evaluator:
                 model = self._models[name]
                 params = model.policy(model.read_by_network(state.params))
                 self._pretrained(name).params = params
-                needed = self._resources(name).of(measure, data_task)
                 try:
+                    needed = self._resources(name).of(measure, data_task)
                     numbers, _ = measure.measure(*needed)
-                except ValueError as error:  # of a later row than `rehearse` has read
+                except ValueError as error:  # of a later row than `dry_run` has read
                     raise MeasureError(f"evaluate.measures.{key}: {error}") from error
                 measured |= evaluated_numbers.numbers(key, numbers)
                 self._pretrained(name).free()  # the training step needs the memory of the copy

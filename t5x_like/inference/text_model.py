@@ -117,9 +117,9 @@ class TextModel:
             decode=decode,
         )
 
-    def rehearsing(self) -> "Rehearsal":
+    def dry(self) -> "DryTextModel":
         """Return a copy of the model that computes nothing."""
-        return Rehearsal(
+        return DryTextModel(
             self.pretrained,
             self.vocabulary,
             self.prompt_format,
@@ -377,8 +377,8 @@ class TextModel:
         return TokenPair(pair.prompt[max(0, len(pair.prompt) - room) :], pair.continuation)
 
 
-class Rehearsal(TextModel):
-    """A model without parameters, to check prompts and settings before training.
+class DryTextModel(TextModel):
+    """A model for a dry run, which checks prompts and settings without parameters.
 
     It refuses what a `TextModel` refuses. Its scores are 0, and its texts are empty.
     """

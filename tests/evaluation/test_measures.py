@@ -110,7 +110,7 @@ def test_measures_are_set_from_the_command_line():
         command_line.set_value(made, "score.kind", "last_word")
 
 
-# What `rehearse` reads before training, and what only the measure reads.
+# What `dry_run` reads before training, and what only the measure reads.
 @pytest.mark.parametrize(("bad", "trains"), [(0, False), (12, True)])
 def test_a_row_that_a_measure_cannot_read_ends_a_run_with_one_line(tmp_path, bad, trains):
     lines = ["two words"] * 16
