@@ -1,6 +1,7 @@
 """What is sampled is what is scored: prefix language models, and experts with few slots."""
 
 import functools
+import types
 
 import flax.linen as nn
 import jax
@@ -10,7 +11,7 @@ import pytest
 from configs import instructgpt as configs_instructgpt
 from t5x_like import config, partitioning, systems
 from t5x_like.decoding.generator import Generator
-from t5x_like.evaluation.while_training import Evaluator, Schedule
+from t5x_like.evaluation.while_training import Schedule, dry_run
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.inference.likelihood import PromptFormat, Scorer, TokenPair
@@ -213,19 +214,25 @@ def test_slots_that_each_row_of_an_encoder_has_for_itself_stay():
 def test_a_measure_of_texts_without_a_probability_is_refused_before_training():
     settings = config.defaults()
     settings.system = "switch"
-    settings.model = POLICIES["experts"][1] | {"router": "expert_choice"}
+    settings.model = POLICIES["experts"][1] | {"router": "expert_choice", "vocab_size": 384}
     settings.data.update({"objective": "language_modeling", "converter": "decoder"})
+    settings.data.vocabulary = "bytes"
     settings.data.lengths = {"targets": 8}
     settings.optimizer = {"name": "sgd", "schedule": "constant", "learning_rate": 0.1}
     settings.mesh = {"data": 1}
     settings.train.steps, settings.evaluate.every = 4, 2
     models = {"": model_side.build(of_config(settings), devices=jax.devices()[:1])}
-    needed = {"models": models, "data": {}, "batches": None}
-    settings.evaluate.measures = {"loss": {}, "documents": {"every": 0}}
-    Evaluator(Schedule(of_config(settings)), **needed)
-    settings.evaluate.measures.documents.every = 2
-    with pytest.raises(ValueError, match=r"model\.router='expert_choice'"):
-        Evaluator(Schedule(of_config(settings)), **needed)
+
+    def run(every):
+        settings.evaluate.measures = {"loss": {}, "documents": {"every": every}}
+        made = of_config(settings)
+        [phase] = made.phases
+        data = {"": types.SimpleNamespace(part=phase.parts[0])}
+        dry_run(Schedule(made), models, data, phase)
+
+    run(every=0)
+    with pytest.raises(ValueError, match=r"documents: model\.router='expert_choice'"):
+        run(every=2)
 
 
 def test_compared_models_are_trained_without_noise():
