@@ -14,7 +14,9 @@ section 3.3, which ask whether the steps or only more computation help.
 | word problems | operations on a digit, one after the other |
 | solved problems | targets without a mistake; with steps a wrong step counts as a mistake |
 
-A constant answer is right in 1 of 10 problems.
+A constant answer is right in 1 of 10 problems. With steps the share of solved problems depends on
+the seed: 51 to 74% here, and 33 to 100% over four seeds with an earlier version of this code, whose
+sums were rounded in another order.
 """
 
 from t5x_like.studies import (
