@@ -104,7 +104,7 @@ def train(run: Run) -> None:
     with first.layout(), contextlib.ExitStack() as opened, terminal.LINE.clearing():
         with one_line_errors():
             works, carry = _traced(models, run.phases, data)
-            _check_measures(schedule, models, list(zip(run.phases, data, strict=True)))
+            _check_measures(schedule, models, run.phases, data)
             phases = list(zip(run.phases, data, works, strict=True))
             prints = processes.on_first_process(lambda: _fingerprints(run.settings, phases, stored))
             processes.on_first_process(lambda: opened.enter_context(lock))
@@ -234,21 +234,20 @@ def _print_notes(data: Sequence[Data]) -> None:
 
 
 def _check_measures(
-    schedule: Schedule, models: Models, phases: Sequence[tuple[Phase, Data]]
+    schedule: Schedule, models: Models, phases: Sequence[Phase], data: Sequence[Data]
 ) -> None:
     """Check that the measures fit rows and models, and that the numbers in settings exist.
 
     Raises:
         ValueError: see `dry_run` and `Schedule.check_losses`.
     """
-    _, first = phases[0]
     schedule.check_losses(
         lambda: {
-            name: model.metric_names(first[name].batch_shapes()) for name, model in models.items()
+            name: model.metric_names(data[0][name].batch_shapes()) for name, model in models.items()
         }
     )
-    for phase, data in phases:
-        dry_run(schedule, models, data, phase)
+    for phase, of_phase in zip(phases, data, strict=True):
+        dry_run(schedule, models, of_phase, phase)
 
 
 def _restore(

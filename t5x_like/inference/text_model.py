@@ -107,9 +107,14 @@ class TextModel:
         return self._copy(self.prompt_format, {**self.decode, **decode}, batch_size=batch_size)
 
     def _copy(
-        self, prompt_format: PromptFormat, decode: Mapping[str, Any], *, batch_size: int = 0
+        self,
+        prompt_format: PromptFormat,
+        decode: Mapping[str, Any],
+        *,
+        batch_size: int = 0,
+        kind: "type[TextModel] | None" = None,
     ) -> "TextModel":
-        return type(self)(
+        return (kind or type(self))(
             self.pretrained,
             self.vocabulary,
             prompt_format,
@@ -117,15 +122,9 @@ class TextModel:
             decode=decode,
         )
 
-    def dry(self) -> "DryTextModel":
-        """Return a copy of the model that computes nothing."""
-        return DryTextModel(
-            self.pretrained,
-            self.vocabulary,
-            self.prompt_format,
-            batch_size=self.batch_size,
-            decode=self.decode,
-        )
+    def dry(self) -> "TextModel":
+        """Return a copy of the model that computes nothing, see `DryTextModel`."""
+        return self._copy(self.prompt_format, self.decode, kind=DryTextModel)
 
     @property
     def samples(self) -> bool:
