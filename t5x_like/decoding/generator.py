@@ -107,14 +107,6 @@ class Generator:
         """
         return self._prefill(self._variables, arguments, cache_length=cache_length)
 
-    def check_room(self, *, prompt: int, new: int) -> None:
-        """Check that the network has positions for a prompt and new tokens.
-
-        Raises:
-            ValueError: it has too few, see `decoder_contract.check_room`.
-        """
-        check_room(self._longest, prompt=prompt, new=new)
-
     @property
     def extend(self) -> Extend:
         """(tokens [B, 1], cache) -> (logits [B, 1, V], cache), for the functions of `decoding`."""
@@ -228,7 +220,7 @@ class Generator:
             counted = tokens if padding_counts else np.where(mask, tokens, -1)
             counted = np.pad(counted, sides, constant_values=-1)
             read = int(mask.sum(axis=1).max())
-        self.check_room(prompt=read, new=most)
+        check_room(self._longest, prompt=read, new=most)
         slots = arguments["decoder_input_tokens"].shape[1] + most
         self._check_memory(arguments, settings, length=slots)
         logits, cache = self.prefill(arguments, cache_length=slots)

@@ -16,11 +16,11 @@ from jaxtyping import Array, Float, Int
 from t5x_like import decoding, stop_signal
 from t5x_like.batches import dialog_rows
 from t5x_like.batches.dialog_rows import ATTRIBUTES, Call
-from t5x_like.decoding.decoder_contract import Extend, is_one_of
+from t5x_like.decoding.decoder_contract import Extend, check_room, is_one_of, longest_rows
 from t5x_like.decoding.generation import Generated
 from t5x_like.inference import toolset
 from t5x_like.inference.likelihood import TokenPair
-from t5x_like.inference.text_model import TextModel
+from t5x_like.inference.text_model import DryTextModel, TextModel
 from t5x_like.names import check_settings, choose
 from t5x_like.partitioning import fetch
 
@@ -140,6 +140,8 @@ class CandidateSampler:
             name: model.vocabulary.encode(dialog_rows.attribute(name))
             for name in dialog_rows.ATTRIBUTES
         }
+        self._longest = max(map(len, self._attributes.values()))
+        self._positions = longest_rows(model.pretrained.module).get("decoder")
 
     def __call__(self, prompts: Sequence[str], *, seed: int = 0) -> list[list[Candidate]]:
         """Return the candidates for each prompt, in the order in which they were sampled.
@@ -160,14 +162,12 @@ class CandidateSampler:
 
     def _sample(self, prompts: Sequence[Sequence[int]], *, seed: int) -> list[list[Candidate]]:
         settings, most = self._settings, self._model.new_tokens
-        tokens, mask = self._model.lay_out(prompts)
+        tokens, mask = self._checked(prompts)
         generator = self._model.pretrained.generator
-        longest = max(map(len, self._attributes.values()))
         arguments = {"decoder_input_tokens": tokens, "decoder_mask": mask != 0}
-        generator.check_room(prompt=int(mask.sum(axis=1).max()), new=most + longest)
         with self._model.pretrained.layout():
             logits, cache = generator.prefill(
-                arguments, cache_length=tokens.shape[1] + most + longest
+                arguments, cache_length=tokens.shape[1] + most + self._longest
             )
             generated = decoding.generate(
                 generator.extend,
@@ -197,6 +197,15 @@ class CandidateSampler:
             )
         return self._read(prompts, generated, ratings)
 
+    def _checked(
+        self, prompts: Sequence[Sequence[int]]
+    ) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, "B L"]]:
+        """Return the tokens and the mask of prompts that leave room for a response and a rating."""
+        tokens, mask = self._model.lay_out(prompts)
+        new = self._model.new_tokens + self._longest
+        check_room(self._positions, prompt=int(mask.sum(axis=1).max()), new=new)
+        return tokens, mask
+
     def _read(
         self, prompts: Sequence[Sequence[int]], generated: Generated, ratings: Mapping[str, Array]
     ) -> list[list[Candidate]]:
@@ -209,6 +218,16 @@ class CandidateSampler:
             rated = {name: float(values[name][row]) for name in dialog_rows.ATTRIBUTES}
             candidates[row // number].append(Candidate(response, text, rated))
         return candidates
+
+
+class DryCandidateSampler(CandidateSampler):
+    """Check prompts as the sampler of a `DryTextModel`; each response is empty, and kept."""
+
+    def _sample(self, prompts: Sequence[Sequence[int]], *, seed: int) -> list[list[Candidate]]:
+        del seed
+        self._checked(prompts)
+        rated = dict.fromkeys(dialog_rows.ATTRIBUTES, 0.0)
+        return [[Candidate((), "", rated)] for _ in prompts]
 
 
 @functools.partial(jax.jit, static_argnames="eos_ids")
@@ -410,7 +429,8 @@ class DialogModel:
             translator=settings.translator,
             retrieval=settings.retrieval,
         )
-        self._sample = CandidateSampler(model, settings)
+        dry = isinstance(model, DryTextModel)
+        self._sample = (DryCandidateSampler if dry else CandidateSampler)(model, settings)
 
     def reply(self, contexts: Sequence[Sequence[str]], *, seed: int = 0) -> list[Reply]:
         """Return the next turn of each dialog.

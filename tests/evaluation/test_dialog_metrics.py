@@ -84,3 +84,18 @@ def test_replies_are_measured_and_bad_rows_and_settings_named():
         labels_of("", {name: value for name, value in ROW.items() if name != "claims"})
     with pytest.raises(ValueError, match=r"dialog\.candidates=0 must be 1 or more"):
         measures.make("replies", {"dialog": {"candidates": 0}}, task=task)
+
+
+def test_replies_and_their_research_are_measured_in_a_dry_run(tmp_path):
+    facts = tmp_path / "facts.jsonl"
+    facts.write_text('{"key": "w1", "text": "w2"}\n')
+    dialog = {"candidates": 2, "retrieval": str(facts)}
+    measure = measures.make("replies", {"dialog": dialog}, task=lamda.SYSTEM.tasks[""])
+    model = dialog_models.make().dry()
+    model.pretrained.params = None
+    numbers, [listed] = measure.measure(model, [ROW])
+    assert numbers["examples"] == 1
+    assert numbers["refused"] == 0.0
+    assert listed["prediction"] == ""
+    with pytest.raises(ValueError, match="a list of strings in the field 'claims', not None"):
+        measure.measure(model, [{name: ROW[name] for name in ROW if name != "claims"}])

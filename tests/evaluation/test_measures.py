@@ -15,7 +15,9 @@ from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line
 from t5x_like.experiment.run import of_config
-from tests.programs import in_process
+from t5x_like.hf.architectures import Labels
+from t5x_like.pretrained import from_pretrained
+from tests.programs import dialog_models, in_process, tiny_encoder
 
 
 @pytest.mark.parametrize(
@@ -131,3 +133,23 @@ def test_a_row_that_a_measure_cannot_read_ends_a_run_with_one_line(tmp_path, bad
         "error: evaluate.measures.last_word: a text needs two words, to predict the last one: 'one'"
     )
     assert (tmp_path / "run").exists() == trains
+
+
+def test_every_measure_of_texts_reads_rows_without_parameters(tmp_path):
+    tiny_encoder.write(tmp_path / "bert", "bert", words=["w1", "w2"])
+    classifier = from_pretrained(tmp_path / "bert", head="classification", labels=2)
+    classifier.labels = {"": Labels(("clean", "toxic"))}
+    classifier.save_pretrained(tmp_path / "classifier")
+    settings = {"toxicity": {"classifier": str(tmp_path / "classifier"), "samples": 2}}
+    row = dict.fromkeys(("sensible", "specific", "interesting", "unsafe", "claims"), ["w1"])
+    row |= {"context": ["w1"], "supported": ["w2"], "sources": ["w3"], "text": "w1 w2"}
+    row |= {"inputs": "w1 XXXXX", "targets": "w2", "choices": ["w2", "w3"]}
+    model = dialog_models.make().generating(batch_size=4, do_sample=True).dry()
+    model.pretrained.params = None
+    resources = {"text_model": model, "rows": [row] * 3, "examples": [row] * 3}
+    for name, kind in measures.MEASURES.items():
+        if "text_model" in kind.needs:
+            task = systems.find("lamda").task({})
+            measure = measures.make(name, settings.get(name, {}), task=task)
+            numbers, _ = measure.measure(*(resources[need] for need in kind.needs))
+            assert numbers
