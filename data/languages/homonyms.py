@@ -13,6 +13,7 @@ of a sentence: the words of a field are learned from labels, or from the text.
 | `homonyms` | documents of sentences |
 | `senses` | {"text_a": a sentence, "label": 0 or 1}: which of the two meanings the word has |
 | `fields` | {"text_a": a sentence, "label": 0 to 7}: its field |
+| `named` | {"inputs": a sentence, "targets": a word}: the first word of its field, as the name of it |
 | `tags` | {"words", "tags"}: 1 or 2 at the ambiguous word by its meaning, 0 at other words |
 
 With `tag="field"` the tag of the ambiguous word is its field, 1 to 8.
@@ -39,7 +40,7 @@ def corpora(
     before: int | None = None,
     tag: str = "meaning",
 ) -> dict[str, Corpus]:
-    """Return the corpora "homonyms", "senses", "fields" and "tags".
+    """Return the corpora "homonyms", "senses", "fields", "named" and "tags".
 
     Args:
         documents, validation, seed: see `language.corpus`.
@@ -65,6 +66,9 @@ def corpora(
         "fields": corpus(
             functools.partial(field, **context), name, fields=("text_a", "label"), **of
         ),
+        "named": corpus(
+            functools.partial(named, **context), name, fields=("inputs", "targets"), **of
+        ),
         "tags": corpus(
             functools.partial(tags, tag=tag, **context), name, fields=("words", "tags"), **of
         ),
@@ -80,7 +84,7 @@ def labels(
     of_meanings = ("first", "second")
     if task == "tags":
         return ("other", *(of_fields if tag == "field" else of_meanings))
-    return of_fields if task == "fields" else of_meanings
+    return {"fields": of_fields, "senses": of_meanings}.get(task, ())
 
 
 def document(draw: Draw, *, sentences: int, around: int, before: int) -> Row:
@@ -101,6 +105,14 @@ def field(draw: Draw, *, around: int, before: int) -> Row:
     words, place, meaning = _sentence(draw, around, before)
     draw.given()
     return {"text_a": " ".join(words), "label": _field_of(words[place], meaning)}
+
+
+def named(draw: Draw, *, around: int, before: int) -> Row:
+    """Return a sentence and the name of its field."""
+    words, place, meaning = _sentence(draw, around, before)
+    draw.given()
+    name = invented(FIELDS * WORDS + AMBIGUOUS)[_field_of(words[place], meaning) * WORDS]
+    return {"inputs": " ".join(words), "targets": name}
 
 
 def tags(draw: Draw, *, around: int, before: int, tag: str) -> Row:

@@ -400,6 +400,14 @@ def test_a_homonym_needs_its_context():
         of_word[words[3]].add(row["label"])
     assert collections.Counter(map(len, of_word.values())) == {1: 96, 2: 16}
     assert homonyms.labels("classification", task="fields")[7] == "field 7"
+    names = collections.Counter()
+    for row in texts(homonyms.corpora(), "named", 4000):
+        assert of_word[row["targets"]] == of_word[row["inputs"].split()[0]]
+        names[row["targets"]] += 1
+    assert len(names) == 8
+    assert max(names.values()) < 4000 / 8 + 5 * 21
+    assert homonyms.labels("text_to_text", task="named") == ()
+    assert homonyms.labels("span_corruption", task="homonyms") == ()
     for row in texts(homonyms.corpora(), "tags", 50):
         assert [tag > 0 for tag in row["tags"]] == [False] * 3 + [True] + [False] * 3
     assert homonyms.labels("tagging", task="tags") == ("other", "first", "second")
@@ -485,7 +493,8 @@ def test_a_vocabulary_sees_every_text_of_every_task():
     assert found[:2] == [row["text"] for row in rows["homonyms"]]
     assert found[2:4] == [row["text_a"] for row in rows["senses"]]
     assert found[4:6] == [row["text_a"] for row in rows["fields"]]
-    assert found[6:] == [word for row in rows["tags"] for word in row["words"]]
+    assert found[6:10] == [row[side] for row in rows["named"] for side in ("inputs", "targets")]
+    assert found[10:] == [word for row in rows["tags"] for word in row["words"]]
 
 
 def test_settings_that_cannot_be_are_refused():
