@@ -24,6 +24,8 @@ After three seeds no claim was decided: infilling 91 +- 5%, masked tokens 95 +- 
 is not the worst may be since the decoder is a language model in every arm.
 """
 
+import functools
+
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
 _TEXT = GeneratedText(language="homonyms", kind="byte_bpe", size=629)
@@ -56,14 +58,8 @@ ARMS = {
     "no_pretraining": Arm(leaves_out=("pretraining",)),
 }
 
-
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="accuracy", arm=arm, than=than, margin=2.0)
-
-
-def _as_good(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="accuracy", arm=arm, than=than, within=2.0)
-
+_better = functools.partial(Claim, measure="accuracy", margin=2.0)
+_as_good = functools.partial(Claim, measure="accuracy", within=2.0)
 
 CLAIMS = (
     _better("Pretraining helps.", "infill", "no_pretraining"),

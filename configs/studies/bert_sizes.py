@@ -19,6 +19,8 @@ also worse after 1,600 batches (1.23 nats, four 1.18), but with half of the rate
 and for both sizes worse than with the whole, they are equal (1.42 nats).
 """
 
+import functools
+
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
 _TEXT = GeneratedText(language="agreement", kind="wordpiece", size=148)
@@ -61,10 +63,7 @@ ARMS = {
     "6_layers_wide": _arm(6, 64, 4, 3.23),
 }
 
-
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="loss", arm=arm, than=than, margin=0.02)
-
+_better = functools.partial(Claim, measure="loss", margin=0.02)
 
 CLAIMS = (
     _better("Two layers are better than one.", "2_layers", "1_layer"),

@@ -26,6 +26,7 @@ rate, 79%; with 30% of the tokens masked, 83%; and after 1,200 batches, 94%. Wit
 sentences of seven words, where BERT predicts 1 of 7 tokens and not 1 of 4, they were at 99 and 78%.
 """
 
+import functools
 from typing import Any
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
@@ -82,14 +83,8 @@ ARMS = {
     "adversarial": _arm(head="adversarial", changes={"loss.baseline": 1.0}),
 }
 
-
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="accuracy", arm=arm, than=than, margin=2.0)
-
-
-def _as_good(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="accuracy", arm=arm, than=than, within=2.0)
-
+_better = functools.partial(Claim, measure="accuracy", margin=2.0)
+_as_good = functools.partial(Claim, measure="accuracy", within=2.0)
 
 CLAIMS = (
     _better("ELECTRA is better than BERT.", "electra", "bert"),

@@ -22,6 +22,7 @@ do not matter.
 This design was tried with the first seed.
 """
 
+import functools
 from typing import Any
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
@@ -62,10 +63,7 @@ ARMS = {
     "width_64_twice": _arm(64, steps=1200),
 }
 
-
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="accuracy", arm=arm, than=than, margin=2.0)
-
+_better = functools.partial(Claim, measure="accuracy", margin=2.0)
 
 CLAIMS = (
     _better("A model twice as wide knows more.", "width_64", "width_32"),

@@ -20,6 +20,8 @@ since two layers of a sparse pattern are needed where one dense layer reads ever
 layers the first seed has 1.78 nats with strided and 1.94 with fixed attention, and 1.73 with dense.
 """
 
+import functools
+
 from configs.studies.gpt2_sizes import CHANGES, TEXT, better
 from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 
@@ -51,10 +53,7 @@ ARMS = {
     "fixed": _arm(0.99, pattern="fixed", window=256, stride=8, summary=2),
 }
 
-
-def _as_good(text: str, arm: str) -> Claim:
-    return Claim(text=text, measure="loss", arm=arm, than="dense", within=0.02)
-
+_as_good = functools.partial(Claim, than="dense", measure="loss", within=0.02)
 
 CLAIMS = (
     _as_good("Bands in every second layer are as good as dense attention.", "banded"),

@@ -21,6 +21,7 @@ in 100% as well (gpt_transfer.py).
 """
 
 import dataclasses
+import functools
 
 from configs.studies import gpt_transfer
 from t5x_like.studies import Arm, Claim, Learned, Study
@@ -37,10 +38,7 @@ ARMS = {
     "both_layers": _layers(2),
 }
 
-
-def _helps(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="accuracy", arm=arm, than=than, margin=2.0)
-
+_helps = functools.partial(Claim, measure="accuracy", margin=2.0)
 
 CLAIMS = (
     _helps("Transferred embeddings help.", "embeddings", "nothing"),

@@ -17,6 +17,8 @@ nats do not matter.
 | twelve tasks | nats of held-out words |
 """
 
+import functools
+
 from configs.studies.gpt2_sizes import CHANGES, TEXT, better
 from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 
@@ -35,10 +37,7 @@ def _arm(heads: int) -> Arm:
 
 ARMS = {"four": _arm(4), "two": _arm(2), "one": _arm(1)}
 
-
-def _as_good(text: str, arm: str) -> Claim:
-    return Claim(text=text, measure="loss", arm=arm, than="four", within=0.02)
-
+_as_good = functools.partial(Claim, than="four", measure="loss", within=0.02)
 
 CLAIMS = (
     _as_good("Two heads of keys and values are as good as four.", "two"),

@@ -143,14 +143,8 @@ ARMS = {
     "parallel": _arm(block="parallel"),
 }
 
-
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="loss", arm=arm, than=than, margin=0.01)
-
-
-def _as_good(text: str, arm: str) -> Claim:
-    return Claim(text=text, measure="loss", arm=arm, than="llama", within=0.01)
-
+_better = functools.partial(Claim, measure="loss", margin=0.01)
+_as_good = functools.partial(Claim, than="llama", measure="loss", within=0.01)
 
 CLAIMS = (
     _better("Gated, ReLU is better (ReGLU).", "reglu", "relu"),

@@ -25,6 +25,7 @@ which these are not. Two experts cost twice the FLOPs of a token in the sparse l
 compared after the same number of steps.
 """
 
+import functools
 from typing import Any
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
@@ -69,10 +70,7 @@ ARMS = {
     "init_0.1": _arm(_TABLE_3, experts=8, init_scale=0.1),
 }
 
-
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="loss", arm=arm, than=than, margin=0.02)
-
+_better = functools.partial(Claim, measure="loss", margin=0.02)
 
 CLAIMS = (
     _better("Eight experts are better than a dense network.", "experts_8", "dense"),

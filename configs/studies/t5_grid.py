@@ -39,6 +39,7 @@ is computed.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -292,14 +293,8 @@ ARMS = {
     "supervised": _arm(_TABLE_12, _noise(0.15) | _mixed("pyglue"), 79.93, 18.96, 77.38),
 }
 
-
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="average", arm=arm, than=than)
-
-
-def _as_good(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="average", arm=arm, than=than, within=1.0)
-
+_better = functools.partial(Claim, measure="average")
+_as_good = functools.partial(Claim, measure="average", within=1.0)
 
 CLAIMS = (
     _better("Pretraining helps (3.1.3).", "baseline", "no_pretraining"),

@@ -24,6 +24,7 @@ better than four: each target word is the translation of one source word, so att
 position is enough.
 """
 
+import functools
 from typing import Any
 
 from t5x_like.studies import (
@@ -93,9 +94,7 @@ def get_study() -> Study:
     )
 
 
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="perplexity", arm=arm, than=than, margin=0.02)
-
+_better = functools.partial(Claim, measure="perplexity", margin=0.02)
 
 CLAIMS = (
     _better("Several heads are better than one.", "base", "one_head"),

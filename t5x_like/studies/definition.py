@@ -174,14 +174,14 @@ class OutcomeMeasure:
     in_paper: str = ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Claim:
     """A sentence about two arms that a study confirms, refutes, or leaves open.
 
     Attributes:
         text: the sentence.
-        measure: the name of the measure.
         arm, than: the names of the arms; the claim is that `arm` is better than `than`.
+        measure: the name of the measure.
         within: if not 0, the claim is instead that the arms differ by at most this, in the
             measure's scale.
         margin: the largest difference that does not matter. Arms whose interval is within it are
@@ -189,9 +189,10 @@ class Claim:
     """
 
     text: str
-    measure: str
     arm: str
     than: str
+    _: dataclasses.KW_ONLY
+    measure: str
     within: float = 0.0
     margin: float = 0.0
 
