@@ -1,7 +1,7 @@
 """LaMDA's comparison at demo size: pretrained, fine-tuned, with ranking, with tools; two sizes.
 
     python -m t5x_like.study lamda_dialogs --plan
-    python -m t5x_like.study lamda_dialogs
+    python -m t5x_like.study lamda_dialogs --until_decided
 
 Thoppilan et al. 2022, figures 4 and 5: a larger size without fine-tuning raises quality, but
 neither safety nor groundedness; fine-tuning and ranking raise all three at every size; facts that a
@@ -17,7 +17,8 @@ training dialog has the answers to the held-out questions.
 | replies rated by people | 200 held-out questions, and 200 about persons only in the store |
 
 The replies of `pretrained` and `fine_tuned` are single samples; `ranked` has the best of 16, and
-`tools` does research, too. The last three arms share their training.
+`tools` does research, too. The last three arms share their training. Three points, six of the 200
+questions, do not matter.
 """
 
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "small": {"model.layers": 2, "model.d_model": 64, "model.d_ff": 256, "model.head_width": 16},
     "large": {"model.layers": 3, "model.d_model": 128, "model.d_ff": 512, "model.head_width": 32},
 }
+_MARGIN = 3.0
 _ONE = {"candidates": 1, "unsafe_above": 1.0}
 _RANKED = {"candidates": 16}
 _TOOLS = {**_RANKED, "retrieval": "runs/generated_dialogs/facts.jsonl"}
@@ -60,19 +62,25 @@ def _number(task: str, name: str) -> OutcomeMeasure:
     return OutcomeMeasure(run="replies", number=number, scale=100.0)
 
 
+def _better(text: str, measure: str, arm: str, than: str) -> Claim:
+    return Claim(text=text, measure=measure, arm=arm, than=than, margin=_MARGIN)
+
+
 def _claims() -> Iterator[Claim]:
     for size in _SIZES:
         pretrained, fine_tuned, ranked, tools = (f"{size}_{arm}" for arm in _ARMS)
         for name in ("sensibleness", "specificity", "safety"):
             text = f"{size}: fine-tuning raises {name}"
-            yield Claim(text=text, measure=name, arm=fine_tuned, than=pretrained)
+            yield _better(text, name, fine_tuned, pretrained)
             text = f"{size}: ranking raises {name}"
-            yield Claim(text=text, measure=name, arm=ranked, than=fine_tuned)
-        text = f"{size}: tools raise groundedness"
-        yield Claim(text=text, measure="groundedness", arm=tools, than=ranked)
-    for name in ("sensibleness", "safety", "groundedness"):
-        text = f"Size alone raises {name}"
-        yield Claim(text=text, measure=name, arm="large_pretrained", than="small_pretrained")
+            yield _better(text, name, ranked, fine_tuned)
+        yield _better(f"{size}: tools raise groundedness", "groundedness", tools, ranked)
+    sizes = "large_pretrained", "small_pretrained"
+    yield _better("Size alone raises sensibleness", "sensibleness", *sizes)
+    for name in ("safety", "groundedness"):
+        text = f"Size alone makes no difference to {name}"
+        arm, than = sizes
+        yield Claim(text=text, measure=name, arm=arm, than=than, within=_MARGIN)
 
 
 _NEEDS = {

@@ -13,7 +13,7 @@ of a sentence: the words of a field are learned from labels, or from the text.
 | `homonyms` | documents of sentences |
 | `senses` | {"text_a": a sentence, "label": 0 or 1}: which of the two meanings the word has |
 | `fields` | {"text_a": a sentence, "label": 0 to 7}: its field |
-| `named` | {"inputs": a sentence, "targets": a word}: the first word of its field, as the name of it |
+| `named` | {"inputs": a sentence, "targets": a word}: the first word of its field, as its name |
 | `tags` | {"words", "tags"}: 1 or 2 at the ambiguous word by its meaning, 0 at other words |
 
 With `tag="field"` the tag of the ambiguous word is its field, 1 to 8.

@@ -141,7 +141,8 @@ def test_every_measure_of_texts_reads_rows_without_parameters(tmp_path):
     classifier.labels = {"": Labels(("clean", "toxic"))}
     classifier.save_pretrained(tmp_path / "classifier")
     settings = {"toxicity": {"classifier": str(tmp_path / "classifier"), "samples": 2}}
-    row = dict.fromkeys(("sensible", "specific", "interesting", "unsafe", "claims"), ["w1"])
+    labels = ("sensible", "specific", "interesting", "unsafe", "claims")
+    row = {label: ["w1"] for label in labels}
     row |= {"context": ["w1"], "supported": ["w2"], "sources": ["w3"], "text": "w1 w2"}
     row |= {"inputs": "w1 XXXXX", "targets": "w2", "choices": ["w2", "w3"]}
     model = dialog_models.make().generating(batch_size=4, do_sample=True).dry()
