@@ -38,6 +38,28 @@ _SHARED: dict[str, Any] = {
 }
 
 
+_FACTS_RUN: dict[str, Any] = {
+    **_FACTS.changes(),
+    **_SHARED,
+    "model.vocab_size": _FACTS.size + _SENTINELS,
+    "data.lengths": {"targets": 64},
+    "evaluate.tasks": ("completions",),
+    "evaluate.measures": {
+        "in_context": {"template": "{inputs} {targets}", "separator": " . ", "every": _STEPS}
+    },
+}
+_SUMS_RUN: dict[str, Any] = {
+    **_SUMS.changes("direct", steps=3),
+    **_SHARED,
+    "model.vocab_size": _SUMS.size + _SENTINELS,
+    "data.objective": "text_to_text",
+    "data.converter": "prefix_lm",
+    "data.lengths": {"inputs": 32, "targets": 16},
+    "decode": {"max_new_tokens": 16, "num_beams": 1},
+    "evaluate.measures": {"generation": {"metrics": ("exact_match",), "every": _STEPS}},
+}
+
+
 def _width(width: int) -> Arm:
     size = {"model.d_model": width, "model.d_ff": 4 * width, "model.head_width": width // 4}
     return Arm(changes={"facts": size, "sums": size})
@@ -59,33 +81,13 @@ CLAIMS = (
 
 def get_study() -> Study:
     """Return the study."""
-    chosen = {"template": "{inputs} {targets}", "separator": " . ", "every": _STEPS}
-    generated = {"metrics": ("exact_match",), "every": _STEPS}
-    facts = {
-        **_FACTS.changes(),
-        **_SHARED,
-        "model.vocab_size": _FACTS.size + _SENTINELS,
-        "data.lengths": {"targets": 64},
-        "evaluate.tasks": ("completions",),
-        "evaluate.measures": {"in_context": chosen},
-    }
-    sums = {
-        **_SUMS.changes("direct", steps=3),
-        **_SHARED,
-        "model.vocab_size": _SUMS.size + _SENTINELS,
-        "data.objective": "text_to_text",
-        "data.converter": "prefix_lm",
-        "data.lengths": {"inputs": 32, "targets": 16},
-        "decode": {"max_new_tokens": 16, "num_beams": 1},
-        "evaluate.measures": {"generation": generated},
-    }
     return Study(
         title="Gopher's tasks by size",
         source="Rae et al. 2021, figure 4",
         needs=_FACTS.needs | _SUMS.needs,
         runs={
-            "facts": TrainingRun(config="configs/gopher.py:demo", changes=facts),
-            "sums": TrainingRun(config="configs/gopher.py:demo", changes=sums),
+            "facts": TrainingRun(config="configs/gopher.py:demo", changes=_FACTS_RUN),
+            "sums": TrainingRun(config="configs/gopher.py:demo", changes=_SUMS_RUN),
         },
         arms=ARMS,
         measures={

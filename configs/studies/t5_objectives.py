@@ -63,6 +63,43 @@ def _noise(name: str = "iid_replace_spans", *, rate: float = 0.15, **settings: o
     return _objective(name, targets, rate=rate, **settings)
 
 
+_PRETRAINING: Changes = {
+    **_TEXT.changes(sentences=1, documents=_SENTENCES),
+    **_noise(),
+    **_schedule(0.02, _STEPS),
+    "model.vocab_size": 238,
+    "model.d_model": 64,
+    "model.d_ff": 128,
+    "model.heads": 4,
+    "model.d_kv": 16,
+    "data.batch_size": _BATCH,
+    "phases": {},
+    "train.phases": (),
+    "train.steps": _STEPS,
+    "train.log_every": 100,
+    "evaluate.every": 0,
+    "evaluate.batches": 10,
+}
+_NAMED: Changes = {
+    **_TEXT.changes("named", documents=32, around=1),
+    **_schedule(0.01, _TUNING),
+    "data.lengths": {"inputs": 16, "targets": 4},
+    "data.batch_size": 16,
+    "train.steps": _TUNING,
+    "train.log_every": 50,
+    "checkpoint.every": 0,
+    "decode": {"max_new_tokens": 4, "num_beams": 1},
+    "evaluate.every": _TUNING,
+    "evaluate.batches": 0,
+    "evaluate.tasks": ("named",),
+    "evaluate.measures": {
+        "loss": {},
+        "generation": {"metrics": ("exact_match",), "every": _TUNING},
+    },
+    "evaluate.averages": {},
+}
+
+
 def _arm(glue: float, part: str, changes: Changes | None = None, **more: Any) -> Arm:
     paper = {"accuracy": glue}
     return Arm(changes={"pretraining": changes or {}}, paper=paper, part=part, **more)
@@ -142,47 +179,14 @@ CLAIMS = (
 
 def get_study() -> Study:
     """Return the study."""
-    pretraining = {
-        **_TEXT.changes(sentences=1, documents=_SENTENCES),
-        **_noise(),
-        **_schedule(0.02, _STEPS),
-        "model.vocab_size": 238,
-        "model.d_model": 64,
-        "model.d_ff": 128,
-        "model.heads": 4,
-        "model.d_kv": 16,
-        "data.batch_size": _BATCH,
-        "phases": {},
-        "train.phases": (),
-        "train.steps": _STEPS,
-        "train.log_every": 100,
-        "evaluate.every": 0,
-        "evaluate.batches": 10,
-    }
-    measured = {"generation": {"metrics": ("exact_match",), "every": _TUNING}}
-    tuning = {
-        **_TEXT.changes("named", documents=32, around=1),
-        **_schedule(0.01, _TUNING),
-        "data.lengths": {"inputs": 16, "targets": 4},
-        "data.batch_size": 16,
-        "train.steps": _TUNING,
-        "train.log_every": 50,
-        "checkpoint.every": 0,
-        "decode": {"max_new_tokens": 4, "num_beams": 1},
-        "evaluate.every": _TUNING,
-        "evaluate.batches": 0,
-        "evaluate.tasks": ("named",),
-        "evaluate.measures": {"loss": {}, **measured},
-        "evaluate.averages": {},
-    }
     return Study(
         title="T5's objectives, data and scale",
         source="Raffel et al. 2020, tables 1, 4 to 7, 9, 10 and 13",
         needs=_TEXT.needs,
         runs={
-            "pretraining": TrainingRun(config="configs/t5.py:demo", changes=pretraining),
+            "pretraining": TrainingRun(config="configs/t5.py:demo", changes=_PRETRAINING),
             "tuning": TrainingRun(
-                config="configs/pyglue.py:text", changes=tuning, starts_from="pretraining"
+                config="configs/pyglue.py:text", changes=_NAMED, starts_from="pretraining"
             ),
         },
         arms=ARMS,
