@@ -37,9 +37,7 @@ _PRETRAINING = {
     "evaluate.batches": 10,
 }
 _NAMED = {
-    **_TEXT.changes("named", documents=32, around=1),
-    "data.lengths": {"inputs": 16, "targets": 4},
-    "data.batch_size": 16,
+    **_TEXT.generation("named", rows=32, steps=_TUNING, around=1),
     "optimizer": {
         "name": "adamw",
         "schedule": "linear",
@@ -47,18 +45,6 @@ _NAMED = {
         "warmup_steps": _TUNING // 10,
         "decay_steps": _TUNING,
     },
-    "train.steps": _TUNING,
-    "train.log_every": 50,
-    "checkpoint.every": 0,
-    "decode": {"max_new_tokens": 4, "num_beams": 1},
-    "evaluate.every": _TUNING,
-    "evaluate.batches": 0,
-    "evaluate.tasks": ("named",),
-    "evaluate.measures": {
-        "loss": {},
-        "generation": {"metrics": ("exact_match",), "every": _TUNING},
-    },
-    "evaluate.averages": {},
 }
 
 

@@ -80,23 +80,9 @@ _PRETRAINING: Changes = {
     "evaluate.every": 0,
     "evaluate.batches": 10,
 }
-_NAMED: Changes = {
-    **_TEXT.changes("named", documents=32, around=1),
+_NAMED = {
+    **_TEXT.generation("named", rows=32, steps=_TUNING, around=1),
     **_schedule(0.01, _TUNING),
-    "data.lengths": {"inputs": 16, "targets": 4},
-    "data.batch_size": 16,
-    "train.steps": _TUNING,
-    "train.log_every": 50,
-    "checkpoint.every": 0,
-    "decode": {"max_new_tokens": 4, "num_beams": 1},
-    "evaluate.every": _TUNING,
-    "evaluate.batches": 0,
-    "evaluate.tasks": ("named",),
-    "evaluate.measures": {
-        "loss": {},
-        "generation": {"metrics": ("exact_match",), "every": _TUNING},
-    },
-    "evaluate.averages": {},
 }
 
 

@@ -116,6 +116,34 @@ class GeneratedText:
         config = f"configs/fine_tuning.py:{kind}"
         return TrainingRun(config=config, changes=of_run, starts_from=starts_from)
 
+    def generation(self, task: str, *, rows: int, steps: int, **settings: Any) -> Changes:
+        """Return the settings of a run on few pairs of a task, measured by generated targets.
+
+        The targets are single words; of all held-out rows the share of exact matches is the number
+        TASK/generation/exact_match.
+
+        Args:
+            task: of the language.
+            rows: pairs for training.
+            steps: batches of 16 rows.
+            settings: other settings of the language.
+        """
+        generation = {"metrics": ("exact_match",), "every": steps}
+        return {
+            **self.changes(task, documents=rows, **settings),
+            "data.lengths": {"inputs": 16, "targets": 4},
+            "data.batch_size": 16,
+            "train.steps": steps,
+            "train.log_every": 50,
+            "checkpoint.every": 0,
+            "decode": {"max_new_tokens": 4, "num_beams": 1},
+            "evaluate.every": steps,
+            "evaluate.batches": 0,
+            "evaluate.tasks": (task,),
+            "evaluate.measures": {"loss": {}, "generation": generation},
+            "evaluate.averages": {},
+        }
+
     def pretrained(
         self, config: str, folder: str, *, steps: int, changes: Changes
     ) -> dict[str, str]:
