@@ -2,8 +2,8 @@
 
     python -m t5x_like.study gopher_tasks --until_decided
 
-Rae et al. 2021, section 4.2, figure 4: from 1.4 to 280 billion parameters tasks of knowledge gain
-most from size, and those of mathematics and logic least.
+Rae et al. 2021, abstract and section 4: reading comprehension and fact-checking gain most from
+size, and logical and mathematical reasoning less.
 
 | the paper | here |
 |---|---|
@@ -21,37 +21,26 @@ points of facts do not matter, and five of sums.
 import functools
 from typing import Any
 
+from configs.studies import gpt3_facts
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
-_FACTS = GeneratedText(language="facts", kind="unigram", size=273)
 _SUMS = GeneratedText(language="arithmetic", kind="unigram", size=51)
 _STEPS = 600
-_SENTINELS = 100  # of T5's vocabulary
-_SHARED: dict[str, Any] = {
-    "data.batch_size": 16,
-    "optimizer.learning_rate": 4e-3,
-    "train.steps": _STEPS,
-    "train.log_every": 100,
-    "checkpoint.every": 0,
-    "evaluate.every": _STEPS,
-    "evaluate.batches": 0,
-}
-
-
+_SCHEDULE = {"train.steps": _STEPS, "evaluate.every": _STEPS}
 _FACTS_RUN: dict[str, Any] = {
-    **_FACTS.changes(),
-    **_SHARED,
-    "model.vocab_size": _FACTS.size + _SENTINELS,
-    "data.lengths": {"targets": 64},
-    "evaluate.tasks": ("completions",),
-    "evaluate.measures": {
-        "in_context": {"template": "{inputs} {targets}", "separator": " . ", "every": _STEPS}
-    },
+    **gpt3_facts.CHANGES,
+    **_SCHEDULE,
+    "evaluate.measures.in_context.every": _STEPS,
 }
 _SUMS_RUN: dict[str, Any] = {
     **_SUMS.changes("direct", steps=3),
-    **_SHARED,
-    "model.vocab_size": _SUMS.size + _SENTINELS,
+    **_SCHEDULE,
+    "model.vocab_size": _SUMS.size + 100,  # with T5's sentinels
+    "data.batch_size": 16,
+    "optimizer.learning_rate": 4e-3,
+    "train.log_every": 100,
+    "checkpoint.every": 0,
+    "evaluate.batches": 0,
     "data.objective": "text_to_text",
     "data.converter": "prefix_lm",
     "data.lengths": {"inputs": 32, "targets": 16},
@@ -83,8 +72,8 @@ def get_study() -> Study:
     """Return the study."""
     return Study(
         title="Gopher's tasks by size",
-        source="Rae et al. 2021, figure 4",
-        needs=_FACTS.needs | _SUMS.needs,
+        source="Rae et al. 2021, section 4",
+        needs=gpt3_facts.TEXT.needs | _SUMS.needs,
         runs={
             "facts": TrainingRun(config="configs/gopher.py:demo", changes=_FACTS_RUN),
             "sums": TrainingRun(config="configs/gopher.py:demo", changes=_SUMS_RUN),

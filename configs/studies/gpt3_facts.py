@@ -27,9 +27,9 @@ from typing import Any
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="facts", kind="unigram", size=273)
-_CHANGES = {
-    **_TEXT.changes(),
+TEXT = GeneratedText(language="facts", kind="unigram", size=273)
+CHANGES = {
+    **TEXT.changes(),
     "model.vocab_size": 373,  # with T5's sentinels
     "data.lengths": {"targets": 64},
     "data.batch_size": 16,
@@ -79,8 +79,8 @@ def get_study() -> Study:
     return Study(
         title="Facts by size, training and examples",
         source="Brown et al. 2020, figure 3.3; Radford et al. 2018, figure 2",
-        needs=_TEXT.needs,
-        runs={"pretraining": TrainingRun(config="configs/gpt2.py:demo", changes=_CHANGES)},
+        needs=TEXT.needs,
+        runs={"pretraining": TrainingRun(config="configs/gpt2.py:demo", changes=CHANGES)},
         arms=ARMS,
         measures={
             "accuracy": OutcomeMeasure(

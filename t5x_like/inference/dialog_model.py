@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from t5x_like import decoding, stop_signal
 from t5x_like.batches import dialog_rows
 from t5x_like.batches.dialog_rows import ATTRIBUTES, Call
-from t5x_like.decoding.decoder_contract import Extend, check_room, is_one_of, longest_rows
+from t5x_like.decoding.decoder_contract import Extend, check_room, is_one_of
 from t5x_like.decoding.generation import Generated
 from t5x_like.inference import toolset
 from t5x_like.inference.likelihood import TokenPair
@@ -141,7 +141,7 @@ class CandidateSampler:
             for name in dialog_rows.ATTRIBUTES
         }
         self._longest = max(map(len, self._attributes.values()))
-        self._positions = longest_rows(model.pretrained.module).get("decoder")
+        self._positions = model.pretrained.longest_rows.get("decoder")
 
     def __call__(self, prompts: Sequence[str], *, seed: int = 0) -> list[list[Candidate]]:
         """Return the candidates for each prompt, in the order in which they were sampled.

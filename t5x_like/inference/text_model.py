@@ -26,7 +26,6 @@ from t5x_like.batches.prompt_rows import (
     DecoderPrompts,
     EncoderDecoderComparisons,
 )
-from t5x_like.decoding.decoder_contract import longest_rows
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.generator import power_of_two
@@ -453,7 +452,7 @@ def _check_positions(model: TextModel) -> None:
     Raises:
         ValueError: a row has more tokens than the network has positions.
     """
-    longest, sizes = longest_rows(model.pretrained.module), model.prompt_format
+    longest, sizes = model.pretrained.longest_rows, model.prompt_format
     rows = {"decoder": sizes.length, "encoder": sizes.inputs or sizes.length + 1}  # with [CLS]
     for side, most in longest.items():
         if rows[side] > most:

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
 from t5x_like import partitioning, systems
+from t5x_like.decoding.decoder_contract import longest_rows
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.generator import Generator
 from t5x_like.decoding.settings import GenerationSettings
@@ -504,6 +505,11 @@ class Pretrained:
         elif not self._generator[0] or any(map(operator.is_not, self._generator[0], leaves)):
             self._generator = leaves, self._generator[1].with_params(self.params)
         return self._generator[1]
+
+    @functools.cached_property
+    def longest_rows(self) -> dict[str, int]:
+        """The largest number of tokens in a row, see `decoder_contract.longest_rows`."""
+        return longest_rows(self.module)
 
     def layout(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of the mesh, in which every computation with the parameters runs."""
