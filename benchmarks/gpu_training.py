@@ -8,7 +8,8 @@
 
 First the gradients of cuDNN's attention are compared with dense attention's, for each mask. Then
 each side of each workload trains on random tokens: AdamW with float32 parameters and moments, no
-dropout. PyTorch runs Hugging Face's network under `torch.autocast`, compiled. The largest batch of
+dropout. PyTorch runs Hugging Face's network under `torch.autocast`, with each layer compiled and
+without compilation. The largest batch of
 --rows that fits is found by bisection; each number of rows runs in a separate process, so that a
 failed attempt leaves nothing in memory, and both sides may use the same share of the device. A step
 is timed from its start to its last output; figures are medians. Utilization is model FLOPs
@@ -17,6 +18,7 @@ is timed from its start to its last output; figures are medians. Utilization is 
 
 import bisect
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -50,6 +52,7 @@ ROOM = 0.95  # share of the device's memory that each side may use
 _ENVIRONMENT = {
     "ours": {"XLA_PYTHON_CLIENT_MEM_FRACTION": str(ROOM)},
     "pytorch": {"JAX_PLATFORMS": "cpu"},
+    "pytorch_eager": {"JAX_PLATFORMS": "cpu"},
 }
 
 
@@ -172,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Figures]:
     figures = []
     for workload in given.workloads:
         for side in given.sides:
-            if side == "pytorch" and workload == "switch_base":
+            if side != "ours" and workload == "switch_base":
                 continue
             if one := largest(given.rows, lambda rows, s=side, w=workload: _try(s, w, rows, given)):
                 print(one.text, flush=True)
@@ -360,14 +363,19 @@ def ours(
 
 
 def pytorch(
-    config: ml_collections.ConfigDict, model: Any, batch: dict[str, np.ndarray], steps: int
+    config: ml_collections.ConfigDict,
+    model: Any,
+    batch: dict[str, np.ndarray],
+    steps: int,
+    *,
+    compiled: bool = True,
 ) -> tuple[float, float, int | None, str]:
-    """Return the same for Hugging Face's network, compiled by PyTorch."""
+    """Return the same for Hugging Face's network in PyTorch."""
     from benchmarks import pytorch_networks  # imports PyTorch, which our side does not need
 
     del model
     pytorch_networks.limit_memory(ROOM)
-    take = pytorch_networks.training_step(config.model.to_dict(), batch)
+    take = pytorch_networks.training_step(config.model.to_dict(), batch, compiled=compiled)
     seconds, loss = timed(take, steps)
     return seconds, loss, *pytorch_networks.memory_and_device()
 
@@ -386,6 +394,7 @@ def timed(take: Callable[[], float], steps: int) -> tuple[float, float]:
 SIDES: dict[str, Callable[..., tuple[float, float, int | None, str]]] = {
     "ours": ours,
     "pytorch": pytorch,
+    "pytorch_eager": functools.partial(pytorch, compiled=False),
 }
 
 if __name__ == "__main__":
