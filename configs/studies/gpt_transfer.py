@@ -41,7 +41,7 @@ _TEXT = GeneratedText(language="homonyms", kind="gpt_bpe", size=275)
 _GPT = "runs/studies/homonyms_gpt"
 _STEPS = 400
 
-_FIELDS = {
+FIELDS = {
     **_TEXT.changes("fields", documents=64, around=1),
     "initialize": _GPT,
     "data.lengths": {"inputs": 32},
@@ -103,7 +103,7 @@ def get_study() -> Study:
         title="GPT without pretraining and without the auxiliary loss",
         source="Radford et al. 2018, table 5",
         needs={**_TEXT.needs, **pretrained},
-        runs={"fields": TrainingRun(config="configs/gpt.py:classification", changes=_FIELDS)},
+        runs={"fields": TrainingRun(config="configs/gpt.py:classification", changes=FIELDS)},
         arms=ARMS,
         measures={
             "accuracy": OutcomeMeasure(
