@@ -87,15 +87,25 @@ def check_settings(
     ]
     for name in any_keyword:
         del parameters[name]
-    kinds = _annotations(function)
+    kinds = type_hints(function)
     for name, value in settings.items():
         if name not in parameters and not any_keyword:
             raise ValueError(f"{where}.{name} does not exist.{hint(name, parameters)}")
-        if name in parameters and not _fits(value, kinds.get(name, Any)):
-            raise ValueError(f"{where}.{name}={value!r} must be {_describe(kinds[name])}")
+        if name in parameters:
+            check_type(f"{where}.{name}", value, kinds.get(name, Any))
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in settings:
             raise ValueError(f"{where}.{name} is not set")
+
+
+def check_type(setting: str, value: Any, kind: Any) -> None:
+    """Check the value of a setting against a type hint.
+
+    Raises:
+        ValueError: the value has another type.
+    """
+    if not _fits(value, kind):
+        raise ValueError(f"{setting}={value!r} must be {_describe(kind)}")
 
 
 def note_code(settings: Any, *, folder: object) -> None:
@@ -186,7 +196,7 @@ def import_file(setting: str, path: pathlib.Path | str, *, name: str) -> types.M
     return module
 
 
-def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the type hints of a function's arguments or of a class's fields."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -212,7 +222,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, Mapping)
     if origin in (int, float):
         numeric = numbers.Integral if origin is int else numbers.Real
-        return isinstance(value, numeric) and not isinstance(value, bool)
+        # NaN is not equal to itself.
+        return isinstance(value, numeric) and not isinstance(value, bool) and value == value
     return origin not in (bool, str, types.NoneType) or isinstance(value, origin)
 
 

@@ -9,7 +9,7 @@ import json
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from t5x_like.names import choose, hint
 
@@ -18,9 +18,8 @@ Arguments = Mapping[str, Any]
 
 LARGEST = 2**31 - 1  # the maximum of every setting with an `AtLeast`
 WEIGHTS = ("float32", "bfloat16", "int8")  # dtypes of the parameters of a model that predicts
-_ON_NONFINITE = ("stop", "skip_step", "skip_data")
 # Settings that map names chosen by the user to mappings of settings.
-_NAMED = ("tasks", "phases", "evaluate.measures")
+_NAMED = ("tasks", "phases", "evaluate.measures", "evaluate.averages")
 _KINDS = {bool: "True or False", int: "a whole number", float: "a number"}
 _KINDS |= {str: "a text", tuple: "a tuple"}
 _RENAMED = {"score": "evaluate.measures: name -> kind and settings (docs/evaluation.md)"}
@@ -127,7 +126,7 @@ class TrainSettings:
     ] = ()
     seed: Annotated[int, "seed of the initial parameters and of dropout", AtLeast(0)] = 0
     random_bits: Annotated[
-        str,
+        Literal["threefry", "unsafe_rbg"],
         "the generator behind dropout: threefry, the same numbers on every mesh; unsafe_rbg, "
         "the hardware's, faster on TPUs, other numbers on every mesh",
     ] = "threefry"
@@ -146,7 +145,7 @@ class TrainSettings:
     ] = 0
     profile_steps: Annotated[int, "steps in the profile", AtLeast(1)] = 3
     on_nonfinite: Annotated[
-        str,
+        Literal["stop", "skip_step", "skip_data"],
         "what a NaN or infinite loss or gradient does: stop the run, exit status 3; "
         "skip_step: keep the parameters; skip_data: go on without the batches since the "
         "newest checkpoint",
@@ -372,7 +371,6 @@ def read(values: Mapping[str, Any]) -> RunSettings:
         raise ValueError(
             f"train.profile_at={train.profile_at} must be at most train.steps={train.steps}"
         )
-    choose("train.on_nonfinite", train.on_nonfinite, dict.fromkeys(_ON_NONFINITE))
     choose("weights", settings.weights, dict.fromkeys(WEIGHTS))
     _check_lora(settings.lora)
     return settings
@@ -434,7 +432,7 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
     """Return a value converted to the type of its setting.
 
     Raises:
-        ValueError: it has another type, or is out of range.
+        ValueError: it has another type, is out of range, or is not among the allowed names.
     """
     kind: Any = typing.get_origin(annotation.__origin__) or annotation.__origin__
     if kind is collections.abc.Mapping:
@@ -444,7 +442,13 @@ def _checked(key: str, value: Any, annotation: Any) -> Any:
         for name, part in parts.items():
             if not isinstance(part, Mapping):
                 raise ValueError(f"{name}={part!r} must be a dict of settings")
+        (_, kind_of_values) = typing.get_args(annotation.__origin__)
+        for name, part in value.items() if kind_of_values is int else ():
+            if type(part) is not int:
+                raise ValueError(f"{key}.{name}={part!r} must be {_KINDS[int]}")
         return value
+    if kind is Literal:
+        return choose(key, value, {name: name for name in typing.get_args(annotation.__origin__)})
     if kind is float and type(value) is int:
         value = float(value)
     if kind is tuple and isinstance(value, list):

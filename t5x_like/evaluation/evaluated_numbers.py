@@ -41,7 +41,7 @@ def directions(
         kinds = {
             direction(name, smaller_is_better, setting=f"evaluate.averages.{average}.{part}")
             for part, names in names_of_parts.items()
-            for name in listed(names)
+            for name in _checked_names(f"evaluate.averages.{average}.{part}", names)
         }
         if len(kinds) > 1:
             raise ValueError(
@@ -50,6 +50,12 @@ def directions(
             )
         averaged[f"{average}/{AVERAGE}"] = kinds.pop()
     return smaller_is_better | averaged
+
+
+def _checked_names(setting: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, str | list | tuple):
+        raise ValueError(f"{setting}={names!r} must be the name of a number, or a tuple of names")
+    return listed(names)
 
 
 def direction(name: str, table: Mapping[str, bool], *, setting: str) -> bool:

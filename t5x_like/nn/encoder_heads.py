@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from t5x_like.names import choose
+from t5x_like.names import check_type, choose
 from t5x_like.nn.compute import Activation, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead
 from t5x_like.nn.linear import Initializer, Linear, keep_whole
@@ -511,6 +511,7 @@ def select_head(
     heads = {}
     for task, settings in config["head"].items():
         where = f"model.head.{task}"
+        check_type(where, settings, Mapping)
         for name in settings:
             choose(f"setting of {where}", name, dict.fromkeys(("head", "labels", "dropout")))
         if "head" not in settings:

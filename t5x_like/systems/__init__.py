@@ -12,7 +12,7 @@ from typing import Any
 import flax.linen as nn
 
 from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.names import choose, hint, import_file
+from t5x_like.names import check_type, choose, hint, import_file, type_hints
 from t5x_like.systems.system import AttentionConfig, System
 
 _PARTS = ("system", "policy_optimization")  # files that are not systems
@@ -22,7 +22,11 @@ _OF_NETWORKS = ("sides", "generates", "example_batch")  # attributes that every 
 COMPUTATION = tuple(name for name in AttentionConfig.__dataclass_fields__ if name != "vocab_size")
 
 # Settings whose names end like this must be 1 or more, unless their published value is 0.
-_SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width")
+_SIZES = (
+    *("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width"),
+    *("types", "groups", "span"),
+)
+_POSITIVE = ("theta",)
 _SIGNED = ("shift",)  # settings that may be below 0
 _DTYPES = ("float32", "bfloat16")
 
@@ -118,12 +122,25 @@ def policy_of(name: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return policy, complete(policy, settings)
 
 
-def inside(config: Mapping[str, Any], part: str) -> dict[str, Any]:
+def inside(
+    config: Mapping[str, Any], part: str, *, needs: tuple[str, ...] = ("system", "vocab_size")
+) -> dict[str, Any]:
     """Return the settings of the network `part` inside another, including its `system`.
 
     They are `config[part]`, with the settings COMPUTATION of `config` and without `folder`, which
     names the folder to read the parameters from.
+
+    Args:
+        needs: settings that the part must have.
+
+    Raises:
+        ValueError: the part lacks one of these settings.
     """
+    for name in needs:
+        if name not in config[part]:
+            raise ValueError(
+                f"model.{part} lacks {name!r}: take its settings from one of its sizes"
+            )
     settings = {**config[part], **{name: config[name] for name in COMPUTATION}}
     settings.pop("folder", None)
     return settings
@@ -166,6 +183,8 @@ def _check_value(setting: str, value: Any, published: Any) -> None:
         lowest = -math.inf if setting in _SIGNED else 0.0
         if type(value) not in (int, float) or not lowest <= value < math.inf:
             allowed = "a number" if setting in _SIGNED else "a number, 0 or more"
+        elif setting.endswith(_POSITIVE) and value == 0:
+            allowed = "a number above 0"
         elif setting.endswith("dropout") and value >= 1:
             allowed = "a number below 1"
     elif setting == "dtype" and value not in _DTYPES:
@@ -185,6 +204,7 @@ def settings(name: str, config: Mapping[str, Any]) -> Any:
     """
     system, config = find(name), complete(name, config)
     known = next(iter(system.sizes.values()))
+    kinds = type_hints(type(known))
     if "vocab_size" not in known:
         raise ValueError(
             f"the sizes of system {name!r} lack 'vocab_size', which is compared with the "
@@ -194,6 +214,7 @@ def settings(name: str, config: Mapping[str, Any]) -> Any:
         if setting not in known:
             raise ValueError(f"model.{setting} is not a setting of {name}.{hint(setting, known)}")
         _check_value(setting, value, known[setting])
+        check_type(f"model.{setting}", value, kinds.get(setting, Any))
     if missing := [setting for setting in known if setting not in config]:
         raise ValueError(
             f"model lacks {', '.join(missing)}: start from one of the sizes of system {name!r}, "

@@ -43,6 +43,7 @@ from t5x_like.systems.system import (
     System,
     Task,
     adaptation,
+    head_width,
 )
 
 
@@ -316,7 +317,7 @@ def block(
     attention = functools.partial(
         Attention,
         heads=config.heads,
-        width=config.d_model // config.heads,
+        width=head_width(config),
         use_bias=True,
         query_init=INIT,
         kernel_init=INIT,

@@ -34,6 +34,7 @@ from t5x_like.systems.system import (
     System,
     Task,
     adaptation,
+    head_width,
 )
 
 
@@ -296,7 +297,7 @@ def attention(config: DenseEncoderConfig) -> Callable[..., nn.Module]:
     return functools.partial(
         Attention,
         heads=config.heads,
-        width=config.d_model // config.heads,
+        width=head_width(config),
         use_bias=True,
         query_init=config.init,
         kernel_init=config.init,

@@ -36,6 +36,7 @@ from t5x_like.systems.system import (
     System,
     Task,
     adaptation,
+    head_width,
 )
 
 
@@ -228,7 +229,7 @@ def block(config: BigBirdConfig) -> Callable[..., nn.Module]:
             BlockSparseAttention,
             pattern=pattern(config),
             heads=config.heads,
-            width=config.d_model // config.heads,
+            width=head_width(config),
             use_bias=True,
             query_init=config.init,
             kernel_init=config.init,

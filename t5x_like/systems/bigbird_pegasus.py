@@ -31,7 +31,7 @@ from t5x_like.nn.linear import LayerNorm
 from t5x_like.nn.networks import EncoderDecoder, Tower
 from t5x_like.nn.stack import PatternBlock, Stack
 from t5x_like.systems import bart, bert, bigbird
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import System, Task, adaptation, head_width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,7 +127,7 @@ def _attention(
     return functools.partial(
         make,
         heads=config.heads,
-        width=config.d_model // config.heads,
+        width=head_width(config),
         use_bias=config.attention_bias,
         query_init=INIT,
         kernel_init=INIT,

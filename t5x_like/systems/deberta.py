@@ -37,6 +37,7 @@ from t5x_like.systems.system import (
     System,
     Task,
     adaptation,
+    head_width,
 )
 
 
@@ -490,7 +491,7 @@ def _terms(config: ReleasedConfig) -> tuple[str, ...]:
 def block(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """Return a factory of BERT's layer with disentangled attention (section 3.1)."""
     terms = _terms(config)
-    width = config.d_model // config.heads
+    width = head_width(config)
     keyed = ("key", "position_key") if config.key_bias else ()
     return functools.partial(
         MaskDecoderBlock,

@@ -35,6 +35,7 @@ from t5x_like.systems.system import (
     System,
     Task,
     adaptation,
+    head_width,
 )
 
 
@@ -299,7 +300,7 @@ def _block(config: GptConfig) -> Callable[..., nn.Module]:
         make_self_attention=functools.partial(
             Attention,
             heads=config.heads,
-            width=config.d_model // config.heads,
+            width=head_width(config),
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,

@@ -18,7 +18,7 @@ from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, Tok
 from t5x_like.nn.linear import MLP, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, head_width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +55,7 @@ def build(config: Gpt2Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.3)."""
     make_stack = functools.partial(
         Stack,
-        make_block=block(config, head_width=config.d_model // config.heads),
+        make_block=block(config, head_width=head_width(config)),
         layers=config.layers,
         compute=config.compute,
     )

@@ -24,7 +24,7 @@ from t5x_like.nn.blocks import ParallelBlock
 from t5x_like.nn.compute import GELU_TANH
 from t5x_like.nn.embeddings import LinearHead
 from t5x_like.systems import gpt2, gpt_neox
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, head_width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +50,7 @@ def build(config: GptJConfig) -> nn.Module:
     Raises:
         ValueError: `rotary_width` is odd, below 2, or wider than a head.
     """
-    rotated, width = config.rotary_width, config.d_model // config.heads
+    rotated, width = config.rotary_width, head_width(config)
     if rotated % 2 or not 0 < rotated <= width:
         raise ValueError(f"model.rotary_width={rotated} must be even, and from 2 to {width}")
     make_block = functools.partial(

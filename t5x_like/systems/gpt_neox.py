@@ -36,7 +36,7 @@ from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.system import AttentionConfig, System, Task
+from t5x_like.systems.system import AttentionConfig, System, Task, head_width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,7 +103,7 @@ def build(config: GptNeoxConfig) -> nn.Module:
         ValueError: `activation` is unknown, or the share `rotary_share` of a head's width is
             odd, below 2, or above the width.
     """
-    share, width = config.rotary_share, config.d_model // config.heads
+    share, width = config.rotary_share, head_width(config)
     rotated = int(share * width)
     if rotated % 2 or not 0 < rotated <= width:
         raise ValueError(
@@ -180,7 +180,7 @@ def attention(
     return functools.partial(
         Attention,
         heads=config.heads,
-        width=config.d_model // config.heads,
+        width=head_width(config),
         position=position,
         use_bias=use_bias,
         query_init=input_init,

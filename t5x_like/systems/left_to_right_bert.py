@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -27,7 +28,7 @@ from t5x_like.systems.system import ENCODER_TASKS, System, Task
 class LeftToRightConfig(bert.BertConfig):
     """The settings of a left-to-right BERT; its head of pretraining is `language_modeling`."""
 
-    head: Any = "language_modeling"
+    head: str | Mapping[str, Any] = "language_modeling"
 
 
 SIZES: dict[str, LeftToRightConfig] = {

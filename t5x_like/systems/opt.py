@@ -30,7 +30,7 @@ from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, Tok
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm, Linear, keep_whole
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, head_width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -194,7 +194,7 @@ def _block(config: OptConfig) -> Callable[..., nn.Module]:
         make_self_attention=functools.partial(
             Attention,
             heads=config.heads,
-            width=config.d_model // config.heads,
+            width=head_width(config),
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,

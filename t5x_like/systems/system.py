@@ -6,7 +6,7 @@ Also the tasks that all encoders share.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -107,7 +107,7 @@ class LayersConfig(ModelConfig):
 
     loop: str = "auto"
     remat: str = "none"
-    embedding_lookup: str = "gather"
+    embedding_lookup: Literal["gather", "one_hot"] = "gather"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,6 +119,20 @@ class AttentionConfig(LayersConfig):
     """
 
     attention: str = "auto"
+
+
+def head_width(config: Mapping[str, Any]) -> int:
+    """Return the width of a head, which is `d_model` divided by `heads`.
+
+    Raises:
+        ValueError: the heads do not divide the model's width.
+    """
+    heads, width = config["heads"], config["d_model"]
+    if width % heads:
+        raise ValueError(
+            f"model.heads={heads} must divide model.d_model={width}: each head has an equal part"
+        )
+    return width // heads
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -197,8 +197,9 @@ def build(config: TinyBertConfig) -> nn.Module:
     }
     if config.head != "pretraining" and "folder" not in config.teacher:
         return Encoder(**student)
+    compared = ("layers", "heads", "vocab_size", "positions", "d_model")
+    settings = systems.inside(config, "teacher", needs=("system", *compared))
     _check_teacher(config)
-    settings = systems.inside(config, "teacher")
     system = settings.pop("system")
     # W_h and W_e of equations 8 and 9: two matrices without bias; all layers share W_h.
     make_map = functools.partial(

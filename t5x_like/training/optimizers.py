@@ -535,7 +535,7 @@ def _moving_average(
 
 def _not_negative(settings: Mapping[str, Any], key: str) -> float:
     value = settings.get(key, 0.0)
-    if type(value) not in (int, float) or value < 0:
+    if type(value) not in (int, float) or not value >= 0:
         raise ValueError(f"optimizer.{key} is {value!r}; it must be 0 (off) or more")
     return value
 

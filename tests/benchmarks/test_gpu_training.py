@@ -81,7 +81,9 @@ def test_each_number_of_rows_has_a_process_and_the_same_room(monkeypatch):
     assert runs[0][0] == ["--check-alone"]
     for command, env in runs[1:]:
         assert command.count("--rows") == 1
-        if {"pytorch", "pytorch_eager"} & set(command):  # JAX beside it would take most of the memory
+        if {"pytorch", "pytorch_eager"} & set(
+            command
+        ):  # JAX beside it would take most of the memory
             assert env["JAX_PLATFORMS"] == "cpu"
         else:
             assert env["XLA_PYTHON_CLIENT_MEM_FRACTION"] == str(gpu_training.ROOM)

@@ -62,6 +62,7 @@ MEASURES = {"qa": {"loss": HeldOutLoss(), "generation": Generation(metrics=("f1"
         ({}, "evaluate.averages.x is empty"),
         ({"a": "qa/generation/f2"}, "evaluate.averages.x.a='qa/generation/f2' is not a number"),
         ({"a": ("qa/generation/f1", "qa/loss")}, "with numbers where smaller is better"),
+        ({"a": 3}, "evaluate.averages.x.a=3 must be the name of a number, or a tuple of names"),
         ({"a": "qb/generation/f1"}, "Did you mean 'qa/generation/f1'"),
     ],
 )

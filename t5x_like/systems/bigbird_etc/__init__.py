@@ -36,6 +36,7 @@ from t5x_like.systems.system import (
     System,
     Task,
     adaptation,
+    head_width,
 )
 
 _SIDES = ("text", "global")  # which have separate tables of relative positions
@@ -471,7 +472,7 @@ def tower(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
             block=config.block,
             distance=config.distance,
             heads=config.heads,
-            width=config.d_model // config.heads,
+            width=head_width(config),
             use_bias=True,
             query_init=config.init,
             kernel_init=config.init,

@@ -35,6 +35,7 @@ from t5x_like.systems.system import (
     InitConfig,
     System,
     Task,
+    head_width,
 )
 from t5x_like.systems.xlnet.two_streams import (
     OrderMask,
@@ -369,7 +370,7 @@ def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
         make_self_attention=functools.partial(
             TwoSidedAttention,
             heads=config.heads,
-            width=config.d_model // config.heads,
+            width=head_width(config),
             features=config.d_model,
             longest_distance=config.longest_distance or None,
             query_init=config.init,
