@@ -123,9 +123,9 @@ def policy_of(name: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def inside(
-    config: Mapping[str, Any], part: str, *, needs: tuple[str, ...] = ("system", "vocab_size")
+    config: Mapping[str, Any], part: str, *, needs: tuple[str, ...] = ("vocab_size",)
 ) -> dict[str, Any]:
-    """Return the settings of the network `part` inside another, including its `system`.
+    """Return the settings of the network `part` inside another, including its `system` if any.
 
     They are `config[part]`, with the settings COMPUTATION of `config` and without `folder`, which
     names the folder to read the parameters from.

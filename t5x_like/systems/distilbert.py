@@ -195,7 +195,7 @@ def build(config: DistilBertConfig) -> nn.Module:
     }
     if config.head != "pretraining" and not fine_tuned:
         return Encoder(**student)
-    settings = systems.inside(config, "teacher")
+    settings = systems.inside(config, "teacher", needs=("system",))
     system = settings.pop("system")
     # A factory, since Flax puts the parameters of a module under the module that creates it.
     make_teacher = functools.partial(systems.build, system, settings)

@@ -99,7 +99,7 @@ def build(config: DpoConfig) -> nn.Module:
         ValueError: the system or a setting of the policy does not exist, or the policy does not
             generate text or has another vocabulary size.
     """
-    settings = systems.inside(config, "policy")
+    settings = systems.inside(config, "policy", needs=("system", "vocab_size"))
     system = settings.pop("system")
     if settings["vocab_size"] != config.vocab_size:
         raise ValueError(

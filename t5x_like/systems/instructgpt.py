@@ -70,8 +70,8 @@ def build(config: InstructGptConfig) -> nn.Module:
             vocabulary sizes differ, `end_id` is not a token, or the reward model reads other sides
             of a batch than the policy.
     """
-    policy = systems.inside(config, "policy")
-    reward = systems.inside(config, "reward", needs=("vocab_size",))
+    policy = systems.inside(config, "policy", needs=("system", "vocab_size"))
+    reward = systems.inside(config, "reward")
     system = policy.pop("system")
     for name, size in {"policy": policy["vocab_size"], "reward": reward["vocab_size"]}.items():
         if size != config.vocab_size:

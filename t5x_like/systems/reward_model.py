@@ -120,7 +120,7 @@ def build(config: RewardModelConfig) -> nn.Module:
         ValueError: the system or a setting of the trunk does not exist, the trunk does not generate
             text or has another vocabulary size, or `scale` is not above 0.
     """
-    settings = systems.inside(config, "trunk")
+    settings = systems.inside(config, "trunk", needs=("system", "vocab_size"))
     system = settings.pop("system")
     if settings["vocab_size"] != config.vocab_size:
         raise ValueError(

@@ -176,7 +176,7 @@ def build(config: SparrowConfig) -> nn.Module:
             than the policy; or there is no rule, or an empty one.
     """
     trained: ActorCritic = instructgpt.build(config)
-    rules = systems.inside(config, "rules", needs=("vocab_size",))
+    rules = systems.inside(config, "rules")
     if rules["vocab_size"] != config.vocab_size:
         raise ValueError(
             f"model.rules.vocab_size={rules['vocab_size']}, and model.vocab_size="

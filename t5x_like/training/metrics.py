@@ -156,7 +156,8 @@ def require_finite(values: Mapping[str, float], *, step: int) -> None:
         raise FloatingPointError(
             f"{', '.join(broken)} at or shortly before step {step}. Likely causes: "
             "optimizer.learning_rate too high or optimizer.warmup_steps too few; a batch without "
-            "any target of non-zero weight; token ids beyond the model's vocabulary."
+            "any target of non-zero weight; token ids beyond the model's vocabulary; a row with "
+            "more masked tokens than loss.predicted of its length."
         )
 
 

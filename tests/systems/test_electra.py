@@ -417,4 +417,4 @@ def test_unknown_objectives_and_uneven_generators_are_refused():
     with pytest.raises(ValueError, match="Did you mean 'replace_mlm'"):
         systems.build("electra", TINY | {"objective": "replaced_mlm"})
     with pytest.raises(ValueError, match=r"generator=0.3 makes a generator of d_model=5 with 2"):
-        systems.build("electra", TINY | {"generator": 0.3, "heads": 6})
+        systems.build("electra", TINY | {"generator": 0.3, "heads": 8})
