@@ -60,8 +60,8 @@ def bert(size: Mapping[str, Any]) -> Any:
     )
 
 
-# Compiled one by one, all layers share one program (PyTorch's "regional compilation"). The whole
-# network as one program takes minutes to compile: more than four for T5 1.1 large.
+# Compiled one by one, layers of the same kind share a program (PyTorch's "regional compilation").
+# The whole network as one program takes minutes to compile: more than four for T5 1.1 large.
 _LAYERS = ("T5Block", "LlamaDecoderLayer", "BertLayer")
 
 
