@@ -9,11 +9,11 @@
 First the gradients of cuDNN's attention are compared with dense attention's, for each mask. Then
 each side of each workload trains on random tokens: AdamW with float32 parameters and moments, no
 dropout. PyTorch runs Hugging Face's network under `torch.autocast`, with each layer compiled and
-without compilation. The largest batch of
---rows that fits is found by bisection; each number of rows runs in a separate process, so that a
-failed attempt leaves nothing in memory, and both sides may use the same share of the device. A step
-is timed from its start to its last output; figures are medians. Utilization is model FLOPs
-(`training/flops.py`, for both sides) per second divided by the published peak.
+without compilation. The largest batch of --rows that fits is found by bisection; each number of
+rows runs in a separate process, so that a failed attempt leaves nothing in memory, and all sides
+may use the same share of the device. A step is timed from its start to its last output; figures are
+medians. Utilization is model FLOPs (`training/flops.py`, for all sides) per second divided by the
+published peak.
 """
 
 import bisect

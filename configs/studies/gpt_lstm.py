@@ -16,18 +16,17 @@ but each seed pretrains its own network. Two points of accuracy do not matter.
 
 The Transformer is better at the text and worse at the task. The auxiliary loss is the reason: with
 `loss.auxiliary=0` and the first seed both are right in 99.9%, so that this task cannot show which
-network transfers better. Of 64 rows that are read 100 times this loss is learned by heart
+network transfers better. On 64 rows, each read 100 times, the auxiliary loss is learned by heart
 (gpt_transfer.py), which costs the Transformer more.
 """
 
 from configs.studies import gpt_transfer
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="homonyms", kind="gpt_bpe", size=275)
 _STEPS = 1000
 _PRETRAINING = {
-    **_TEXT.changes(),
-    "model.vocab_size": _TEXT.size,
+    **gpt_transfer.TEXT.changes(),
+    "model.vocab_size": gpt_transfer.TEXT.size,
     "data.lengths.targets": 64,
     "data.batch_size": 32,
     "train.steps": _STEPS,
@@ -65,7 +64,7 @@ def get_study() -> Study:
     return Study(
         title="GPT beside an LSTM",
         source="Radford et al. 2018, table 5",
-        needs=_TEXT.needs,
+        needs=gpt_transfer.TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/gpt.py:demo", changes=_PRETRAINING),
             "fields": TrainingRun(

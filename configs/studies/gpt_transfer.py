@@ -37,12 +37,12 @@ from t5x_like.studies import (
     TrainingRun,
 )
 
-_TEXT = GeneratedText(language="homonyms", kind="gpt_bpe", size=275)
+TEXT = GeneratedText(language="homonyms", kind="gpt_bpe", size=275)
 _GPT = "runs/studies/homonyms_gpt"
 _STEPS = 400
 
 FIELDS = {
-    **_TEXT.changes("fields", documents=64, around=1),
+    **TEXT.changes("fields", documents=64, around=1),
     "initialize": _GPT,
     "data.lengths": {"inputs": 32},
     "data.batch_size": 16,
@@ -57,7 +57,7 @@ _RANDOM = {
     "system": "gpt",
     "model": {
         **gpt.get_config("demo").model.to_dict(),
-        "vocab_size": _TEXT.size,
+        "vocab_size": TEXT.size,
         "added_tokens": 3,
         "head": "classification",
         "labels": 8,
@@ -88,12 +88,12 @@ CLAIMS = (
 
 def get_study() -> Study:
     """Return the study."""
-    pretrained = _TEXT.pretrained(
+    pretrained = TEXT.pretrained(
         "configs/gpt.py:demo",
         _GPT,
         steps=1000,
         changes={
-            "model.vocab_size": _TEXT.size,
+            "model.vocab_size": TEXT.size,
             "data.lengths.targets": 64,
             "data.batch_size": 32,
             "evaluate.every": 0,
@@ -102,7 +102,7 @@ def get_study() -> Study:
     return Study(
         title="GPT without pretraining and without the auxiliary loss",
         source="Radford et al. 2018, table 5",
-        needs={**_TEXT.needs, **pretrained},
+        needs={**TEXT.needs, **pretrained},
         runs={"fields": TrainingRun(config="configs/gpt.py:classification", changes=FIELDS)},
         arms=ARMS,
         measures={

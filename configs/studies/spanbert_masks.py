@@ -22,6 +22,7 @@ spans matter more, 24 names without a label were too few to decide anything: wit
 64% with words, 63 and 61% with spans, 67 and 61% with the boundary objective.
 """
 
+import functools
 from typing import Any
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
@@ -58,9 +59,7 @@ ARMS = {
 }
 
 
-def _better(text: str, arm: str, than: str) -> Claim:
-    return Claim(text=text, measure="accuracy", arm=arm, than=than, margin=2.0)
-
+_better = functools.partial(Claim, measure="accuracy", margin=2.0)
 
 CLAIMS = (
     _better("Pretraining helps.", "spans", "no_pretraining"),
