@@ -1,6 +1,6 @@
 """Learning within a context, by the number of layers: the claim of GPT-3, on dictionaries.
 
-    python -m t5x_like.study in_context
+    python -m t5x_like.study in_context --until_decided
 
 Brown et al. 2020, figure 1.2: larger models make better use of the examples in their context. In
 the language `in_context` (docs/languages.md) a document is a dictionary of its own, so everything
@@ -11,8 +11,12 @@ layers of attention.
 | the paper | here |
 |---|---|
 | GPT-3, 1.3 to 175 billion parameters | LLaMA's architecture, 64 wide, 1, 2 and 4 layers |
-| 0, 1 and many examples of a task | a document of 16 examples, read from left to right |
+| 0, 1 and many examples of a task | a document of 32 examples, read from left to right |
 | accuracy | excess nats per word over the language's entropy; 0 is the best possible |
+
+A difference of 0.02 nats does not matter. In trials of 1,500 batches with one seed and a learning
+rate of 3e-3, before the claims were tested, one, two and four layers had an excess of 0.35, 0.20
+and 0.32 nats: four layers learn later.
 """
 
 import math
@@ -28,9 +32,10 @@ from t5x_like.studies import (
 )
 
 _TEXT = GeneratedText(language="in_context", kind="byte_bpe", size=324)
-_STEPS = 800
-# An example is 5 words: a key and a value, of 8 each. The entropy: docs/languages.md.
-_WITHOUT_CONTEXT = 2 * math.log(8) / 5 - 0.546
+_STEPS = 2500
+# Of three words one is a value: log 8 nats without the context. With it only the values of new keys
+# cost nats, 0.108 per word of a document of 32 examples.
+_WITHOUT_CONTEXT = math.log(8) / 3 - 0.108
 
 
 def _layers(number: int) -> Arm:
@@ -40,11 +45,12 @@ def _layers(number: int) -> Arm:
 def get_study() -> Study:
     """Return the study."""
     changes = {
-        **_TEXT.changes(),
+        **_TEXT.changes(examples=32),
         "model.vocab_size": 324,
         "model.d_model": 64,
         "model.d_ff": 176,
         "train.steps": _STEPS,
+        "train.log_every": 500,
         "evaluate.every": _STEPS,
         "evaluate.measures": {"loss": {}, "documents": {"stride": 64, "every": _STEPS}},
     }
@@ -76,6 +82,7 @@ CLAIMS = (
         measure="excess",
         arm="two_layers",
         than="one_layer",
+        margin=0.02,
     ),
     Claim(
         text="Four layers use it better than two.",

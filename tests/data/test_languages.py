@@ -83,7 +83,7 @@ SMALL = {
         draw, names=language.invented(3), facts=facts.facts_of(3, world=0), sentences=2
     ),
     "homonyms": lambda draw: homonyms.document(draw, sentences=1, around=1, before=0),
-    "in_context": lambda draw: in_context.document(draw, examples=3),
+    "in_context": lambda draw: in_context.document(draw, examples=3, new=0.3),
     "names": lambda draw: names.document(draw, names=12, sentences=1, around=2),
     "persons": lambda draw: persons.document(draw, persons=2, sentences=1, words=1),
     "references": lambda draw: references.document(draw, names=1, distance=2, asked=1),
@@ -328,11 +328,13 @@ def test_only_a_new_key_of_a_mapping_costs_nats():
     for row in texts(in_context.corpora(), "in_context"):
         known, nats = {}, 0.0
         for example in row["text"].removesuffix(" ;").split(" ; "):
-            _, key, _, value = example.split()
-            nats += math.log(8)
+            key, value = example.split()
             if key not in known:
-                nats += math.log(8 - len(known))
+                nats -= math.log(0.25 if known else 1)
+                nats += 2 * math.log(8 - len(known))  # of the key and of its value
                 assert value not in known.values()
+            else:
+                nats += math.log(len(known)) - math.log(0.75 if len(known) < 8 else 1)
             assert known.setdefault(key, value) == value
         assert row["nats"] == pytest.approx(nats)
     assert all(row["nats"] == 0 for row in texts(in_context.corpora(shots=3), "shots"))
