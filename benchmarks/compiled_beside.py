@@ -19,6 +19,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -234,7 +235,7 @@ def counted(text: str, found: dict[str, Any], *, topology: str, flops: int) -> d
     at = {tuple(device.coords): device for device in devices}
     placed = np.array([at[tuple(place)] for place in found["coordinates"]])
     mesh = Mesh(placed.reshape(tuple(found["mesh"].values())), tuple(found["mesh"]))
-    memory = {"temporaries": found["memory"]["temp"]}
+    memory = {"temporaries": compiling.temporaries(types.SimpleNamespace(**found["memory"]))}
     program = compiling.counted(
         text, hlo.parse(text), mesh, memory=memory, seconds=found["seconds"]
     )

@@ -21,7 +21,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # devices are described, not used
 
 import jax
 
-_SIZES = ("temp", "argument", "output", "alias", "generated_code")
+_SIZES = ("peak_memory", "argument_size", "output_size", "alias_size")
 
 
 def write(
@@ -41,7 +41,7 @@ def write(
     stats = compiled.memory_analysis()
     found = {
         "versions": _versions(packages),
-        "memory": {name: getattr(stats, f"{name}_size_in_bytes") for name in _SIZES},
+        "memory": {f"{name}_in_bytes": getattr(stats, f"{name}_in_bytes") for name in _SIZES},
         "mesh": dict(mesh.shape),
         "coordinates": [list(device.coords) for device in mesh.devices.flat],
         "seconds": seconds,

@@ -123,15 +123,29 @@ def counted(
     )
 
 
+def temporaries(stats: Any) -> int:
+    """Return the bytes of the buffers within a program for TPUs that are alive at its peak.
+
+    libtpu refuses a program by this number. Its `temp_size_in_bytes` also counts buffers that are
+    not alive at once: of a step that fits into 16.9 GB it was 18.6 GB. Compilers for GPUs have a
+    peak that lacks buffers within loops, and there `temp_size_in_bytes` is what is allocated.
+
+    Args:
+        stats: the compiler's memory analysis.
+    """
+    outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
+    return stats.peak_memory_in_bytes - stats.argument_size_in_bytes - outputs
+
+
 def _memory(
     model: Experiment, stats: Any, program: Program, *, state: TrainState
 ) -> dict[str, int]:
     """Return the bytes per device by kind of buffer.
 
-    `arguments` are parameters, optimizer state and batch; `temporaries` are all buffers within the
-    program; `activations` are the temporaries kept for the backward pass, and `cache` those that
-    loops that can end early change from trip to trip, as in generation; `peak` is the sum of
-    everything alive at once, including the program and the outputs that do not reuse an argument.
+    `arguments` are parameters, optimizer state and batch; `temporaries`: see `temporaries`;
+    `activations` are the temporaries kept for the backward pass, and `cache` those that loops that
+    can end early change from trip to trip, as in generation; `peak` is the sum of everything alive
+    at once, including the program and the outputs that do not reuse an argument.
 
     Args:
         model: the model.
@@ -144,13 +158,14 @@ def _memory(
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
     optimizer = counting.device_bytes(model.shapes.opt_state, shardings.opt_state)
     beside = optimizer if state.opt_state is None else 0
+    on_tpus = model.mesh.devices.flat[0].platform == "tpu"
     parts = {
         "parameters": counting.device_bytes(model.shapes.params, shardings.params),
         "optimizer": optimizer,
         "arguments": stats.argument_size_in_bytes + beside,
         "activations": _activations(model, program),
         "cache": sum(loop.changed(program.computations) for loop in program.loops if loop.early),
-        "temporaries": stats.temp_size_in_bytes,
+        "temporaries": temporaries(stats) if on_tpus else stats.temp_size_in_bytes,
         "outputs": outputs,
         "program": stats.generated_code_size_in_bytes,
     }

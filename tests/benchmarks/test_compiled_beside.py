@@ -24,7 +24,12 @@ ENTRY %main (p: bf16[256,1024], x: bf16[2048,1024]) -> bf16[2048,1024] {
 STORED = {
     "mesh": {"data": 1, "fsdp": 4, "tensor": 4},
     "coordinates": [[x, y, 0] for x in range(4) for y in range(4)],
-    "memory": {"temp": 5_000_000_000},
+    "memory": {
+        "peak_memory_in_bytes": 7_000_000_000,
+        "argument_size_in_bytes": 2_000_000_000,
+        "output_size_in_bytes": 1_500_000_000,
+        "alias_size_in_bytes": 1_500_000_000,
+    },
     "seconds": 100.0,
     "versions": {"jax": "0.12.0.1", "libtpu": "0.0.52"},
 }

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from absl import flags
 
+from configs import t5
 from t5x_like import config, partitioning, plan
 from t5x_like.config import parse
 from t5x_like.experiment import model_side
@@ -302,6 +303,21 @@ def test_what_slices_send_each_other_is_counted_and_bounded(run):
     seconds = sum(across.values()) / (6.4e12 / 8 / 256)
     assert found["step_seconds"]["between_slices"] == pytest.approx(seconds)
     assert ", between slices " in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "fits"), [(336, True), (352, False)])
+def test_the_peak_is_what_libtpu_decides_by(run, rows, fits):
+    # By libtpu 0.0.42 352 rows use 15.79 GiB of 15.75. Of 336 rows all temporaries, also those that
+    # are not alive at once, are 18.6 GB.
+    settings = t5.get_config("small")
+    settings.mesh.fsdp = 4
+    settings.data.batch_size = rows
+    status, found, _, _ = run(settings, topology="v5e:2x2")
+    assert (status == 0) is found["fits"] is fits
+    if fits:
+        peak = found["bytes_per_device"]["peak"] / found["memory_per_device"]
+        assert peak == pytest.approx(15.79 / 15.75 * rows / 352, rel=0.01)
 
 
 def test_what_does_not_fit_ends_with_status_1(run, monkeypatch):
