@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from t5x_like import decoding
-from t5x_like.names import check_settings, choose, hint
+from t5x_like.names import check_type, choose, hint, type_hints
 
 _PENALTIES = {"power": decoding.PowerPenalty, "google_nmt": decoding.GoogleNMTPenalty}
 _SMALLEST = 1e-30  # stands for top_p=0, with which only the likeliest token is kept
@@ -109,7 +109,9 @@ class GenerationSettings:
         return new
 
     def _check(self, chosen: Mapping[str, Any]) -> None:
-        check_settings("generation", GenerationSettings, chosen)
+        kinds = type_hints(GenerationSettings)
+        for name, value in chosen.items():
+            check_type(name, value, kinds[name])
         for name in chosen.keys() & _RANGES.keys():
             (low, high), value = _RANGES[name], chosen[name]
             if not low <= value <= high:
