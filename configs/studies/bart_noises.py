@@ -28,7 +28,7 @@ import functools
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
 
-_TEXT = GeneratedText(language="homonyms", kind="byte_bpe", size=629)
+_TEXT = GeneratedText(language="homonyms", kind="byte_bpe", size=627)
 _PRETRAINING = {
     **_TEXT.changes(),
     "model.vocab_size": _TEXT.size,
