@@ -16,7 +16,8 @@ layers of attention.
 
 A difference of 0.02 nats does not matter. In trials of 1,500 batches with one seed and a learning
 rate of 3e-3, before the claims were tested, one, two and four layers had an excess of 0.35, 0.20
-and 0.32 nats: four layers learn later.
+and 0.32 nats: four layers learn later. After 2,500 batches at 2e-3 six seeds decide the first
+claim, and leave the second open: the loss of two layers varies by 0.06 nats between seeds.
 """
 
 import math
