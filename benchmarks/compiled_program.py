@@ -21,7 +21,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # devices are described, not used
 
 import jax
 
-_SIZES = ("peak_memory", "argument_size", "output_size", "alias_size")
+_SIZES = (
+    "peak_memory_in_bytes",
+    "argument_size_in_bytes",
+    "output_size_in_bytes",
+    "alias_size_in_bytes",
+)
 
 
 def write(
@@ -41,7 +46,7 @@ def write(
     stats = compiled.memory_analysis()
     found = {
         "versions": _versions(packages),
-        "memory": {f"{name}_in_bytes": getattr(stats, f"{name}_in_bytes") for name in _SIZES},
+        "memory": {name: getattr(stats, name) for name in _SIZES},
         "mesh": dict(mesh.shape),
         "coordinates": [list(device.coords) for device in mesh.devices.flat],
         "seconds": seconds,

@@ -47,7 +47,7 @@ def get_study() -> Study:
     """Return the study."""
     changes = {
         **_TEXT.changes(examples=32),
-        "model.vocab_size": 324,
+        "model.vocab_size": _TEXT.size,
         "model.d_model": 64,
         "model.d_ff": 176,
         "train.steps": _STEPS,
