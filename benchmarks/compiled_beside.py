@@ -235,7 +235,8 @@ def counted(text: str, found: dict[str, Any], *, topology: str, flops: int) -> d
     at = {tuple(device.coords): device for device in devices}
     placed = np.array([at[tuple(place)] for place in found["coordinates"]])
     mesh = Mesh(placed.reshape(tuple(found["mesh"].values())), tuple(found["mesh"]))
-    memory = {"temporaries": compiling.temporaries(types.SimpleNamespace(**found["memory"]))}
+    stats = types.SimpleNamespace(**found["memory"])
+    memory = {"temporaries": compiling.temporaries(stats, "tpu")}
     program = compiling.counted(
         text, hlo.parse(text), mesh, memory=memory, seconds=found["seconds"]
     )

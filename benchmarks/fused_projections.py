@@ -19,6 +19,7 @@ from jaxtyping import Array
 
 from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.planning import chips, products
+from t5x_like.planning.compiling import temporaries
 from t5x_like.planning.hlo import parse
 
 # Tokens per chip, width, outputs of each projection.
@@ -46,11 +47,11 @@ def main() -> None:
                 shapes = _shapes(device, fewer or tokens, width, outputs)
                 compiled = jax.jit(_step(project)).lower(*shapes).compile()
                 program = parse(compiled.as_text())
-                temporaries = compiled.memory_analysis().temp_size_in_bytes
+                size = temporaries(compiled.memory_analysis(), device.platform)
                 print(
                     f"{name}, {place}, {project.__name__}: {products.flops(program):.4g} FLOPs, "
                     f"{products.memory_bytes(program) / 1e6:,.0f} MB moved, "
-                    f"{temporaries / 1e6:,.0f} MB of temporaries",
+                    f"{size / 1e6:,.0f} MB of temporaries",
                     flush=True,
                 )
 

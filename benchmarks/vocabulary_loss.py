@@ -23,6 +23,7 @@ from t5x_like.experiment.run import of_config
 from t5x_like.losses import token_cross_entropy
 from t5x_like.nn.embeddings import VocabularyProduct
 from t5x_like.planning import chips, report
+from t5x_like.planning.compiling import temporaries
 from t5x_like.systems import llama as llama_system
 
 # Rows per device, tokens per row, width, vocabulary.
@@ -60,7 +61,7 @@ def main() -> None:
                 found = plan_step(*STEPS[name], topology=topology)
             else:
                 compiled = compile_gradient(*shape, devices=topology.devices())
-                found = f"{compiled.memory_analysis().temp_size_in_bytes / 1e9:.2f} GB"
+                found = f"{temporaries(compiled.memory_analysis(), 'tpu') / 1e9:.2f} GB"
             print(f"{name}, {kind}: {found}", flush=True)
 
 

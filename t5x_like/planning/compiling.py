@@ -123,8 +123,8 @@ def counted(
     )
 
 
-def temporaries(stats: Any) -> int:
-    """Return the bytes of the buffers within a program for TPUs that are alive at its peak.
+def temporaries(stats: Any, platform: str) -> int:
+    """Return the bytes of the buffers within a program: on TPUs of those alive at its peak.
 
     libtpu refuses a program by this number. Its `temp_size_in_bytes` also counts buffers that are
     not alive at once: of a step that fits into 16.9 GB it was 18.6 GB. Compilers for GPUs have a
@@ -132,7 +132,10 @@ def temporaries(stats: Any) -> int:
 
     Args:
         stats: the compiler's memory analysis.
+        platform: of the devices, such as "tpu".
     """
+    if platform != "tpu":
+        return stats.temp_size_in_bytes
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
     return stats.peak_memory_in_bytes - stats.argument_size_in_bytes - outputs
 
@@ -158,14 +161,13 @@ def _memory(
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
     optimizer = counting.device_bytes(model.shapes.opt_state, shardings.opt_state)
     beside = optimizer if state.opt_state is None else 0
-    on_tpus = model.mesh.devices.flat[0].platform == "tpu"
     parts = {
         "parameters": counting.device_bytes(model.shapes.params, shardings.params),
         "optimizer": optimizer,
         "arguments": stats.argument_size_in_bytes + beside,
         "activations": _activations(model, program),
         "cache": sum(loop.changed(program.computations) for loop in program.loops if loop.early),
-        "temporaries": temporaries(stats) if on_tpus else stats.temp_size_in_bytes,
+        "temporaries": temporaries(stats, model.mesh.devices.flat[0].platform),
         "outputs": outputs,
         "program": stats.generated_code_size_in_bytes,
     }
