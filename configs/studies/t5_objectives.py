@@ -27,8 +27,8 @@ The size was chosen with the first seed: with 800 batches and a rate of 30% the 
 and without pretraining 47%. Up to twelve seeds decide 14 of the 20 claims: the baseline's accuracy
 varies by 4 points between seeds, which leaves differences of 2 or 3 points open. What predicts more
 tokens is better after so few batches: a prefix language model, 25 or 50% of the tokens. The whole
-text as target, most of which is copied, is worse than spans, and deshuffling worst. Tables 2 and 12
-are in configs/studies/t5_grid.py, on natural text.
+text as target, most of which is copied, is worse than spans, and deshuffling worst. Table 2 is
+in configs/studies/t5_grid.py, on natural text, and table 12 in configs/studies/t5_multi_task.py.
 """
 
 import functools
@@ -39,12 +39,13 @@ from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure,
 
 Changes = dict[str, Any]  # changed settings of a run
 
-_TEXT = GeneratedText(language="homonyms", kind="unigram", size=138)
-_LENGTH, _BATCH, _STEPS, _TUNING = 21, 96, 400, 200  # with the end: 5 sentences of 4 tokens
-_SENTENCES = _STEPS * _BATCH * 5
+TEXT = GeneratedText(language="homonyms", kind="unigram", size=138)
+_LENGTH, _BATCH, STEPS, _TUNING = 21, 96, 400, 200  # with the end: 5 sentences of 4 tokens
+_SENTENCES = STEPS * _BATCH * 5
 
 
-def _schedule(rate: float, steps: int) -> Changes:
+def schedule(rate: float, steps: int) -> Changes:
+    """Return the settings of Adafactor with a rate that decays linearly to 0."""
     decay = {"schedule": "linear", "warmup_steps": 50, "decay_steps": steps}
     return {"optimizer": {"name": "adafactor", "learning_rate": rate, **decay}}
 
@@ -63,10 +64,10 @@ def _noise(name: str = "iid_replace_spans", *, rate: float = 0.15, **settings: o
     return _objective(name, targets, rate=rate, **settings)
 
 
-_PRETRAINING: Changes = {
-    **_TEXT.changes(sentences=1, documents=_SENTENCES),
+PRETRAINING: Changes = {
+    **TEXT.changes(sentences=1, documents=_SENTENCES),
     **_noise(),
-    **_schedule(0.02, _STEPS),
+    **schedule(0.02, STEPS),
     "model.vocab_size": 238,
     "model.d_model": 64,
     "model.d_ff": 128,
@@ -75,14 +76,14 @@ _PRETRAINING: Changes = {
     "data.batch_size": _BATCH,
     "phases": {},
     "train.phases": (),
-    "train.steps": _STEPS,
+    "train.steps": STEPS,
     "train.log_every": 100,
     "evaluate.every": 0,
     "evaluate.batches": 10,
 }
 _NAMED = {
-    **_TEXT.generation("named", rows=32, steps=_TUNING, around=1),
-    **_schedule(0.01, _TUNING),
+    **TEXT.generation("named", rows=32, steps=_TUNING, around=1),
+    **schedule(0.01, _TUNING),
 }
 
 
@@ -92,7 +93,7 @@ def _arm(glue: float, part: str, changes: Changes | None = None, **more: Any) ->
 
 
 def _steps(times: int) -> Changes:
-    return {"train.steps": times * _STEPS, **_schedule(0.02, times * _STEPS)}
+    return {"train.steps": times * STEPS, **schedule(0.02, times * STEPS)}
 
 
 def _repeated(times: int) -> Changes:
@@ -168,9 +169,9 @@ def get_study() -> Study:
     return Study(
         title="T5's objectives, data and scale",
         source="Raffel et al. 2020, tables 1, 4 to 7, 9, 10 and 13",
-        needs=_TEXT.needs,
+        needs=TEXT.needs,
         runs={
-            "pretraining": TrainingRun(config="configs/t5.py:demo", changes=_PRETRAINING),
+            "pretraining": TrainingRun(config="configs/t5.py:demo", changes=PRETRAINING),
             "tuning": TrainingRun(
                 config="configs/pyglue.py:text", changes=_NAMED, starts_from="pretraining"
             ),

@@ -16,7 +16,9 @@ of a sentence: the words of a field are learned from labels, or from the text.
 | `named` | {"inputs": a sentence, "targets": a word}: the first word of its field, as its name |
 | `tags` | {"words", "tags"}: 1 or 2 at the ambiguous word by its meaning, 0 at other words |
 
-With `tag="field"` the tag of the ambiguous word is its field, 1 to 8.
+With `tag="field"` the tag of the ambiguous word is its field, 1 to 8. With `name="other"` the task
+`named` asks for the name of the field that the ambiguous word has in its other meaning, and a
+period before the sentence says so.
 """
 
 import functools
@@ -28,6 +30,7 @@ from t5x_like.names import choose
 
 FIELDS, WORDS, AMBIGUOUS = 8, 12, 16
 TAGS = ("meaning", "field")
+NAMES = ("meant", "other")
 
 
 def corpora(
@@ -39,6 +42,7 @@ def corpora(
     around: int = 3,
     before: int | None = None,
     tag: str = "meaning",
+    name: str = "meant",
 ) -> dict[str, Corpus]:
     """Return the corpora "homonyms", "senses", "fields", "named" and "tags".
 
@@ -49,28 +53,37 @@ def corpora(
         before: context words before it, if not as many as after it. With 0 a model that reads from
             left to right cannot know the meaning at the word.
         tag: of the ambiguous word, its "meaning" or its "field".
+        name: the name that the task `named` asks for, of the field that is "meant" or of the
+            "other" field of the ambiguous word.
 
     Raises:
-        ValueError: the tag is neither.
+        ValueError: the tag or name is none of these.
     """
     choose("data.settings.tag", tag, dict.fromkeys(TAGS))
+    choose("data.settings.name", name, dict.fromkeys(NAMES))
     of: dict[str, Any] = {"documents": documents, "validation": validation, "seed": seed}
-    name = f"homonyms {sentences} {around}" + ("" if before is None else f" {before}")
+    texts = f"homonyms {sentences} {around}" + ("" if before is None else f" {before}")
     context: dict[str, Any] = {"around": around, "before": around if before is None else before}
     write = functools.partial(document, sentences=sentences, **context)
     return {
-        "homonyms": corpus(write, name, **of),
+        "homonyms": corpus(write, texts, **of),
         "senses": corpus(
-            functools.partial(sense, **context), name, fields=("text_a", "label"), **of
+            functools.partial(sense, **context), texts, fields=("text_a", "label"), **of
         ),
         "fields": corpus(
-            functools.partial(field, **context), name, fields=("text_a", "label"), **of
+            functools.partial(field, **context), texts, fields=("text_a", "label"), **of
         ),
         "named": corpus(
-            functools.partial(named, **context), name, fields=("inputs", "targets"), **of
+            functools.partial(named, name=name, **context),
+            texts if name == "meant" else f"{texts} {name}",
+            fields=("inputs", "targets"),
+            **of,
         ),
         "tags": corpus(
-            functools.partial(tags, tag=tag, **context), name, fields=("words", "tags"), **of
+            functools.partial(tags, tag=tag, **context),
+            texts if tag == "meaning" else f"{texts} {tag}",
+            fields=("words", "tags"),
+            **of,
         ),
     }
 
@@ -107,12 +120,15 @@ def field(draw: Draw, *, around: int, before: int) -> Row:
     return {"text_a": " ".join(words), "label": _field_of(words[place], meaning)}
 
 
-def named(draw: Draw, *, around: int, before: int) -> Row:
-    """Return a sentence and the name of its field."""
+def named(draw: Draw, *, around: int, before: int, name: str) -> Row:
+    """Return a sentence and the name of its field, or of its ambiguous word's other field."""
     words, place, meaning = _sentence(draw, around, before)
     draw.given()
-    name = invented(FIELDS * WORDS + AMBIGUOUS)[_field_of(words[place], meaning) * WORDS]
-    return {"inputs": " ".join(words), "targets": name}
+    other = name == "other"
+    asked = _field_of(words[place], 1 - meaning if other else meaning)
+    inputs = [".", *words] if other else words
+    first = invented(FIELDS * WORDS + AMBIGUOUS)[asked * WORDS]
+    return {"inputs": " ".join(inputs), "targets": first}
 
 
 def tags(draw: Draw, *, around: int, before: int, tag: str) -> Row:

@@ -408,6 +408,11 @@ def test_a_homonym_needs_its_context():
         names[row["targets"]] += 1
     assert len(names) == 8
     assert max(names.values()) < 4000 / 8 + 5 * 21
+    others = texts(homonyms.corpora(name="other"), "named", 4000)
+    for meant, other in zip(texts(homonyms.corpora(), "named", 4000), others, strict=True):
+        assert other["inputs"] == f". {meant['inputs']}"
+        fields = of_word[meant["targets"]], of_word[other["targets"]]
+        assert set().union(*fields) == of_word[meant["inputs"].split()[3]]
     assert homonyms.labels("text_to_text", task="named") == ()
     assert homonyms.labels("span_corruption", task="homonyms") == ()
     for row in texts(homonyms.corpora(), "tags", 50):
@@ -431,6 +436,17 @@ def test_a_homonym_before_its_context():
     assert labels == ("other", *(f"field {number}" for number in range(8)))
     with pytest.raises(ValueError, match=r"data.settings.tag='fields' .*'field'"):
         homonyms.corpora(tag="fields")
+    with pytest.raises(ValueError, match=r"data.settings.name='both' .*'other'"):
+        homonyms.corpora(name="both")
+
+
+def test_homonyms_with_other_answers_are_other_data():
+    def identity(task, **settings):
+        return homonyms.corpora(**settings)[task].splits["train"].identity
+
+    assert identity("named") != identity("named", name="other")
+    assert identity("tags") != identity("tags", tag="field")
+    assert identity("senses") == identity("senses", tag="field", name="other")
 
 
 def test_names_are_whole_and_of_a_topic():
