@@ -515,6 +515,9 @@ def _optimizer_settings(
     )
     names.check_settings("optimizer", make, of_make, given=("axes",))
     names.check_settings("optimizer", schedules.build, of_schedule, given=("name",))
+    for key, value in of_make.items():
+        if key.startswith("epsilon") and not value >= 0:
+            raise ValueError(f"optimizer.{key}={value} must be 0 or more")
     return make, of_make
 
 
