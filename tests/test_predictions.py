@@ -65,6 +65,12 @@ def test_masks_are_filled_in_with_the_likeliest_tokens(folder, predictor):
         assert words[place - 1] == mask[0]["token"]
 
 
+@pytest.mark.parametrize("top", [-1, 0, 65])
+def test_more_likely_tokens_than_there_are_pieces_are_refused(predictor, top):
+    with pytest.raises(ValueError, match=rf"predict.top={top} must be from 1 to \d+, all pieces"):
+        predictor("pretraining", top=top)
+
+
 ITEMS = {
     "pretraining": [{"text_a": f"{word} [MASK]"} for word in WORDS[:5]],
     "classification": [{"text_a": word, "text_b": "a mat"} for word in WORDS[:5]],

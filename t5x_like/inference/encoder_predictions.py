@@ -96,11 +96,20 @@ class MaskFilling(EncoderPrediction):
 
     `prediction` is the text with each mask token replaced by the most likely token; `masks` has the
     `top` most likely tokens of each with their probabilities.
+
+    Raises:
+        ValueError: `top` is not from 1 to the number of pieces, or see `EncoderPrediction`.
     """
 
     top: int = 5
 
     from_batches: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pieces = self.vocabulary.vocab_size
+        if not 1 <= self.top <= pieces:
+            raise ValueError(f"predict.top={self.top} must be from 1 to {pieces}, all pieces")
 
     def example(self, row: Mapping[str, Any]) -> tuple[Item, Any]:
         """Return the one or two texts of a row of a batch, and the original text."""
