@@ -25,12 +25,12 @@ from t5x_like import vocabularies
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.experiment.run import of_config
 from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import SeqioBatches
 from t5x_like.training import metrics
-from t5x_like.training.loop import Log, Work, fit
+from t5x_like.training.loop import Log, StepCost, fit
 
 NARROW = {"d_model": 8, "d_ff": 8, "heads": 1, "d_kv": 8, "kv_heads": 1}
 
@@ -98,12 +98,12 @@ def _read(config: Any, flags: argparse.Namespace) -> SeqioBatches:
     )
 
 
-def _measure(model: Experiment, batches: Fed, flags: argparse.Namespace) -> dict[str, float]:
+def _measure(model: TaskProgram, batches: Fed, flags: argparse.Namespace) -> dict[str, float]:
     """Return the CPU seconds of a step."""
     state = model.initial_state()
     next(batches)  # fills the shuffle buffer
     step = jax.jit(_count, donate_argnums=0, keep_unused=True)
-    log = Log(NoWriter(), every=flags.log_every, work={"": Work(tokens=1, examples=1)})
+    log = Log(NoWriter(), every=flags.log_every, cost={"": StepCost(tokens=1, examples=1)})
     loop, process = time.thread_time(), time.process_time()
     fit(
         state,

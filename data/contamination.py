@@ -55,8 +55,8 @@ from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.evaluation import measures, overlaps
 from t5x_like.evaluation.measure import Measure, Row
 from t5x_like.evaluation.overlaps import Overlaps
-from t5x_like.evaluation.resources import Resources, asked_rows
-from t5x_like.experiment import command_line, completion, text_data
+from t5x_like.evaluation.resources import MeasureResources, asked_rows
+from t5x_like.experiment import command_line, completion, data_setup
 from t5x_like.experiment.run import Part, Run
 from t5x_like.pretrained.loading import from_source
 from t5x_like.pretrained.weight_source import open_source
@@ -118,7 +118,7 @@ def _texts(files: Sequence[str], text: str) -> Iterator[str]:
 def _without_model(settings: RunSettings) -> Iterator[Asked]:
     """Yield the questions of all tasks."""
     for part in Run(settings).parts:
-        tasks = text_data.tasks_of(part.data, vocabularies.load("bytes"))
+        tasks = data_setup.tasks_of(part.data, vocabularies.load("bytes"))
         for place, task in part.evaluated.items():
             yield Asked(place, asked_rows(tasks, part, task, cleaned=False))
 
@@ -132,7 +132,7 @@ def _with_model(settings: RunSettings) -> Iterator[Asked]:
     weights = run.settings.weights
     pretrained = from_source(source, mesh=mesh, param_dtype=weights, **run.settings.model)
     for part in run.phase_at(source.run.get("step", 0)).parts:
-        resources = Resources(pretrained.for_task(part.name), part, make=dict)
+        resources = MeasureResources(pretrained.for_task(part.name), part, make=dict)
         for place, task in part.evaluated.items():
             for name, measure in _reading_rows(part, task).items():
                 needed = dict(zip(measure.needs, resources.of(measure, task), strict=True))
@@ -155,7 +155,7 @@ def _reading_rows(part: Part, task: str) -> dict[str, Measure]:
 
 
 def _scorer(
-    name: str, measure: Measure, needed: Mapping[str, Any], resources: Resources
+    name: str, measure: Measure, needed: Mapping[str, Any], resources: MeasureResources
 ) -> Callable[[Sequence[Row]], Numbers]:
     def score(rows: Sequence[Row]) -> Numbers:
         with resources.layout():

@@ -66,14 +66,14 @@ from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.config.run_settings import LoraSettings
 from t5x_like.evaluation import (
     ensembles,
-    evaluated_numbers,
     harness,
     measures,
+    reported_metrics,
     shot_curves,
     submissions,
 )
 from t5x_like.evaluation.measure import Measure
-from t5x_like.evaluation.resources import Resources
+from t5x_like.evaluation.resources import MeasureResources
 from t5x_like.experiment import command_line, completion, fingerprints, model_side, reporting
 from t5x_like.experiment.run import Part, Run
 from t5x_like.inference import text_model
@@ -114,18 +114,18 @@ def evaluate(run: Run) -> None:
             for task, data_task in part.evaluated.items()
         }
         # A wrong name is an error now.
-        numbers = evaluated_numbers.directions(chosen, settings.averages)
+        numbers = reported_metrics.directions(chosen, settings.averages)
         _check_figure(numbers)
         pretrained, trained = _model(run.settings)
         step = trained.get("step", 0)
         merged = run.replace(lora=LoraSettings())  # as LoRA's matrices are in what `_model` loads
         experiments = functools.cache(lambda: model_side.build_tasks(merged))
         for part in run.phase_at(step).parts:
-            resources = Resources(pretrained.for_task(part.name), part, make=experiments)
+            resources = MeasureResources(pretrained.for_task(part.name), part, make=experiments)
             for task, data_task in part.evaluated.items():
                 results[task], task_predictions = _measure(chosen[task], resources, data_task)
                 predictions += [{"task": task, **row} for row in task_predictions]
-        results |= evaluated_numbers.averages(results, settings.averages)
+        results |= reported_metrics.averages(results, settings.averages)
     if jax.process_index() == 0:
         with one_line_errors(OSError):
             _write(results, step, output)
@@ -176,7 +176,7 @@ def _run_harness(settings: RunSettings) -> None:
         pretrained, trained = _model(run.settings)
         model = text_model.build(pretrained.policy(), run.parts[0])
         results = harness.run(
-            harness.Answers(model, hugging_face=not trained),
+            harness.HarnessModel(model, hugging_face=not trained),
             tasks,
             manager=manager,
             shots=options.harness_shots if options.harness_shots >= 0 else None,
@@ -219,7 +219,7 @@ def _measures(part: Part, task: str) -> dict[str, Measure]:
 
 
 def _measure(
-    chosen: Mapping[str, Measure], resources: Resources, task: str
+    chosen: Mapping[str, Measure], resources: MeasureResources, task: str
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Return the numbers of all measures, and the model's predictions for the rows."""
     results: dict[str, float] = {}
@@ -228,7 +228,7 @@ def _measure(
         needed = resources.of(measure, task)
         with resources.layout():
             numbers, predicted = measure.measure(*needed)
-        results |= evaluated_numbers.numbers(name, numbers)
+        results |= reported_metrics.numbers(name, numbers)
         predictions += [{"measure": name, **row} for row in predicted]
     return results, predictions
 
@@ -245,7 +245,7 @@ def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(shot_curves.draw(curves))
         print(f"drawn in {file}")
-    content = {"step": step, **evaluated_numbers.to_json(results)}
+    content = {"step": step, **reported_metrics.to_json(results)}
     command_line.write_json(path, content)
     print(f"written to {path}")
 

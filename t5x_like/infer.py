@@ -292,7 +292,7 @@ def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
             out.flush()
 
 
-def show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> None:
+def show_examples(model: TextModel, data: data_side.TaskData, *, count: int) -> None:
     """Show examples; for spans also the share filled exactly, over at least `_COUNTED` examples."""
     pairs = list(itertools.islice(_examples(model, data), max(count, _COUNTED)))
     texts = [model.vocabulary.decode(model.until_end(prompt)) for prompt, _ in pairs]
@@ -318,7 +318,7 @@ def show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> No
         print(f"\n{example_display.describe_share(spans, examples=len(pairs))}")
 
 
-def _examples(model: TextModel, data: data_side.Inputs) -> Iterator[tuple[list[int], list[int]]]:
+def _examples(model: TextModel, data: data_side.TaskData) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the prompt tokens of held-out examples, and the original tokens that follow them."""
     task = data.eval_tasks[0]
     if "decoder" in model.pretrained.module.sides:
@@ -364,7 +364,7 @@ def predict_lines(predictor: Predictor, file: str, output: str) -> None:
     _write(predicted(), output)
 
 
-def show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: int) -> None:
+def show_predictions(predictor: Predictor, data: data_side.TaskData, *, count: int) -> None:
     """Show held-out examples with the model's predictions."""
     prediction, task = predictor.prediction, data.eval_tasks[0]
     rows: Iterable[Mapping[str, Any]] = data.held_out_rows(task)

@@ -42,7 +42,7 @@ import jax
 from absl import flags
 
 from t5x_like.config import RunSettings, one_line_errors
-from t5x_like.evaluation import while_training
+from t5x_like.evaluation import training_evaluation
 from t5x_like.experiment import command_line
 from t5x_like.experiment.run import Run
 from t5x_like.experiment.terminal import PROGRESS
@@ -76,7 +76,7 @@ def main(settings: RunSettings) -> None:
                 report.check_layout(run, topology)
         PROGRESS.show(f"counting the parameters and FLOPs of {settings.system or 'the model'} ...")
         plan = report.arithmetic(run, task=options.task or "")
-        if while_training.generates(run):
+        if training_evaluation.generates(run):
             plan["generates"] = True
     if topology is not None:
         with one_line_errors(), PROGRESS.clearing():

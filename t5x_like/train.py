@@ -33,14 +33,14 @@ from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.config.run_settings import TrainSettings
 from t5x_like.evaluation import run_report
 from t5x_like.evaluation.measure import MeasureError
-from t5x_like.evaluation.while_training import BestSoFar, Evaluator, Schedule, dry_run
+from t5x_like.evaluation.training_evaluation import BestSoFar, EvaluationPlan, Evaluator, dry_run
 from t5x_like.experiment import (
     command_line,
     completion,
     data_side,
     fingerprints,
-    memories,
     model_side,
+    recurrent_state,
     reporting,
     run_folder,
     startup,
@@ -48,17 +48,17 @@ from t5x_like.experiment import (
     trackers,
 )
 from t5x_like.experiment.command_line import WriteError
-from t5x_like.experiment.data_side import Inputs
-from t5x_like.experiment.memories import Data, Models
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.data_side import TaskData
+from t5x_like.experiment.model_side import TaskProgram
+from t5x_like.experiment.recurrent_state import Data, Models
 from t5x_like.experiment.reporting import TensorBoardWriter, Writers
 from t5x_like.experiment.run import Part, Phase, Run
 from t5x_like.experiment.run_folder import LockedError, WorkdirLock
 from t5x_like.reading import FileError
 from t5x_like.training import flops
-from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
+from t5x_like.training.loop import Log, NonFiniteError, Outcome, StepCost, fit
 from t5x_like.training.profile import Profile
-from t5x_like.training.several_tasks import TaskBatches, task_at, task_of_epoch
+from t5x_like.training.several_tasks import TaskBatches, shuffled_task_at, task_at
 from t5x_like.training.step import TrainState
 from t5x_like.training.watchdog import Watchdog
 
@@ -73,7 +73,7 @@ _ENDING_A_RUN = (
 )
 
 # How often one process returns to a checkpoint to leave out data (`train.on_nonfinite`).
-_MOST_REWINDS = 10
+_MAX_REWINDS = 10
 
 
 @processes.ending_together()
@@ -99,13 +99,13 @@ def train(run: Run) -> None:
         # Before the data are opened, which can take minutes.
         first.check_start(None if stored is None else workdir / "checkpoints")
         data = [_data(phase, first.mesh, stored) for phase in run.phases]
-        schedule = Schedule(run)
-        best = schedule.best(workdir / "checkpoints")
+        plan = EvaluationPlan(run)
+        best = plan.best(workdir / "checkpoints")
     with first.layout(), contextlib.ExitStack() as opened, terminal.LINE.clearing():
         with one_line_errors():
-            works, carry = _traced(models, run.phases, data)
-            _check_measures(schedule, models, run.phases, data)
-            phases = list(zip(run.phases, data, works, strict=True))
+            costs, carry = _traced(models, run.phases, data)
+            _check_measures(plan, models, run.phases, data)
+            phases = list(zip(run.phases, data, costs, strict=True))
             prints = processes.on_first_process(lambda: _fingerprints(run.settings, phases, stored))
             processes.on_first_process(lambda: opened.enter_context(lock))
             saver = opened.enter_context(_saver(run, lock, data[0], prints, best))
@@ -118,7 +118,7 @@ def train(run: Run) -> None:
             phases=phases,
             writer=writer,
             saver=saver,
-            so_far=BestSoFar(best, schedule, saver, step=int(state.step)),
+            so_far=BestSoFar(best, plan, saver, step=int(state.step)),
             restore=restore,
             begin=functools.partial(_begin, run.settings, workdir, stored),
         )
@@ -190,7 +190,7 @@ def open_writer(settings: RunSettings, workdir: pathlib.Path) -> Writers:
     return Writers(writers, workdir)
 
 
-def _data(phase: Phase, mesh: Mesh, stored: run_folder.Stored | None) -> dict[str, Inputs]:
+def _data(phase: Phase, mesh: Mesh, stored: run_folder.Stored | None) -> dict[str, TaskData]:
     """Build the data of each task in a phase."""
     shards = None if stored is None else stored.shards
     for part in phase.parts:
@@ -203,24 +203,24 @@ def _data(phase: Phase, mesh: Mesh, stored: run_folder.Stored | None) -> dict[st
 
 def _traced(
     models: Models, phases: Sequence[Phase], data: Sequence[Data]
-) -> tuple[list[dict[str, Work]], Any]:
-    """Return the work of a step, for each phase and task, and the shapes of the memory.
+) -> tuple[list[dict[str, StepCost]], Any]:
+    """Return the cost of a step, for each phase and task, and the shapes of the memory.
 
     All phases are traced before training, so that a shape error in a later phase is found now.
     Notes about the data are printed.
 
     Raises:
-        ValueError: see `memories.check` and `memories.check_data`.
+        ValueError: see `recurrent_state.check` and `recurrent_state.check_data`.
     """
-    works = [
-        {name: _work(model, phase_data[name]) for name, model in models.items()}
+    costs = [
+        {name: _step_cost(model, phase_data[name]) for name, model in models.items()}
         for phase_data in data
     ]
-    carries = [memories.abstract(models, phase_data) for phase_data in data]
-    memories.check(carries, phases)
-    memories.check_data(models, data)
+    carries = [recurrent_state.abstract(models, phase_data) for phase_data in data]
+    recurrent_state.check(carries, phases)
+    recurrent_state.check_data(models, data)
     _print_notes(data)
-    return works, carries[0]
+    return costs, carries[0]
 
 
 def _print_notes(data: Sequence[Data]) -> None:
@@ -234,24 +234,24 @@ def _print_notes(data: Sequence[Data]) -> None:
 
 
 def _check_measures(
-    schedule: Schedule, models: Models, phases: Sequence[Phase], data: Sequence[Data]
+    plan: EvaluationPlan, models: Models, phases: Sequence[Phase], data: Sequence[Data]
 ) -> None:
     """Check that the measures fit rows and models, and that the numbers in settings exist.
 
     Raises:
-        ValueError: see `dry_run` and `Schedule.check_losses`.
+        ValueError: see `dry_run` and `EvaluationPlan.check_losses`.
     """
-    schedule.check_losses(
+    plan.check_losses(
         lambda: {
             name: model.metric_names(data[0][name].batch_shapes()) for name, model in models.items()
         }
     )
     for phase, of_phase in zip(phases, data, strict=True):
-        dry_run(schedule, models, of_phase, phase)
+        dry_run(plan, models, of_phase, phase)
 
 
 def _restore(
-    model: Experiment, carry: Any, saver: Checkpoints
+    model: TaskProgram, carry: Any, saver: Checkpoints
 ) -> tuple[TrainState, DataState | None]:
     """Return the train state to start or resume from, and the data position (None at a start).
 
@@ -293,14 +293,14 @@ class _Training:
     Attributes:
         settings: the run's settings.
         models: the model of each task.
-        phases: (phase, its data, the work of a step), the last two as {task: ...}.
+        phases: (phase, its data, the cost of a step), the last two as {task: ...}.
         restore: returns the state and data position of the newest checkpoint, or the initial state.
         begin: called once with the step at which the run starts or resumes, when the data is open.
     """
 
     settings: RunSettings
     models: Models
-    phases: Sequence[tuple[Phase, Data, dict[str, Work]]]
+    phases: Sequence[tuple[Phase, Data, dict[str, StepCost]]]
     writer: Writers
     saver: Checkpoints
     so_far: BestSoFar
@@ -316,13 +316,13 @@ class _Training:
                 allow leaving out its data, or data was left out too often.
         """
         skipped: dict[int, int] = {}  # {step of a checkpoint: batches left out after it}
-        for attempt in range(_MOST_REWINDS + 1):
+        for attempt in range(_MAX_REWINDS + 1):
             start = int(state.step)
             try:
                 return self._all_phases(state, position, skip=skipped.get(start, 0))
             except NonFiniteError as error:
                 skips = self.settings.train.on_nonfinite == "skip_data"
-                if not skips or attempt == _MOST_REWINDS:
+                if not skips or attempt == _MAX_REWINDS:
                     raise
                 problem, bad = str(error), error.step
             del state  # not in the handler: its error keeps the failed step's state alive
@@ -339,12 +339,12 @@ class _Training:
 
     def _all_phases(self, state: TrainState, position: DataState | None, *, skip: int) -> Outcome:
         outcome = Outcome(state, interrupted=False, stopped=self.so_far.stops)
-        for phase, data, works in self.phases:
-            if self.so_far.remains(outcome, phase):
+        for phase, data, costs in self.phases:
+            if self.so_far.is_unfinished(outcome, phase):
                 state, batches = self._open(outcome.state, phase, data, position)
                 batches.skip(skip)
                 skip = 0
-                outcome = self._fit(state, phase, data, works, batches)
+                outcome = self._fit(state, phase, data, costs, batches)
                 if phase.last < self.settings.train.steps:  # a later phase may continue from here
                     position = dict(batches.state() or {})
                     for inputs in data.values():
@@ -363,7 +363,7 @@ class _Training:
             if position is not None and not begins:
                 batches.restore(position)
             else:  # the data restarts, and with it the memory
-                state = state.replace(carry=memories.initial(self.models, data))
+                state = state.replace(carry=recurrent_state.initial(self.models, data))
             if not self.begun:
                 self.begun = True
                 self.begin(int(state.step))
@@ -374,7 +374,7 @@ class _Training:
         state: TrainState,
         phase: Phase,
         data: Data,
-        works: dict[str, Work],
+        costs: dict[str, StepCost],
         batches: TaskBatches,
     ) -> Outcome:
         """Train through the remaining steps of a phase, which may have batches of other shapes."""
@@ -390,13 +390,13 @@ class _Training:
                 batches=batches,
                 put=first.put,
                 steps=phase.last,
-                log=_log(settings.train, phase.name, works, self.writer),
+                log=_log(settings.train, phase.name, costs, self.writer),
                 checkpoints=self.saver,
                 evaluate=Evaluator(
-                    self.so_far.schedule, models=self.models, data=data, batches=batches
+                    self.so_far.plan, models=self.models, data=data, batches=batches
                 ),
                 evaluate_every=settings.evaluate.every,
-                evaluate_first=self.so_far.awaits(state, phase),
+                evaluate_first=self.so_far.lacks_evaluation(state, phase),
                 stop_after=self.so_far,
                 watchdog=Watchdog(settings.train.step_timeout, settings.train.pause_timeout),
                 profile=Profile(
@@ -420,22 +420,22 @@ def choose_by_step(parts: Sequence[Part], *, seed: int) -> Callable[[int], str]:
     """Return the function from a step to its task, drawn by share or in shuffled epochs."""
     batches = {part.name: part.batches for part in parts if isinstance(part.batches, int)}
     if batches:
-        return functools.partial(task_of_epoch, batches=batches, seed=seed)
+        return functools.partial(shuffled_task_at, batches=batches, seed=seed)
     shares = {part.name: part.share for part in parts}
     return functools.partial(task_at, shares=shares, seed=seed)
 
 
-def _log(train: TrainSettings, phase: str, work: dict[str, Work], writer: Writers) -> Log:
+def _log(train: TrainSettings, phase: str, cost: dict[str, StepCost], writer: Writers) -> Log:
     """Return the log of a phase."""
     return Log(
         writer,
         every=train.log_every,
-        work=work,
-        hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(work), phase=phase)],
+        cost=cost,
+        hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(cost), phase=phase)],
     )
 
 
-def _work(model: Experiment, data: Inputs) -> Work:
+def _step_cost(model: TaskProgram, data: TaskData) -> StepCost:
     """Count tokens, examples and FLOPs of a step from the shapes of a batch."""
     shapes = data.batch_shapes()
     peak = flops.peak_flops(jax.devices()[0], model.part.model.get("dtype", "float32"))
@@ -445,7 +445,7 @@ def _work(model: Experiment, data: Inputs) -> Work:
         for name, rows in shapes.items()
         if name.endswith("input_tokens")
     )
-    return Work(
+    return StepCost(
         tokens=tokens,
         examples=examples,
         flops=model.flops(shapes),

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from t5x_like.training import metrics as metrics_lib
-from t5x_like.training.loop import Log, Work, fit
+from t5x_like.training.loop import Log, StepCost, fit
 
 
 @flax.struct.dataclass
@@ -84,7 +84,7 @@ def fit_recorded(
     recorder, *, steps=10, every=4, batches=None, train_step=step_on, hooks=(), **others
 ):
     recorder.batches = Numbers() if batches is None else batches
-    log = Log(recorder, every=every, work={"": Work(tokens=100, examples=2)}, hooks=hooks)
+    log = Log(recorder, every=every, cost={"": StepCost(tokens=100, examples=2)}, hooks=hooks)
     settings = {"checkpoints": recorder, "put": jnp.asarray} | others
     state = settings.pop("state", start())
     return fit(

@@ -128,7 +128,7 @@ def test_a_bad_row_is_one_line_before_training(changes, message, tmp_path, monke
     rows[3] |= changes
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = bert_on_sst2(tmp_path)
-    monkeypatch.setattr("t5x_like.experiment.model_side.Experiment.initial_state", None)
+    monkeypatch.setattr("t5x_like.experiment.model_side.TaskProgram.initial_state", None)
     with pytest.raises(SystemExit):
         train.main(parse(made))
     error = capsys.readouterr().err

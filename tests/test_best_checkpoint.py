@@ -10,7 +10,7 @@ from configs import t5
 from t5x_like import checkpoints, evaluate, train
 from t5x_like.checkpoints import BestCheckpoint, CheckpointError
 from t5x_like.config import parse
-from t5x_like.evaluation.while_training import Evaluator, Schedule
+from t5x_like.evaluation.training_evaluation import EvaluationPlan, Evaluator
 from t5x_like.experiment import reporting
 from t5x_like.experiment.run import of_config
 from tests.programs import command_flags, tiny_t5
@@ -160,10 +160,10 @@ def test_measures_run_on_their_schedule_with_the_newest_parameters(tmp_path, mon
 def test_t5_is_fine_tuned_with_the_best_checkpoint_on_validation_data(tmp_path):
     made = t5.get_config("fine_tuning")
     made.system, made.model = "t5", {}
-    best = Schedule(of_config(made)).best(tmp_path)
+    best = EvaluationPlan(of_config(made)).best(tmp_path)
     assert best.number == "text_files/generation/f1"
     for step, value in {5_000: 0.5, 10_000: 0.6, 15_000: 0.4}.items():
-        assert Schedule(of_config(made)).has(best.number, step=step)
+        assert EvaluationPlan(of_config(made)).has(best.number, step=step)
         best.add(step, value)
     assert best.step == 10_000
 

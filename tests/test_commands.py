@@ -196,7 +196,7 @@ def test_unigram_entropy_of_four_equal_tokens_is_log_four():
 def test_a_mistake_is_one_line_before_anything_is_compiled(
     changes, message, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(model_side.Experiment, "initial_state", None)
+    monkeypatch.setattr(model_side.TaskProgram, "initial_state", None)
     with pytest.raises(SystemExit) as ended:
         train.main(parse(settings(tmp_path, **changes)))
     error = capsys.readouterr().err

@@ -18,7 +18,7 @@ import pytest
 from t5x_like import checkpoints, config, evaluate, partitioning, systems, train
 from t5x_like.checkpoints import reading
 from t5x_like.config import parse
-from t5x_like.experiment import data_side, memories, model_side, reporting
+from t5x_like.experiment import data_side, model_side, recurrent_state, reporting
 from t5x_like.experiment.run import of_config
 from tests.programs import command_flags
 
@@ -194,7 +194,7 @@ def on_one_device(made, *, steps):
     state, found = first.initial_state(), {}
     batches = train._batches(run.parts, data, step=0, seed=alone.train.seed)
     with partitioning.layout(first.mesh):
-        state = state.replace(carry=memories.initial(models, data))
+        state = state.replace(carry=recurrent_state.initial(models, data))
         for step in range(1, steps + 1):
             task, batch = next(batches)
             state, metrics = models[task].train_step(state, first.put(batch))

@@ -264,7 +264,7 @@ def test_a_mistake_is_one_line_before_training(
     changes, message, tmp_path, pretrained, capsys, monkeypatch
 ):
     folder = pretrained("bert")
-    monkeypatch.setattr(model_side.Experiment, "initial_state", None)
+    monkeypatch.setattr(model_side.TaskProgram, "initial_state", None)
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
     made = settings(tmp_path, "classification", pretrained=folder, **changes)

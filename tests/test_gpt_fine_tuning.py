@@ -249,7 +249,7 @@ def test_the_first_layers_are_read_and_the_others_drawn(pretrained, tmp_path, lo
 def test_a_mistake_is_one_line_before_training(
     kind, changes, message, tmp_path, pretrained, capsys, monkeypatch
 ):
-    monkeypatch.setattr(model_side.Experiment, "initial_state", None)
+    monkeypatch.setattr(model_side.TaskProgram, "initial_state", None)
     make = {"similarity": classification, "multiple_choice": of_words}.get(kind, classification)
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", make, rows=40, seed=0)

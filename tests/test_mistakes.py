@@ -182,7 +182,7 @@ def nothing_begins(monkeypatch):
     begun = functools.partial(pytest.fail, "the work has begun")
     for place, name in (
         (loop, "fit"),
-        (model_side.Experiment, "measure"),
+        (model_side.TaskProgram, "measure"),
         (Generator, "generate"),
         (Predictor, "__call__"),
         (compiling, "compile_step"),

@@ -17,7 +17,7 @@ from t5x_like.experiment.run import of_config
 from t5x_like.partitioning import BatchSlice
 from t5x_like.planning.collectives import KINDS
 from t5x_like.systems.t5 import SIZES
-from t5x_like.training.loop import Log, Work, fit
+from t5x_like.training.loop import Log, StepCost, fit
 
 LAYOUTS = [
     {"data": 8},
@@ -118,7 +118,7 @@ def test_no_program_of_a_training_step_has_a_collective_but_the_models_own():
     model = build({"data": 2, "fsdp": 2, "model": 2})
     client, writer = jax.devices()[0].client, Silent()
     before = list(client.live_executables())
-    log = Log(writer, every=2, work={"": Work(tokens=1, examples=1)})
+    log = Log(writer, every=2, cost={"": StepCost(tokens=1, examples=1)})
     with partitioning.layout(model.mesh):
         fit(
             model.initial_state(),
@@ -158,7 +158,7 @@ def test_parameters_that_were_read_are_not_held_twice(monkeypatch):
     model = build({"data": 2, "fsdp": 2, "model": 2})
     read = model.initial_state().params
     expected = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(read)
-    monkeypatch.setattr(model_side.Experiment, "_pretrained", lambda self: read)
+    monkeypatch.setattr(model_side.TaskProgram, "_pretrained", lambda self: read)
     model = dataclasses.replace(model, run=model.run.replace(initialize="a folder"))
     state = model.initial_state()
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(read))

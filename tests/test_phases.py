@@ -39,14 +39,14 @@ def settings(folder, *, workdir="run"):
 def straight(tmp_path_factory):
     """The folder of a run through both phases, and the shapes of its batches."""
     folder, shapes = tmp_path_factory.mktemp("straight"), []
-    put = model_side.Experiment.put
+    put = model_side.TaskProgram.put
 
     def recording(self, batch):
         shapes.append(batch["encoder_input_tokens"].shape)
         return put(self, batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model_side.Experiment, "put", recording)
+        patch.setattr(model_side.TaskProgram, "put", recording)
         train.main(parse(settings(folder)))
     return folder / "run", shapes
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_is_evaluated_on_the_data_of_its_phase(straight, monkeypatc
         measured.extend(batch["encoder_input_tokens"].shape for batch in batches)
         return {}
 
-    monkeypatch.setattr(model_side.Experiment, "measure", record)
+    monkeypatch.setattr(model_side.TaskProgram, "measure", record)
     for step in (3, 4):
         path = straight[0] / "checkpoints" / str(step)
         command_flags.give(monkeypatch, checkpoint=path, output=straight[0] / "evaluation.json")

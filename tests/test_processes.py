@@ -197,7 +197,11 @@ def folder(tmp_path_factory):
     ("way", "status", "message"),
     [
         ("1:config", 2, "no_such_setting' does not exist"),
-        ("1:importing", 1, "ModuleNotFoundError: import of t5x_like.experiment.memories halted"),
+        (
+            "1:importing",
+            1,
+            "ModuleNotFoundError: import of t5x_like.experiment.recurrent_state halted",
+        ),
         ("1:tracing", 2, "names no file on this machine"),
         ("1:data", 1, "RuntimeError: rows 7 to 9 of corpus.array_record cannot be read"),
         ("0:data", 1, "RuntimeError: rows 7 to 9 of corpus.array_record cannot be read"),

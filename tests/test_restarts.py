@@ -115,7 +115,7 @@ def test_a_full_disk_under_the_log_is_one_line(run, capsys, monkeypatch):
 @pytest.fixture
 def poisoned(monkeypatch):
     """Makes the loss of the fourth batch of training NaN; the numbers of batches, as trained."""
-    numbers, seen, put = {}, [], model_side.Experiment.put
+    numbers, seen, put = {}, [], model_side.TaskProgram.put
 
     def key(batch):
         return batch["decoder_target_tokens"].tobytes()
@@ -131,7 +131,7 @@ def poisoned(monkeypatch):
         mesh = partitioning.make_mesh(made.mesh.to_dict())
         batches = data_side.build(of_config(made).parts[0], mesh, shards=2).train_batches
         numbers.update({key(next(batches)): number for number in range(1, 12)})
-        monkeypatch.setattr(model_side.Experiment, "put", poison)
+        monkeypatch.setattr(model_side.TaskProgram, "put", poison)
         return seen
 
     return begin

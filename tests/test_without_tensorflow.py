@@ -137,12 +137,12 @@ import json, sys
 from tests.programs.without_tensorflow import WithoutThem
 sys.meta_path[:] = map(WithoutThem, sys.meta_path)
 from t5x_like.config.run_settings import DataSettings
-from t5x_like.experiment import text_data
+from t5x_like.experiment import data_setup
 for module, objective, settings in json.loads(sys.argv[1]):
     data = DataSettings(module=f"data/{module}.py", driver="grain", vocabulary=sys.argv[2],
                         objective=objective, settings=settings)
-    tasks = text_data.build(data).tasks()
-    print(len([*tasks.rows(module, split="train")]), *text_data.label_names(data))
+    tasks = data_setup.build(data).tasks()
+    print(len([*tasks.rows(module, split="train")]), *data_setup.label_names(data))
 """
 
 

@@ -17,7 +17,7 @@ from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask
 from t5x_like.nn.blocks import PreNormBlock, Shared, constrain
 from t5x_like.nn.embeddings import TokenEmbed
-from t5x_like.nn.linear import MLP, LayerNorm, Linear, keep_whole
+from t5x_like.nn.linear import MLP, LayerNorm, Linear, replicate_last_axis
 from t5x_like.nn.networks import Tower
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import System, Task
@@ -191,7 +191,7 @@ class Remembering(Toy):
         if memory is None:
             memory = self.first_memory(batch)
         recalled = Linear((self.width,), axes=("embed", "mlp"), name="recall")(memory)
-        x = x + keep_whole(recalled)[:, None]
+        x = x + replicate_last_axis(recalled)[:, None]
         return self.to_vocabulary(x), jnp.mean(x, axis=1)
 
     def first_memory(self, batch):

@@ -1,6 +1,6 @@
 """Run tasks of lm-eval, EleutherAI's Language Model Evaluation Harness, on a text model.
 
-`Answers` computes the harness's requests to a model; `run` runs tasks of the package, which
+`HarnessModel` computes the harness's requests to a model; `run` runs tasks of the package, which
 the extra `harness` installs, without PyTorch.
 """
 
@@ -23,8 +23,8 @@ _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_toke
 _IGNORED = ("until", "max_length", *_LENGTHS)
 
 
-class Answers:
-    """Answers the harness's requests: log-likelihoods of continuations and texts, generated texts.
+class HarnessModel:
+    """A model for the harness: log-likelihoods of continuations and texts, generated texts.
 
     Texts are tokenized, truncated and cut as by the harness's class for Hugging Face models
     (`lm_eval.models.huggingface`, version 0.4.13), so that the numbers can be compared.
@@ -179,8 +179,8 @@ def _until(text: str, stops: str | Sequence[str] | None) -> str:
     return text
 
 
-def language_model(answers: Answers) -> Any:
-    """Wrap `Answers` as an `lm_eval.api.model.LM`; the package must be installed."""
+def language_model(answers: HarnessModel) -> Any:
+    """Wrap `HarnessModel` as an `lm_eval.api.model.LM`; the package must be installed."""
     from lm_eval.api.model import LM
 
     class Model(LM):
@@ -235,7 +235,7 @@ def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
 
 
 def run(
-    answers: Answers,
+    answers: HarnessModel,
     tasks: Sequence[str],
     *,
     manager: Any,

@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 from t5x_like import stop_signal
 from t5x_like.evaluation.measure import Measure, Measured
 from t5x_like.experiment import data_side
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.losses import preferences
 from t5x_like.training import metrics
 
@@ -29,7 +29,7 @@ class HeldOut:
         vocab_size: vocabulary size of the targets.
     """
 
-    model: Experiment
+    model: TaskProgram
     params: PyTree
     batches: Callable[[], Iterable[Mapping[str, np.ndarray]]]
     vocab_size: int

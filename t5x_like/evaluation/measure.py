@@ -23,7 +23,8 @@ class Measure(abc.ABC):
     """A frozen dataclass, whose fields are its settings in a config's `evaluate.measures`.
 
     Attributes:
-        needs: methods of `resources.Resources`; their results are the arguments of `measure`.
+        needs: methods of `resources.MeasureResources`, whose results are the arguments of
+            `measure`.
         measure: computes a `Measured`. With several processes all call it, with the same rows.
     """
 

@@ -12,8 +12,8 @@ from t5x_like.evaluation.held_out import HeldOut
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure, Row, RowMeasure
 from t5x_like.experiment import data_side
-from t5x_like.experiment.data_side import Inputs
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.data_side import TaskData
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.experiment.run import Part
 from t5x_like.inference import predictions, text_model
 from t5x_like.inference.predictor import Predictor
@@ -23,7 +23,7 @@ from t5x_like.pretrained import Pretrained
 _FEW = 8  # rows on which a measure is checked before training
 
 
-class Resources:
+class MeasureResources:
     """The resources that a measure may name in its `needs`, one method for each.
 
     Each method takes the measure and the name of an evaluation task.
@@ -41,7 +41,7 @@ class Resources:
         pretrained: Pretrained,
         part: Part,
         *,
-        make: Callable[[], Mapping[str, Experiment]],
+        make: Callable[[], Mapping[str, TaskProgram]],
     ):
         self._pretrained, self._part, self._make = pretrained, part, make
 
@@ -99,7 +99,7 @@ class Resources:
         return list(map(_plain, itertools.islice(rows, measure.pool)))
 
     @functools.cached_property
-    def _data(self) -> Inputs:
+    def _data(self) -> TaskData:
         return data_side.build(self._part, self._make()[self._part.name].mesh)
 
     @functools.cached_property
@@ -111,7 +111,7 @@ class Resources:
         return predictions.build(self._pretrained, self._part)
 
 
-class DryResources(Resources):
+class DryRunResources(MeasureResources):
     """The resources with few rows and a model that computes nothing, to check a measure."""
 
     def text_model(self, measure: Measure, task: str) -> TextModel:
@@ -132,7 +132,7 @@ class DryResources(Resources):
 def asked_rows(
     tasks: Tasks, part: Part, task: str, *, cleaned: bool, most: int | None = None
 ) -> list[Row]:
-    """Return the first rows of a task, see `Resources.rows`; if `most` is set, at most so many."""
+    """Return the first rows of a task, at most `most` if set (see `MeasureResources.rows`)."""
     number = most or part.evaluate.batches * part.data.batch_size or None
     rows = tasks.rows(task, split="validation", cleaned=cleaned)
     if not (plain_rows := list(map(_plain, itertools.islice(rows, number)))):

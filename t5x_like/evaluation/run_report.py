@@ -10,10 +10,10 @@ import numpy as np
 from t5x_like.batches import document_cleaning
 from t5x_like.config.run_settings import CostSettings
 from t5x_like.evaluation import shot_curves
-from t5x_like.evaluation.while_training import EPOCHS
+from t5x_like.evaluation.training_evaluation import EPOCHS
 from t5x_like.experiment import data_side, energy, reporting
-from t5x_like.experiment.data_side import Inputs
-from t5x_like.experiment.memories import Data
+from t5x_like.experiment.data_side import TaskData
+from t5x_like.experiment.recurrent_state import Data
 from t5x_like.training.loop import Outcome
 from t5x_like.training.metrics import CONSTANT
 
@@ -96,7 +96,7 @@ def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[s
     return described
 
 
-def _held_out_entropy(data: Inputs) -> float | None:
+def _held_out_entropy(data: TaskData) -> float | None:
     """Return the unigram entropy of the held-out targets in nats; None without targets."""
     size = data.part.model["vocab_size"]
     counts = data_side.target_counts(data.eval_batches(data.eval_tasks[0]), size=size)

@@ -7,8 +7,8 @@ from typing import Any
 
 from t5x_like import checkpoints, paths, systems, vocabularies
 from t5x_like.config.run_settings import DataSettings, RunSettings
+from t5x_like.experiment.data_setup import label_names
 from t5x_like.experiment.run import AUTO, Part, Run
-from t5x_like.experiment.text_data import label_names
 from t5x_like.names import hint
 from t5x_like.objectives import examples_of
 from t5x_like.pretrained.weight_source import Source, data_settings, vocabulary_of

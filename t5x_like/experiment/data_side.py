@@ -33,7 +33,7 @@ _USED = (*TARGETS.values(), *_SEGMENTS)  # all zero in a padding row
 
 
 @dataclasses.dataclass(frozen=True)
-class Inputs:
+class TaskData:
     """The training and held-out batches of a task.
 
     Attributes:
@@ -203,7 +203,7 @@ class _HeldOut:
             self._batches = batches
 
 
-def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "") -> Inputs:
+def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "") -> TaskData:
     """Register the tasks of the data and check that they can be batched.
 
     Args:
@@ -219,7 +219,7 @@ def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "")
     text.tasks()
     _check_labels(part)
     continues = text.converter.continues
-    inputs = Inputs(
+    inputs = TaskData(
         part=part,
         shards=number_of_shards(part.data, mesh, continues=continues, stored=shards),
         slice=partitioning.batch_slice(mesh),
@@ -231,7 +231,7 @@ def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "")
     return inputs
 
 
-def _check_memory(inputs: Inputs) -> None:
+def _check_memory(inputs: TaskData) -> None:
     """Check that this process's rows of a batch fit into memory, before any are allocated.
 
     Raises:
@@ -330,7 +330,7 @@ def _unused_rows(part: Part) -> Iterator[str]:
         )
 
 
-def _single_class(inputs: Inputs) -> Iterator[str]:
+def _single_class(inputs: TaskData) -> Iterator[str]:
     """Describe labels that are all the same, so that nothing can be learned from them.
 
     If the data has no names of classes, the objective made the labels: the first held-out examples

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from t5x_like import hub, paths
-from t5x_like.experiment.memories import Data
+from t5x_like.experiment.recurrent_state import Data
 from t5x_like.experiment.run import Phase
 
 _READERS = 16

@@ -114,8 +114,10 @@ def _check_vocabulary(source: Source, folder: str, *, part: str, vocabulary: str
 
 
 @dataclasses.dataclass(frozen=True)
-class Experiment:
-    """The model side of one task of a run, made from a config without allocating memory.
+class TaskProgram:
+    """The program of one task of a run: network, loss, optimizer and shardings.
+
+    It is made from a config without allocating memory.
 
     The tasks of a run have the same network, mesh, shapes, axes, optimizer and schedule.
 
@@ -462,7 +464,7 @@ class Experiment:
         return partitioning.shard_batch(batch, self.mesh)
 
 
-def build(run: Run, *, devices: Sequence[jax.Device] | None = None) -> Experiment:
+def build(run: Run, *, devices: Sequence[jax.Device] | None = None) -> TaskProgram:
     """Make the model side of a run with one task, without compiling or allocating anything.
 
     Args:
@@ -478,7 +480,7 @@ def build(run: Run, *, devices: Sequence[jax.Device] | None = None) -> Experimen
     return build_tasks(run, devices=devices)[""]
 
 
-def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dict[str, Experiment]:
+def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dict[str, TaskProgram]:
     """Make the model side of each task of a run, {task: model}, {"": model} if it has only one.
 
     Nothing is compiled or allocated.
@@ -505,7 +507,7 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
     axes = step.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
     make = functools.partial(
-        Experiment,
+        TaskProgram,
         run=run,
         network=network,
         mesh=mesh,

@@ -12,8 +12,8 @@ import ml_collections
 from t5x_like import paths, systems
 from t5x_like.config import parse
 from t5x_like.config.run_settings import DataSettings, EvaluateSettings, RunSettings, changed
-from t5x_like.experiment import text_data
-from t5x_like.experiment.text_data import TextData
+from t5x_like.experiment import data_setup
+from t5x_like.experiment.data_setup import DataSetup
 from t5x_like.names import choose
 from t5x_like.pretrained.weight_source import Source, open_source
 from t5x_like.systems.system import System, Task
@@ -62,13 +62,13 @@ class Part:
         return systems.find(self.system).task(self.model)
 
     @functools.cached_property
-    def text(self) -> TextData:
+    def text(self) -> DataSetup:
         """Build the vocabulary, objective, converter and labels of the data.
 
         Raises:
-            ValueError: see `text_data.build`.
+            ValueError: see `data_setup.build`.
         """
-        return text_data.build(self.data, start=self._start())
+        return data_setup.build(self.data, start=self._start())
 
     def _start(self) -> int | None:
         """Return the first decoder token that the network prescribes, or None.

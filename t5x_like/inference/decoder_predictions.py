@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from t5x_like.batches.labelled_rows import ARRANGE, TokenRows, write_row
-from t5x_like.experiment.text_data import TextData
+from t5x_like.experiment.data_setup import DataSetup
 from t5x_like.inference.encoder_predictions import best_choice, choices_in, string_in
 from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
 
@@ -28,7 +28,7 @@ class DecoderPrediction(Prediction):
     max_rows: int
 
     @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
+    def settings_in(cls, text: DataSetup) -> dict[str, Any]:
         """Return the objective, and the rows of its examples."""
         rows = text.examples.converter_settings["rows"]
         return {"objective": text.data.objective, "max_rows": rows}

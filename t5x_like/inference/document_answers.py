@@ -12,7 +12,7 @@ from jaxtyping import Array
 from t5x_like.batches.labelled_rows import Window
 from t5x_like.decoding.spans import best_spans
 from t5x_like.experiment import data_side
-from t5x_like.experiment.text_data import TextData
+from t5x_like.experiment.data_setup import DataSetup
 from t5x_like.inference.encoder_predictions import EncoderPrediction, string_in
 from t5x_like.inference.predictor import Item, OutputArrays
 from t5x_like.objectives import page_answers
@@ -44,7 +44,7 @@ class SupportingFacts(EncoderPrediction):
         object.__setattr__(self, "writer", writer)
 
     @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
+    def settings_in(cls, text: DataSetup) -> dict[str, Any]:
         """Return the settings of the objective."""
         return dict(text.examples.settings)
 
@@ -131,7 +131,7 @@ class LongAnswers(EncoderPrediction):
         object.__setattr__(self, "writer", writer)
 
     @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
+    def settings_in(cls, text: DataSetup) -> dict[str, Any]:
         """Return the settings of the objective."""
         return dict(text.examples.settings)
 

@@ -24,7 +24,7 @@ from t5x_like.batches.labelled_rows import (
     WordRowWriter,
 )
 from t5x_like.decoding.spans import best_spans, join
-from t5x_like.experiment.text_data import TextData
+from t5x_like.experiment.data_setup import DataSetup
 from t5x_like.inference.predictor import Item, NumpyBatch, OutputArrays, Prediction
 from t5x_like.nn.linear_chain import Chain, best_tags
 from t5x_like.objectives.candidates import LONGEST_CHOICE, CandidateRow, CandidateWriter
@@ -320,7 +320,7 @@ class AnswerPrediction(EncoderPrediction):
     longest_question: int = LONGEST_QUESTION
 
     @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
+    def settings_in(cls, text: DataSetup) -> dict[str, Any]:
         """Return the settings of the objective."""
         return dict(text.data.objective_settings)
 
@@ -406,7 +406,7 @@ class EncoderChoices(EncoderPrediction):
         return predicted["answer"]
 
     @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
+    def settings_in(cls, text: DataSetup) -> dict[str, Any]:
         """Return the maximum number of choices."""
         return {"max_rows": text.examples.settings["choices"]}
 
@@ -455,7 +455,7 @@ class Candidates(EncoderChoices):
     longest_question: int = LONGEST_QUESTION
 
     @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
+    def settings_in(cls, text: DataSetup) -> dict[str, Any]:
         """Return the settings of the objective."""
         settings = dict(text.examples.settings)
         return {"max_rows": settings.pop("choices"), **settings}
@@ -531,7 +531,7 @@ class _OfTrees(EncoderPrediction):
         object.__setattr__(self, "writer", writer)
 
     @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
+    def settings_in(cls, text: DataSetup) -> dict[str, Any]:
         """Return the settings of the objective."""
         return dict(text.data.objective_settings)
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from t5x_like import stop_signal
 from t5x_like.batches.conversion import NumpyBatch
 from t5x_like.experiment import data_side
-from t5x_like.experiment.text_data import TextData
+from t5x_like.experiment.data_setup import DataSetup
 from t5x_like.partitioning import fetch
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
@@ -44,7 +44,7 @@ class Prediction(abc.ABC):
     from_batches: ClassVar[bool] = False  # whether held-out examples come from batches
 
     @classmethod
-    def settings_in(cls, text: TextData) -> dict[str, Any]:
+    def settings_in(cls, text: DataSetup) -> dict[str, Any]:
         """Return the settings that a config has under `data`; all others are under `predict`."""
         return {}
 

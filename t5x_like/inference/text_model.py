@@ -30,8 +30,8 @@ from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.generator import power_of_two
 from t5x_like.decoding.settings import OF_SAMPLING
+from t5x_like.experiment.data_setup import DataSetup
 from t5x_like.experiment.run import Part
-from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import (
     MemoryScorer,
     PromptFormat,
@@ -480,7 +480,7 @@ _ARCHITECTURES: dict[tuple[str, ...], tuple[str, type[Converter]]] = {
 }
 
 
-def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
+def _prompt_format(module: nn.Module, text: DataSetup) -> PromptFormat:
     data, converter = text.data, _of_texts(text.converter)
     sizes = converter.feature_lengths({name: size or 0 for name, size in data.lengths.items()})
     for name in converter.features:

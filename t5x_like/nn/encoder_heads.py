@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from t5x_like.names import check_type, choose
 from t5x_like.nn.compute import Activation, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead
-from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.linear import Initializer, Linear, replicate_last_axis
 
 
 def output_layer(outputs: int, kernel_init: Initializer, name: str) -> nn.Module:
@@ -125,7 +125,9 @@ class ReplacedTokenHead(nn.Module):
             compute=self.compute,
             name="transform",
         )(hidden)
-        logits = output_layer(1, self.kernel_init, "replaced")(self.activation(keep_whole(x)))
+        logits = output_layer(1, self.kernel_init, "replaced")(
+            self.activation(replicate_last_axis(x))
+        )
         return {"logits": logits[..., 0]}
 
 
@@ -182,7 +184,7 @@ def transform_tokens(
         compute=compute,
         name="transform",
     )(x)
-    return make_norm(name="norm")(activation(keep_whole(x)))
+    return make_norm(name="norm")(activation(replicate_last_axis(x)))
 
 
 class MaskedLM(nn.Module):
@@ -245,7 +247,7 @@ class Pooler(nn.Module):
             compute=self.compute,
             name="dense",
         )(first)
-        return self.activation(keep_whole(x))
+        return self.activation(replicate_last_axis(x))
 
 
 class Pretraining(nn.Module):

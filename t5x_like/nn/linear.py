@@ -33,7 +33,7 @@ TRANSPOSED = "transposed"
 LORA_A, LORA_B = "lora_a", "lora_b"
 
 
-def keep_whole(x: Float[Array, "B ... D"]) -> Any:
+def replicate_last_axis(x: Float[Array, "B ... D"]) -> Any:
     """Replicate the last axis of x on every device.
 
     Needed between a kernel whose output D is sharded over `model` and a kernel whose input D is

@@ -122,7 +122,7 @@ def _clip(x: Array, limit: float) -> Array:
 
 
 def _whole(x: Float[Array, "Z B P"]) -> Any:
-    """Keep the last axis whole on every device: see `linear.keep_whole`."""
+    """Keep the last axis whole on every device: see `linear.replicate_last_axis`."""
     return nn.with_logical_constraint(x, (None, "activation_batch", "activation_embed"))
 
 

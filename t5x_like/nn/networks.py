@@ -17,7 +17,7 @@ from t5x_like.nn.attention.positions import AttentionMask, Padding, Visibility
 from t5x_like.nn.blocks import Collected, Shared, collect_layers
 from t5x_like.nn.compute import Batch, Compute, Outputs, make_dropout
 from t5x_like.nn.embeddings import VocabularyProduct, positions_of
-from t5x_like.nn.linear import keep_whole
+from t5x_like.nn.linear import replicate_last_axis
 
 
 class Tower(nn.Module):
@@ -169,7 +169,7 @@ class Encoder(nn.Module):
         needed = collect if self.make_features is None else ("hidden_states", *collect)
         hidden, collected = self._encode(rows, deterministic=deterministic, collect=needed)
         if self.make_features is not None:
-            hidden = keep_whole(self.features(collected["encoder"].hidden_states))
+            hidden = replicate_last_axis(self.features(collected["encoder"].hidden_states))
         outputs = self.apply_head(hidden, batch, deterministic=deterministic)
         return (outputs, collected) if collect else outputs
 
@@ -203,7 +203,7 @@ class Encoder(nn.Module):
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
         """Return the input of the first layer."""
         x = self.embeddings(batch)
-        return x if self.make_projection is None else keep_whole(self.projection(x))
+        return x if self.make_projection is None else replicate_last_axis(self.projection(x))
 
     def mask(self, batch: Batch) -> AttentionMask:
         """Return the attention mask: all tokens of a segment attend to each other."""

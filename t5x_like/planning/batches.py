@@ -7,8 +7,8 @@ import jax
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
 from t5x_like.config.run_settings import DataSettings
+from t5x_like.experiment.data_setup import make_converter
 from t5x_like.experiment.run import Part, Run
-from t5x_like.experiment.text_data import make_converter
 from t5x_like.names import choose
 from t5x_like.objectives import examples_of
 

@@ -10,7 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.planning import collectives, counting, cuda_kernels, gpus, products
 from t5x_like.planning.batches import BatchShapes
 from t5x_like.planning.chips import Chip, Topology
@@ -70,8 +70,8 @@ def on_mesh(fields: BatchShapes, mesh: Mesh) -> BatchShapes:
     }
 
 
-def compile_step(model: Experiment, fields: BatchShapes) -> dict[str, Compiled]:
-    """Compile the programs of a training step, see `Experiment.programs`.
+def compile_step(model: TaskProgram, fields: BatchShapes) -> dict[str, Compiled]:
+    """Compile the programs of a training step, see `TaskProgram.programs`.
 
     Raises:
         TooLargeError: the step does not fit into memory; the message is the compiler's.
@@ -80,7 +80,7 @@ def compile_step(model: Experiment, fields: BatchShapes) -> dict[str, Compiled]:
     return {name: _compile(model, *program) for name, program in programs.items()}
 
 
-def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
+def _compile(model: TaskProgram, jitted: Any, *arguments: Any) -> Compiled:
     start = time.perf_counter()
     on_gpus = model.mesh.devices.flat[0].platform == "gpu"
     with model.layout():
@@ -141,7 +141,7 @@ def temporaries(stats: Any, platform: str) -> int:
 
 
 def _memory(
-    model: Experiment, stats: Any, program: Program, *, state: TrainState
+    model: TaskProgram, stats: Any, program: Program, *, state: TrainState
 ) -> dict[str, int]:
     """Return the bytes per device by kind of buffer.
 
@@ -175,7 +175,7 @@ def _memory(
     return parts | {"peak": sum(parts[name] for name in summed)}
 
 
-def _activations(model: Experiment, program: Program) -> int:
+def _activations(model: TaskProgram, program: Program) -> int:
     """Return the bytes that loops over layers stack in the forward pass for the backward pass.
 
     They are the stacked values of such loops whose shape is not a parameter's.

@@ -12,7 +12,7 @@ from t5x_like.batches import sharded_batches
 from t5x_like.config.run_settings import CostSettings, MeshSettings
 from t5x_like.decoding.generator import stacks
 from t5x_like.experiment import data_side, energy, model_side
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.experiment.run import Run
 from t5x_like.planning import batches, compiling, counting
 from t5x_like.planning.batches import PlannedStep
@@ -63,7 +63,7 @@ def arithmetic(run: Run, *, task: str = "") -> Plan:
     }
 
 
-def _parameters(model: Experiment) -> list[Parameter]:
+def _parameters(model: TaskProgram) -> list[Parameter]:
     """List the parameters of a model; heads of the run's other tasks count as inactive."""
     parameters = counting.parameters(
         model.shapes.params, model.axes.params, model=model.run.settings.model
@@ -77,7 +77,7 @@ def _parameters(model: Experiment) -> list[Parameter]:
     ]
 
 
-def _counted(model: Experiment, fields: batches.BatchShapes) -> dict[str, int]:
+def _counted(model: TaskProgram, fields: batches.BatchShapes) -> dict[str, int]:
     """Count the FLOPs of the model, and of the step including recomputed activations."""
     with model.layout():
         return {
@@ -140,7 +140,7 @@ def _whole_run(plan: Plan, run: Run, devices: list[jax.Device]) -> Plan:
     return {"tokens": read, "hours": hours, **dataclasses.asdict(footprint), "assumed": assumed}
 
 
-def _while_generating(model: Experiment, memory: int | None, *, fits: bool | None) -> Plan:
+def _while_generating(model: TaskProgram, memory: int | None, *, fits: bool | None) -> Plan:
     """Return the bytes per device while an evaluation generates: state and copied stacked layers.
 
     The key-value cache and the forward pass are left out: their sizes depend on the rows.
@@ -154,7 +154,7 @@ def _while_generating(model: Experiment, memory: int | None, *, fits: bool | Non
     return {"generating_per_device": parts, "fits": enough}
 
 
-def _networks(model: Experiment) -> Plan:
+def _networks(model: TaskProgram) -> Plan:
     """Return the parameter bytes per device of each network, for a system with several."""
     if not model.run.system.policy:
         return {}
@@ -163,7 +163,7 @@ def _networks(model: Experiment) -> Plan:
     return {"networks_per_device": sizes}
 
 
-def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
+def _refused(model: TaskProgram, memory: int | None, *, why: str) -> Plan:
     """Return the part of a plan for a step that the compiler found too large."""
     state = counting.device_bytes(model.abstract_state, model.shardings)
     most = "temporaries" if memory is None or state < memory / 2 else "parameters and optimizer"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from t5x_like import partitioning
 from t5x_like.config.run_settings import MeshSettings
 from t5x_like.experiment import model_side
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.experiment.run import Run
 from t5x_like.experiment.terminal import PROGRESS
 from t5x_like.nn.stack import REMAT_POLICIES
@@ -175,7 +175,7 @@ def _powers(number: int) -> list[int]:
 
 def _estimate(
     plan: Plan,
-    model: Experiment,
+    model: TaskProgram,
     batch: batches.BatchShapes,
     topology: Topology,
     layout: MeshLayout,

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from t5x_like.evaluation.while_training import Schedule
+from t5x_like.evaluation.training_evaluation import EvaluationPlan
 from t5x_like.experiment import completion, model_side, reporting
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.experiment.run import Run
 from t5x_like.experiment.terminal import PROGRESS
 from t5x_like.planning import batches
@@ -79,9 +79,9 @@ def check(runs: Sequence[CellRun]) -> None:
 
 def _check_numbers(run: CellRun) -> None:
     try:
-        schedule = Schedule(_completed(run))
+        plan = EvaluationPlan(_completed(run))
         for number in run.numbers:
-            schedule.check_is_measured(number)
+            plan.check_is_measured(number)
     except ValueError as error:
         raise ValueError(f"{run.folder}: {error}") from error
 
@@ -121,7 +121,7 @@ def _rate_of_steps(run: Run) -> float:
     return flops / statistics.median(seconds[1:])  # the first step compiles
 
 
-def _memory(model: Experiment, batch: Mapping[str, jax.Array]) -> Any:
+def _memory(model: TaskProgram, batch: Mapping[str, jax.Array]) -> Any:
     """Return the `carry` of the state before the first batch; None for a task without memory."""
     carry = model.initial_carry(batch)
     return {model.name: carry} if model.name and carry is not None else carry

@@ -106,7 +106,7 @@ def complete(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: the system is unknown.
     """
-    return {**find(name).later, **config}
+    return {**find(name).older_defaults, **config}
 
 
 def policy_of(name: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -196,7 +196,7 @@ def _check_value(setting: str, value: Any, published: Any) -> None:
 def settings(name: str, config: Mapping[str, Any]) -> Any:
     """Check a config's `model` and return it as an object of the class of the system's sizes.
 
-    Settings that are newer than the config's run get the values of `System.later`.
+    Settings that are newer than the config's run get the values of `System.older_defaults`.
 
     Raises:
         ValueError: the system or a setting does not exist, a setting is missing, has the wrong type

@@ -280,7 +280,7 @@ SYSTEM = System(
     name="albert",
     sizes=SIZES,
     build=build,
-    later={**EARLIER_INIT, "dropout_broadcast": True},
+    older_defaults={**EARLIER_INIT, "dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

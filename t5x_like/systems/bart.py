@@ -212,7 +212,7 @@ def build(config: BartConfig) -> nn.Module:
     make_decoder = tower(
         dataclasses.replace(config, **decoder_sizes(config)),
         layers=config.decoder_layers,
-        reads_memory=True,
+        cross_attention=True,
     )
     if config.head not in ("generation", "translation"):
         return EncoderDecoderClassifier(
@@ -259,7 +259,7 @@ def tower(
     config: Seq2SeqConfig,
     *,
     layers: int,
-    reads_memory: bool = False,
+    cross_attention: bool = False,
     make_norm: Callable[..., nn.Module] = NORM,
     reserved: int = _RESERVED,
 ) -> Callable[..., nn.Module]:
@@ -267,7 +267,7 @@ def tower(
 
     Args:
         layers: the number of layers.
-        reads_memory: whether the layers have cross-attention to the encoder's output.
+        cross_attention: whether the layers have cross-attention to the encoder's output.
         make_norm: factory of all layer norms.
         reserved: the number of unused rows of the position table before position 0.
     """
@@ -279,7 +279,7 @@ def tower(
         ),
         make_stack=functools.partial(
             Stack,
-            make_block=block(config, reads_memory=reads_memory, make_norm=norm),
+            make_block=block(config, cross_attention=cross_attention, make_norm=norm),
             layers=layers,
             compute=config.compute,
         ),
@@ -302,7 +302,7 @@ def positions(config: Seq2SeqConfig, *, reserved: int = _RESERVED) -> Callable[.
 def block(
     config: Seq2SeqConfig,
     *,
-    reads_memory: bool,
+    cross_attention: bool,
     make_norm: Callable[..., nn.Module],
     make: Callable[..., nn.Module] = PostNormBlock,
     activation: Callable[[Array], Array] = GELU,
@@ -310,7 +310,7 @@ def block(
     """Return a factory of a layer with biases.
 
     Args:
-        reads_memory, make_norm: see `tower`.
+        cross_attention, make_norm: see `tower`.
         make: the class of the layer.
         activation: the activation of the feed-forward network.
     """
@@ -328,7 +328,7 @@ def block(
         make,
         make_norm=make_norm,
         make_self_attention=attention,
-        make_cross_attention=attention if reads_memory else None,
+        make_cross_attention=attention if cross_attention else None,
         make_feed_forward=functools.partial(
             MLP,
             hidden=config.d_ff,
@@ -392,7 +392,7 @@ SYSTEM = System(
     name="bart",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True, "decoder_d_ff": 0, "decoder_heads": 0},
+    older_defaults={"dropout_broadcast": True, "decoder_d_ff": 0, "decoder_heads": 0},
     tasks={
         "generation": Task(loss=loss, prediction="text"),
         "translation": Task(loss=loss, prediction="text"),

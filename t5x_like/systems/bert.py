@@ -80,7 +80,12 @@ def _size(layers: int, d_model: int, heads: int) -> BertConfig:
 SIZES: dict[str, BertConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
 LSTM = {"lstm_layers": 0, "lstm_width": 768}  # of runs before they were settings
-LATER = {**EARLIER_INIT, **LSTM, "dropout_broadcast": True, "layer_features": "last"}
+OLDER_DEFAULTS = {
+    **EARLIER_INIT,
+    **LSTM,
+    "dropout_broadcast": True,
+    "layer_features": "last",
+}
 
 NORM = functools.partial(LayerNorm, epsilon=1e-12)
 
@@ -380,7 +385,7 @@ SYSTEM = System(
     name="bert",
     sizes=SIZES,
     build=build,
-    later=LATER,
+    older_defaults=OLDER_DEFAULTS,
     adapt=functools.partial(adaptation, new=("features/",)),
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),

@@ -279,7 +279,7 @@ SYSTEM = System(
     name="bigbird",
     sizes=SIZES,
     build=build,
-    later=EARLIER_INIT,
+    older_defaults=EARLIER_INIT,
     tasks={
         "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

@@ -84,7 +84,7 @@ SIZES: dict[str, DebertaConfig] = {"base": _size(12, 768, 12), "large": _size(24
 
 # Parameters of the mask decoder, which a BERT lacks.
 MASK_DECODER = ("encoder/layers/position/", "encoder/layers/steps/")
-LATER = {**EARLIER_INIT, "decoder_steps": 2, "shared_steps": True}
+OLDER_DEFAULTS = {**EARLIER_INIT, "decoder_steps": 2, "shared_steps": True}
 
 TERMS: dict[str, tuple[str, ...]] = {  # score terms, besides content to content (table 4)
     "c2p|p2c": ("c2p", "p2c"),
@@ -521,7 +521,7 @@ SYSTEM = System(
     name="deberta",
     sizes=SIZES,
     build=build,
-    later=LATER,
+    older_defaults=OLDER_DEFAULTS,
     tasks={
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,

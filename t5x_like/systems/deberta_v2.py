@@ -21,7 +21,7 @@ from t5x_like.nn.compound_networks import GeneratorAndDiscriminator
 from t5x_like.nn.compute import GELU, Activation, Batch, Compute
 from t5x_like.nn.embeddings import ChangedEmbeddings, ContentEmbeddings
 from t5x_like.nn.encoder_heads import ReplacedTokenHead
-from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.linear import Initializer, Linear, replicate_last_axis
 from t5x_like.systems import deberta, electra
 from t5x_like.systems.deberta import BLOCK, LAYER
 from t5x_like.systems.system import ENCODER_TASKS, System, Task, adaptation
@@ -110,7 +110,7 @@ class Neighbors(nn.Module):
             compute=self.compute,
             name="convolution",
         )(jnp.stack(near, axis=2))
-        out = keep_whole(jnp.where(real, out, 0))
+        out = replicate_last_axis(jnp.where(real, out, 0))
         out = nn.Dropout(self.compute.dropout)(out, shared.deterministic)
         return jnp.where(real, self.make_norm(name="norm")(y + self.activation(out)), 0)
 
@@ -242,7 +242,11 @@ SYSTEM = System(
     name="deberta_v2",
     sizes=SIZES,
     build=build,
-    later={**deberta.LATER, "generator_layers": 6, "sharing": "gradient_disentangled"},
+    older_defaults={
+        **deberta.OLDER_DEFAULTS,
+        "generator_layers": 6,
+        "sharing": "gradient_disentangled",
+    },
     tasks={
         "pretraining": Task(loss=electra.loss),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

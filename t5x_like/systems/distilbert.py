@@ -351,7 +351,7 @@ SYSTEM = System(
     name="distilbert",
     sizes=SIZES,
     build=build,
-    later={**EARLIER_INIT, "dropout_broadcast": True, "start": "teacher"},
+    older_defaults={**EARLIER_INIT, "dropout_broadcast": True, "start": "teacher"},
     tasks={
         "pretraining": Task(
             loss=loss, prediction="masked_tokens", start=start, start_required=True

@@ -395,7 +395,7 @@ SYSTEM = System(
     name="gpt",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True, "lstm": 0},
+    older_defaults={"dropout_broadcast": True, "lstm": 0},
     tasks={
         "language_modeling": Task(loss=loss, prediction="text"),
         "classification": Task(

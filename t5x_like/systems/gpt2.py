@@ -130,7 +130,7 @@ SYSTEM = System(
     name="gpt2",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    older_defaults={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -319,7 +319,12 @@ SYSTEM = System(
     name="gpt3",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True, "pattern": "banded", "stride": 128, "summary": 8},
+    older_defaults={
+        "dropout_broadcast": True,
+        "pattern": "banded",
+        "stride": 128,
+        "summary": 8,
+    },
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

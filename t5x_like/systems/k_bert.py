@@ -113,7 +113,7 @@ SYSTEM = System(
     name="k_bert",
     sizes=SIZES,
     build=build,
-    later={**EARLIER_INIT, **bert.LSTM},
+    older_defaults={**EARLIER_INIT, **bert.LSTM},
     adapt=bert.SYSTEM.adapt,
     tasks={
         **{name: bert.SYSTEM.tasks[name] for name in ("pretraining", "masked_lm")},

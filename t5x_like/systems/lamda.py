@@ -59,7 +59,7 @@ SYSTEM = System(
     name="lamda",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    older_defaults={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -207,7 +207,7 @@ SYSTEM = System(
     name="llama",
     sizes=SIZES,
     build=build,
-    later={"quantization": "none"},
+    older_defaults={"quantization": "none"},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -49,7 +49,7 @@ def build(config: MassConfig) -> nn.Module:
     return EncoderDecoder(
         make_embedding=bart.embedding(config),
         make_encoder=tower(layers=config.encoder_layers),
-        make_decoder=tower(layers=config.decoder_layers, reads_memory=True),
+        make_decoder=tower(layers=config.decoder_layers, cross_attention=True),
         make_head=functools.partial(TiedHead, use_bias=True),
     )
 
@@ -58,7 +58,7 @@ SYSTEM = System(
     name="mass",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True, "norm_epsilon": 1e-12},
+    older_defaults={"dropout_broadcast": True, "norm_epsilon": 1e-12},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

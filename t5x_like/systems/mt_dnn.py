@@ -19,7 +19,7 @@ from t5x_like.nn.encoder_heads import (
     output_layer,
     select_head,
 )
-from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.linear import Initializer, Linear, replicate_last_axis
 from t5x_like.nn.networks import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.system import EARLIER_INIT, ENCODER_TASKS, System, Task
@@ -75,7 +75,7 @@ class GatedUnit(nn.Module):
         """Return the next state."""
         axes, size = ("embed", "gates", "mlp"), (3, x.shape[-1])
         of_input, of_state = (
-            keep_whole(
+            replicate_last_axis(
                 Linear(size, axes=axes, use_bias=True, kernel_init=self.kernel_init, name=name)(y)
             )
             for name, y in (("input", x), ("state", state))
@@ -144,10 +144,10 @@ class StochasticAnswer(nn.Module):
         read, steps = state, []
         for step in range(self.steps):
             state = unit(read, state) if step else state
-            scores = jnp.einsum("bd,bld->bl", keep_whole(bilinear(state)), hidden)
+            scores = jnp.einsum("bd,bld->bl", replicate_last_axis(bilinear(state)), hidden)
             read = _attend(scores, premise, hidden)
             both = [state, read, jnp.abs(state - read), state * read]
-            joined = keep_whole(jnp.concatenate(both, axis=-1))
+            joined = replicate_last_axis(jnp.concatenate(both, axis=-1))
             steps.append(nn.log_softmax(output(drop(joined))))
         logits = self._mean(jnp.stack(steps, axis=1), deterministic=deterministic)
         both_there = jnp.any(premise, axis=1) & jnp.any(hypothesis, axis=1)
@@ -249,7 +249,7 @@ SYSTEM = System(
     name="mt_dnn",
     sizes=SIZES,
     build=build,
-    later=EARLIER_INIT,
+    older_defaults=EARLIER_INIT,
     tasks={
         **ENCODER_TASKS,
         "pair_classification": Task(

@@ -27,7 +27,7 @@ from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.blocks import PostNormBlock, PreNormBlock
 from t5x_like.nn.compute import Batch
 from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, TokenEmbed
-from t5x_like.nn.linear import MLP, Initializer, LayerNorm, Linear, keep_whole
+from t5x_like.nn.linear import MLP, Initializer, LayerNorm, Linear, replicate_last_axis
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, head_width
@@ -89,7 +89,7 @@ class Projection(Linear):
 
     def __call__(self, x: Float[Array, "B L n"]) -> Float[Array, "B L m"]:
         """Return the projected vectors."""
-        return keep_whole(super().__call__(x))
+        return replicate_last_axis(super().__call__(x))
 
 
 class ProjectedInput(nn.Module):

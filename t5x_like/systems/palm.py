@@ -107,7 +107,7 @@ SYSTEM = System(
     name="palm",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    older_defaults={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

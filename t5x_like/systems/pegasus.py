@@ -103,7 +103,7 @@ def network(
     """
     make_norm = functools.partial(bart.NORM, compute=config.compute)
 
-    def tower(config: PegasusConfig, *, layers: int, reads_memory: bool) -> Any:
+    def tower(config: PegasusConfig, *, layers: int, cross_attention: bool) -> Any:
         return functools.partial(
             Tower,
             make_entrance=functools.partial(
@@ -116,7 +116,7 @@ def network(
                 Stack,
                 make_block=bart.block(
                     config,
-                    reads_memory=reads_memory,
+                    cross_attention=cross_attention,
                     make_norm=make_norm,
                     make=make_block,
                     activation=choose("model.activation", config.activation, ACTIVATIONS),
@@ -131,8 +131,8 @@ def network(
     of_decoder = dataclasses.replace(config, **bart.decoder_sizes(config))
     return EncoderDecoder(
         make_embedding=bart.embedding(config),
-        make_encoder=tower(config, layers=config.encoder_layers, reads_memory=False),
-        make_decoder=tower(of_decoder, layers=config.decoder_layers, reads_memory=True),
+        make_encoder=tower(config, layers=config.encoder_layers, cross_attention=False),
+        make_decoder=tower(of_decoder, layers=config.decoder_layers, cross_attention=True),
         make_head=functools.partial(TiedHead, use_bias=config.logits_bias),
     )
 

@@ -73,7 +73,7 @@ SYSTEM = System(
     name="qwen2",
     sizes=SIZES,
     build=build,
-    later=llama.SYSTEM.later,
+    older_defaults=llama.SYSTEM.older_defaults,
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},
     generation={"eos_token_id": "eos_id"},
 )

@@ -14,7 +14,7 @@ from t5x_like.hf.config_settings import one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.losses import preferences
 from t5x_like.nn.compute import Batch
-from t5x_like.nn.linear import Linear, keep_whole
+from t5x_like.nn.linear import Linear, replicate_last_axis
 from t5x_like.nn.moe import undropped
 from t5x_like.systems import gpt2, gpt3, llama
 from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
@@ -96,7 +96,7 @@ class RewardModel(nn.Module):
     def values(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T"]:
         """Return the float32 value at every position of the decoder, arbitrary on padding."""
         states = self.trunk.states(batch, deterministic=deterministic).astype(jnp.float32)
-        return (self.head(keep_whole(states))[..., 0] - self.shift) / self.scale
+        return (self.head(replicate_last_axis(states))[..., 0] - self.shift) / self.scale
 
     def example_batch(self, *, batch: int = 1, length: int = 8) -> dict[str, Array]:
         """Return the fields that `__call__` needs, filled with 0, to shape the parameters."""

@@ -120,7 +120,7 @@ SYSTEM = System(
     name="roberta",
     sizes=SIZES,
     build=build,
-    later={**EARLIER_INIT, **bert.LSTM, "dropout_broadcast": True},
+    older_defaults={**EARLIER_INIT, **bert.LSTM, "dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

@@ -14,7 +14,7 @@ from t5x_like import losses
 from t5x_like.hf.record import Settings
 from t5x_like.nn.compute import GELU, Activation, Batch, Compute, Outputs
 from t5x_like.nn.embeddings import TiedHead
-from t5x_like.nn.linear import Initializer, Linear, keep_whole
+from t5x_like.nn.linear import Initializer, Linear, replicate_last_axis
 from t5x_like.systems import bert
 from t5x_like.systems.system import ENCODER_TASKS, System, Task
 
@@ -102,7 +102,7 @@ class SpanBoundary(nn.Module):
             compute=self.compute,
             name=name,
         )(x)
-        return self.make_norm(name=f"{name}_norm")(self.activation(keep_whole(x)))
+        return self.make_norm(name=f"{name}_norm")(self.activation(replicate_last_axis(x)))
 
 
 class SpanPretraining(nn.Module):
@@ -196,7 +196,7 @@ SYSTEM = System(
     name="spanbert",
     sizes=SIZES,
     build=build,
-    later=bert.LATER,
+    older_defaults=bert.OLDER_DEFAULTS,
     adapt=bert.SYSTEM.adapt,
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),

@@ -76,7 +76,7 @@ SYSTEM = System(
     name="structbert",
     sizes=SIZES,
     build=build,
-    later=bert.LATER,
+    older_defaults=bert.OLDER_DEFAULTS,
     adapt=bert.SYSTEM.adapt,
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),

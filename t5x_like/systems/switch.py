@@ -220,7 +220,11 @@ SYSTEM = System(
     name="switch",
     sizes=SIZES,
     build=build,
-    later={name: t5.SYSTEM.later[name] for name in t5.SYSTEM.later if name != "quantization"},
+    older_defaults={
+        name: t5.SYSTEM.older_defaults[name]
+        for name in t5.SYSTEM.older_defaults
+        if name != "quantization"
+    },
     adapt=t5.SYSTEM.adapt,
     tasks={
         "": Task(loss=loss, prediction="text"),

@@ -285,8 +285,8 @@ class System:
         build: the settings -> the network, a Linen module. The network declares `sides`, the sides
             of a batch that it reads ("encoder", "decoder"), and `generates`, whether it has
             `prefill` and `extend`; its `example_batch()` returns a batch to initialize it with.
-        later: {setting that was added to the system later: the value that describes earlier runs,
-            whose config.json lacks the setting}. `systems.complete` adds them.
+        older_defaults: {setting that was added to the system later: the value that describes
+            earlier runs, whose config.json lacks the setting}. `systems.complete` adds them.
         tasks: {`head` of the settings: `Task`}; a system without heads has the key "". In a run of
             several tasks the `head` that `build` gets is {task: {"head", "labels"}}, and it makes
             all heads, with the parameters of task x under head/x; the network then has a
@@ -305,7 +305,7 @@ class System:
     sizes: Mapping[str, Config]
     build: Callable[[Any], nn.Module]
     tasks: Mapping[str, Task]
-    later: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    older_defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     generation: Mapping[str, str] = dataclasses.field(default_factory=dict)
     adapt: Callable[[Config, Config], Adaptation] = adaptation
     policy: str = ""

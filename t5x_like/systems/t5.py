@@ -472,7 +472,7 @@ SYSTEM = System(
     name="t5",
     sizes=SIZES,
     build=build,
-    later={
+    older_defaults={
         "dropout_broadcast": True,
         "relative_buckets": 32,
         "relative_max_distance": 128,

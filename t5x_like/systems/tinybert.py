@@ -440,7 +440,7 @@ SYSTEM = System(
     name="tinybert",
     sizes=SIZES,
     build=build,
-    later=EARLIER_INIT,
+    older_defaults=EARLIER_INIT,
     adapt=functools.partial(adaptation, new=("hidden_map/", "embedding_map/")),
     tasks={
         "pretraining": Task(loss=loss, start=start, start_required=True),

@@ -209,7 +209,7 @@ SYSTEM = System(
     name="transformer",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    older_defaults={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

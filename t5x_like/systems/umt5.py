@@ -36,7 +36,7 @@ SYSTEM = System(
     name="umt5",
     sizes=SIZES,
     build=build,
-    later={"quantization": "none"},
+    older_defaults={"quantization": "none"},
     adapt=t5.SYSTEM.adapt,
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},
 )

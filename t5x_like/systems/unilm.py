@@ -265,7 +265,7 @@ SYSTEM = System(
     name="unilm",
     sizes=SIZES,
     build=build,
-    later=bert.LATER,
+    older_defaults=bert.OLDER_DEFAULTS,
     # The authors' code initializes each language model's segments with BERT's two (section 2.4).
     adapt=functools.partial(
         adaptation,

@@ -29,7 +29,7 @@ from t5x_like.training.step import SKIPPED, TrainState
 from t5x_like.training.watchdog import Watchdog
 
 # Steps queued on the device: enough that it never waits, few enough to stop within seconds.
-_AHEAD = 2
+_STEPS_IN_FLIGHT = 2
 # So many skipped steps in a row end the run: the parameters will not recover.
 _MOST_SKIPPED = 10
 
@@ -90,8 +90,8 @@ class Batches(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
-    """The work of one step on all devices together, from which rates are computed.
+class StepCost:
+    """The cost of one step on all devices together, from which rates are computed.
 
     Attributes:
         tokens, examples: per step.
@@ -221,7 +221,7 @@ class Log:
             several tasks), and evaluation metrics under their unchanged names. Arrays are written
             as images with a pixel for each value.
         every: steps from one log to the next; the last step is logged too.
-        work: {task: work of a step}, {"": work} in a run of one task, for tokens/s, examples/s and
+        cost: {task: cost of a step}, {"": cost} in a run of one task, for tokens/s, examples/s and
             utilization. Compilation and evaluation do not count as time.
         hooks: called with the step and the metrics of each log, for instance to show progress.
     """
@@ -231,12 +231,12 @@ class Log:
         writer: Writer,
         *,
         every: int,
-        work: Mapping[str, Work],
+        cost: Mapping[str, StepCost],
         hooks: Sequence[Callable[[int, Mapping[str, Any]], None]] = (),
     ):
         if every < 1:
             raise ValueError(f"train.log_every={every}: must be 1 or more")
-        self._writer, self._every, self._work, self._hooks = writer, every, work, hooks
+        self._writer, self._every, self._cost, self._hooks = writer, every, cost, hooks
         self._open = _Interval()
         self._closed: collections.deque[_Interval] = collections.deque()  # not yet published
         self._queued: collections.deque[Any] = collections.deque()
@@ -252,15 +252,15 @@ class Log:
             interval.totals.get(task), interval.bad, self._skipped, metrics, np.int32(step)
         )
         self._queued.append(interval.bad)
-        if len(self._queued) > _AHEAD:
+        if len(self._queued) > _STEPS_IN_FLIGHT:
             jax.block_until_ready(self._queued.popleft())
-            self._publish(up_to=step - _AHEAD)
+            self._publish(up_to=step - _STEPS_IN_FLIGHT)
         if task in self._compiled:
-            interval.work.append(self._work[task])
+            interval.costs.append(self._cost[task])
         else:  # this step included compilation: measure time from its end
             self._publish()
             self._compiled.add(task)
-            interval.work.clear()
+            interval.costs.clear()
             jax.block_until_ready(interval.bad)
             self._since = time.perf_counter()
         if step % self._every == 0:
@@ -306,7 +306,7 @@ class Log:
     def _publish_one(self, interval: "_Interval") -> None:
         values = interval.values()
         now = time.perf_counter()
-        if interval.work and self._since is not None:
+        if interval.costs and self._since is not None:
             values |= _rates(interval, seconds=now - self._since)
         self._since = now
         self._write(interval.step, {f"train/{name}": value for name, value in values.items()})
@@ -332,14 +332,14 @@ class _Interval:
         steps_left: steps of the run after it.
         totals: {task: sums of the metrics}.
         bad: the first step that is not finite; 0 if all are finite.
-        work: the work of the steps whose time counts.
+        costs: the cost of each step whose time counts.
     """
 
     step: int = 0
     steps_left: int = 0
     totals: dict[str, Metrics] = dataclasses.field(default_factory=dict)
     bad: Int[Array, ""] | int = 0
-    work: list[Work] = dataclasses.field(default_factory=list)
+    costs: list[StepCost] = dataclasses.field(default_factory=list)
 
     def values(self) -> dict[str, Any]:
         """Return the metrics, named `<task>/<name>` in a run of several tasks."""
@@ -353,16 +353,16 @@ class _Interval:
 
 
 def _rates(interval: _Interval, *, seconds: float) -> dict[str, float]:
-    work = interval.work
-    known = all(step.flops is not None for step in work)
+    costs = interval.costs
+    known = all(step.flops is not None for step in costs)
     return metrics_lib.throughput(
-        steps=len(work),
+        steps=len(costs),
         seconds=seconds,
         steps_left=interval.steps_left,
-        tokens_per_step=statistics.fmean(step.tokens for step in work),
-        examples_per_step=statistics.fmean(step.examples for step in work),
-        flops_per_step=statistics.fmean(step.flops or 0.0 for step in work) if known else None,
-        peak_flops=work[0].peak_flops,
+        tokens_per_step=statistics.fmean(step.tokens for step in costs),
+        examples_per_step=statistics.fmean(step.examples for step in costs),
+        flops_per_step=statistics.fmean(step.flops or 0.0 for step in costs) if known else None,
+        peak_flops=costs[0].peak_flops,
     )
 
 

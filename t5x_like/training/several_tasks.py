@@ -43,7 +43,7 @@ def task_at(step: int, *, shares: Mapping[str, float], seed: int) -> str:
     return list(shares)[int(np.searchsorted(bounds, uniform * bounds[-1], side="right"))]
 
 
-def task_of_epoch(step: int, *, batches: Mapping[str, int], seed: int) -> str:
+def shuffled_task_at(step: int, *, batches: Mapping[str, int], seed: int) -> str:
     """Choose the task at `step`, with a fixed number of batches of each task in each epoch.
 
     The batches of all tasks are shuffled together, anew in each epoch (Liu et al. 2019, MT-DNN,

@@ -66,7 +66,7 @@ def models(folders):
 
 @pytest.fixture(scope="module")
 def answers(models):
-    return {kind: harness.Answers(models[kind], hugging_face=True) for kind in KINDS}
+    return {kind: harness.HarnessModel(models[kind], hugging_face=True) for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,7 +103,7 @@ def test_what_greedy_decoding_generates_counts_as_greedy(answers):
 
 def test_a_run_reads_its_start_token_and_never_predicts_it(models):
     """As it was trained: a text's log-likelihood is that of the text after the start token."""
-    own = harness.Answers(models["gpt2"], hugging_face=False)
+    own = harness.HarnessModel(models["gpt2"], hugging_face=False)
     [whole] = own.loglikelihood_rolling(["a b cd"])
     [(first, _), (second, _)] = own.loglikelihood([("", "a b"), ("a b", " cd")])
     assert whole == pytest.approx(first + second, abs=TOLERANCE)
@@ -249,7 +249,7 @@ def joining(tmp_path_factory):
 def test_a_token_over_the_end_of_a_context_ends_no_evaluation(joining):
     """lm-eval asserts that a continuation has tokens; ours has the log p that `score` gives."""
     pairs = [("Ans", "wer"), ("answer:", " C"), ("An", "s")]
-    answers = harness.Answers(joining, hugging_face=True).loglikelihood(pairs)
+    answers = harness.HarnessModel(joining, hugging_face=True).loglikelihood(pairs)
     # GPT-2's contexts have no token before them there, so compare by the tokens themselves.
     separate = [[joining.vocabulary.encode(text) for text in pair] for pair in pairs]
     expected = joining.without_start().score_tokens([TokenPair(*pair) for pair in separate])
@@ -264,7 +264,7 @@ def test_a_context_is_tokenized_by_itself_and_what_is_beyond_its_length_is_score
     after = read(context + continuation)[len(read(context)) :]
     assert read(context) != read(context + continuation)[: len(read(context))]
     assert after
-    [(total, _)] = harness.Answers(joining, hugging_face=True).loglikelihood(
+    [(total, _)] = harness.HarnessModel(joining, hugging_face=True).loglikelihood(
         [(context, continuation)]
     )
     [expected] = joining.without_start().score_tokens([TokenPair(read(context), after)])

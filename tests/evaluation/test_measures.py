@@ -12,7 +12,7 @@ from t5x_like.config.run_settings import EvaluateSettings
 from t5x_like.evaluation import measures
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.in_context import InContext
-from t5x_like.evaluation.resources import Resources
+from t5x_like.evaluation.resources import MeasureResources
 from t5x_like.experiment import command_line
 from t5x_like.experiment.run import of_config
 from t5x_like.hf.architectures import Labels
@@ -75,7 +75,7 @@ def test_help_names_every_measure():
 
 def test_every_measure_needs_what_resources_have():
     for kind in measures.MEASURES.values():
-        assert all(callable(getattr(Resources, need)) for need in kind.needs)
+        assert all(callable(getattr(MeasureResources, need)) for need in kind.needs)
 
 
 @pytest.mark.parametrize(

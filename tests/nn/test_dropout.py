@@ -142,7 +142,7 @@ def test_every_system_drops_as_its_paper_and_code_do(name):
 def test_a_run_from_before_the_setting_drops_as_it_did(name):
     assert {shape[-2] for shape in masks(name, old=True)} == {1}
     # A system may have other settings that came later besides.
-    later = systems.find(name).later
+    later = systems.find(name).older_defaults
     old = {"dropout": 0.1}
     assert systems.complete(name, old) == {**later, **old, "dropout_broadcast": True}
     given = {**later, "dropout_broadcast": False}
@@ -153,5 +153,5 @@ def test_settings_of_later_are_settings():
     for name in systems.names():
         system = systems.find(name)
         known = next(iter(system.sizes.values()))
-        assert system.later.keys() <= known.keys()
+        assert system.older_defaults.keys() <= known.keys()
         assert ("dropout" in known) == ("dropout_broadcast" in known)

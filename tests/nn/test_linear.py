@@ -8,7 +8,7 @@ import pytest
 
 from t5x_like import partitioning
 from t5x_like.nn.compute import Compute
-from t5x_like.nn.linear import TRANSPOSED, Linear, keep_whole
+from t5x_like.nn.linear import TRANSPOSED, Linear, replicate_last_axis
 
 
 class Pair(nn.Module):
@@ -16,7 +16,7 @@ class Pair(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        x = jnp.tanh(keep_whole(Linear((48,), axes=("embed", "mlp"), name="first")(x)))
+        x = jnp.tanh(replicate_last_axis(Linear((48,), axes=("embed", "mlp"), name="first")(x)))
         y = Linear((128,), axes=("embed", "vocab"), name="second")(x)
         return nn.with_logical_constraint(
             y, ("activation_batch", "activation_length", "activation_vocab")

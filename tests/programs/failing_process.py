@@ -29,17 +29,17 @@ def data(step: int = 3) -> None:
 
 def tracing() -> None:
     """A setting is wrong on this machine only: one line, before work starts."""
-    from t5x_like.experiment import memories
+    from t5x_like.experiment import recurrent_state
 
     def fail(models, parts):
         raise ValueError("data.settings.files='corpus/*.jsonl' names no file on this machine")
 
-    memories.check_data = fail
+    recurrent_state.check_data = fail
 
 
 def importing() -> None:
     """A package is broken on this machine."""
-    sys.modules["t5x_like.experiment.memories"] = None
+    sys.modules["t5x_like.experiment.recurrent_state"] = None
 
 
 def config() -> None:

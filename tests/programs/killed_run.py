@@ -10,11 +10,11 @@ import sys
 from t5x_like import config, names, train
 from t5x_like.config import parse
 from t5x_like.experiment import reporting
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.model_side import TaskProgram
 
 
 def main(path: str, killed_at: int, program: str = "") -> None:
-    """Train; with a program of `Experiment` die while that runs for the time `killed_at`."""
+    """Train; with a program of `TaskProgram` die while that runs for the time `killed_at`."""
     if program:
         _die_in(program, killed_at)
     else:
@@ -35,7 +35,7 @@ def _die_after(step_to_die: int) -> None:
 
 
 def _die_in(name: str, time_to_die: int) -> None:
-    make = vars(Experiment)[name].func
+    make = vars(TaskProgram)[name].func
 
     def made(self):
         program, times = make(self), itertools.count(1)
@@ -50,8 +50,8 @@ def _die_in(name: str, time_to_die: int) -> None:
         return run
 
     mortal = functools.cached_property(made)
-    mortal.__set_name__(Experiment, name)
-    setattr(Experiment, name, mortal)
+    mortal.__set_name__(TaskProgram, name)
+    setattr(TaskProgram, name, mortal)
 
 
 if __name__ == "__main__":

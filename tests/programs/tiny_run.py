@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec as P
 from t5x_like import partitioning, stop_signal
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.training import step as state_lib
-from t5x_like.training.loop import Log, Outcome, Work, fit
+from t5x_like.training.loop import Log, Outcome, StepCost, fit
 from t5x_like.training.several_tasks import TaskBatches
 from t5x_like.training.step import make_train_step
 
@@ -189,7 +189,7 @@ def run(
             log=Log(
                 Silent(),
                 every=3,
-                work={"": Work(tokens=BATCH * LENGTH, examples=BATCH)},
+                cost={"": StepCost(tokens=BATCH * LENGTH, examples=BATCH)},
                 hooks=[lambda step, _: report(f"step {step}")],
             ),
             checkpoints=checkpoints,

@@ -158,7 +158,7 @@ def test_a_run_that_is_older_than_a_setting_is_not_another_one(tmp_path):
     cells.write(runs, again=lambda run: False)
     planned = runs[0].folder / "planned.json"
     settings = json.loads(planned.read_text())
-    later = systems.find(settings["system"]).later
+    later = systems.find(settings["system"]).older_defaults
     known = {name: value for name, value in later.items() if settings["model"].get(name) == value}
     assert known
     for name in known:

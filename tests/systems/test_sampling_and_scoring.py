@@ -11,7 +11,7 @@ import pytest
 from configs import instructgpt as configs_instructgpt
 from t5x_like import config, partitioning, systems
 from t5x_like.decoding.generator import Generator
-from t5x_like.evaluation.while_training import Schedule, dry_run
+from t5x_like.evaluation.training_evaluation import EvaluationPlan, dry_run
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.inference.likelihood import PromptFormat, Scorer, TokenPair
@@ -228,7 +228,7 @@ def test_a_measure_of_texts_without_a_probability_is_refused_before_training():
         made = of_config(settings)
         [phase] = made.phases
         data = {"": types.SimpleNamespace(part=phase.parts[0])}
-        dry_run(Schedule(made), models, data, phase)
+        dry_run(EvaluationPlan(made), models, data, phase)
 
     run(every=0)
     with pytest.raises(ValueError, match=r"documents: model\.router='expert_choice'"):

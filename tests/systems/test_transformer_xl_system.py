@@ -171,7 +171,7 @@ def test_three_batches_with_a_memory_are_pytorchs(name):
 
 def test_runs_from_before_the_setting_have_sines_that_alternate():
     """The same function of the distances, with the rows of W in another order."""
-    assert systems.find("transformer_xl").later["sines"] == "alternating"
+    assert systems.find("transformer_xl").older_defaults["sines"] == "alternating"
     params, rows = of_pytorch("shared"), batch(arrays()["tokens"][0])
     expected = build(loop="unroll").apply({"params": params}, rows)
     order = np.arange(24).reshape(2, 12).T.ravel()  # sine 0, cosine 0, sine 1, ...

@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 from t5x_like import stop_signal
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training import watchdog
-from t5x_like.training.loop import Log, NonFiniteError, Work
+from t5x_like.training.loop import Log, NonFiniteError, StepCost
 from tests.recorded_loop import Numbers, Recorder, fit_recorded, start, step_on
 
 
@@ -332,4 +332,4 @@ def test_runs_outside_of_the_main_thread():
 
 def test_log_interval_must_be_positive():
     with pytest.raises(ValueError, match=r"train\.log_every=0"):
-        Log(Recorder(), every=0, work={"": Work(tokens=1, examples=1)})
+        Log(Recorder(), every=0, cost={"": StepCost(tokens=1, examples=1)})

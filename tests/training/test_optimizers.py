@@ -382,7 +382,10 @@ def test_the_schedule_is_followed():
         ({"name": "adamw", "first_moment": "bf16"}, "optimizer.first_moment='bf16'"),
         ({"name": "adafactor", "decay_exponent": 1.0}, "optimizer.decay_exponent is 1"),
         ({"name": "adafactor", "clipping_threshold": 0.0}, "optimizer.clipping_threshold is 0"),
-        ({"name": "adafactor", "epsilon_gradient": -1.0}, "optimizer.epsilon_gradient=-1.0 must be"),
+        (
+            {"name": "adafactor", "epsilon_gradient": -1.0},
+            "optimizer.epsilon_gradient=-1.0",
+        ),
         ({"name": "adamw", "epsilon": -1e-8}, "optimizer.epsilon=-1e-08 must be 0 or more"),
         ({"name": "adafactor", "decay_offset": -1}, "optimizer.decay_offset is -1"),
         ({"name": "lion", "b2": 1.0}, "optimizer.b2 is 1"),

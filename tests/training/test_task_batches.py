@@ -4,7 +4,7 @@ import collections
 
 import pytest
 
-from t5x_like.training.several_tasks import TaskBatches, task_at, task_of_epoch
+from t5x_like.training.several_tasks import TaskBatches, shuffled_task_at, task_at
 
 SHARES = {"a": 3.0, "b": 1.0}
 
@@ -46,14 +46,14 @@ def test_tasks_come_by_their_shares_and_follow_from_seed_and_step():
 
 def test_an_epoch_has_all_batches_of_all_tasks_in_an_order_of_its_own():
     batches = {"a": 5, "b": 2, "c": 1}
-    tasks = [task_of_epoch(step, batches=batches, seed=0) for step in range(8 * 200)]
+    tasks = [shuffled_task_at(step, batches=batches, seed=0) for step in range(8 * 200)]
     epochs = [tuple(tasks[first : first + 8]) for first in range(0, len(tasks), 8)]
     assert all(collections.Counter(epoch) == batches for epoch in epochs)
     # Of the 168 orders 200 draws are expected to find 117, with a standard deviation of 5.
     assert 95 < len(set(epochs)) < 139
     firsts = collections.Counter(epoch[0] for epoch in epochs)
     assert firsts["a"] / 200 == pytest.approx(5 / 8, abs=0.14)  # four standard deviations
-    assert tasks[:40] != [task_of_epoch(step, batches=batches, seed=1) for step in range(40)]
+    assert tasks[:40] != [shuffled_task_at(step, batches=batches, seed=1) for step in range(40)]
 
 
 def test_batches_are_of_the_task_of_their_step_and_go_on_from_a_position():

@@ -577,7 +577,7 @@ SYSTEM = System(
     name="bigbird_etc",
     sizes=SIZES,
     build=build,
-    later=EARLIER_INIT,
+    older_defaults=EARLIER_INIT,
     adapt=functools.partial(
         adaptation,
         new=(

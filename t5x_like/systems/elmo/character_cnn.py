@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.nn.compute import Compute
-from t5x_like.nn.linear import Linear, keep_whole, symmetric
+from t5x_like.nn.linear import Linear, replicate_last_axis, symmetric
 
 CHARACTERS = 262  # 256 bytes, five special characters, and 0 for padding
 
@@ -53,7 +53,7 @@ class Highway(nn.Module):
                 compute=self.compute,
                 name=name,
             )
-            return keep_whole(linear(x))
+            return replicate_last_axis(linear(x))
 
         gate = nn.sigmoid(layer("gate", -2.0))
         return gate * nn.relu(layer("transform", 0.0)) + (1 - gate) * x
@@ -95,7 +95,7 @@ class CharacterCNN(nn.Module):
         y = jnp.concatenate(maxima, axis=-1).reshape(rows, words, -1)
         for number in range(self.highways):
             y = Highway(compute=self.compute, name=f"highway_{number}")(y)
-        return keep_whole(
+        return replicate_last_axis(
             Linear(
                 (self.features,),
                 axes=("embed", "mlp"),

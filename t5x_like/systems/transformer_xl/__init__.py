@@ -425,7 +425,7 @@ SYSTEM = System(
     name="transformer_xl",
     sizes=SIZES,
     build=build,
-    later={"cutoffs": (), "cluster_division": 1, "sines": "alternating"},
+    older_defaults={"cutoffs": (), "cluster_division": 1, "sines": "alternating"},
     tasks={
         "": Task(
             loss=loss, prediction="text", carry=lambda module, batch: module.first_memory(batch)

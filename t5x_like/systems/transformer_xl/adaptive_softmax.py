@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from t5x_like.losses.token_cross_entropy import log_probs
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.embeddings import TokenEmbed, VocabularyProduct
-from t5x_like.nn.linear import keep_whole
+from t5x_like.nn.linear import replicate_last_axis
 
 INIT = nn.initializers.normal(0.02)  # of all matrices of a Transformer-XL
 
@@ -167,6 +167,8 @@ class AdaptiveHead(nn.Module):
                     projection = self.param("projection", init, projection.shape)
             hidden = x
             if projection is not None:
-                hidden = keep_whole(jnp.einsum("BLD,ED->BLE", x, projection.astype(x.dtype)))
+                hidden = replicate_last_axis(
+                    jnp.einsum("BLD,ED->BLE", x, projection.astype(x.dtype))
+                )
             products.append(VocabularyProduct(hidden, table, bias))
         return AdaptiveProduct(tuple(products))

@@ -429,7 +429,7 @@ SYSTEM = System(
     name="xlnet",
     sizes=SIZES,
     build=build,
-    later={**EARLIER_INIT, "longest_distance": 0, "backward_half": False},
+    older_defaults={**EARLIER_INIT, "longest_distance": 0, "backward_half": False},
     tasks={
         "language_modeling": Task(
             loss=loss, carry=lambda module, batch: module.first_memory(batch)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from t5x_like.evaluation import evaluated_numbers
+from t5x_like.evaluation import reported_metrics
 from t5x_like.evaluation.generated_text import Generation
 from t5x_like.evaluation.held_out import HeldOutLoss
 from t5x_like.evaluation.in_context import InContext
@@ -47,9 +47,9 @@ def parts(results):
 
 def test_the_averages_of_the_t5_paper():
     mnli = {"mnli": ("mnli_matched/accuracy", "mnli_mismatched/accuracy")}
-    found = evaluated_numbers.averages(GLUE, {"glue": parts(GLUE) | mnli})
+    found = reported_metrics.averages(GLUE, {"glue": parts(GLUE) | mnli})
     assert found["glue"]["average"] == pytest.approx(83.28, abs=0.005)
-    found = evaluated_numbers.averages(SUPER_GLUE, {"super_glue": parts(SUPER_GLUE)})
+    found = reported_metrics.averages(SUPER_GLUE, {"super_glue": parts(SUPER_GLUE)})
     assert found["super_glue"]["average"] == pytest.approx(71.36, abs=0.005)
 
 
@@ -68,11 +68,11 @@ MEASURES = {"qa": {"loss": HeldOutLoss(), "generation": Generation(metrics=("f1"
 )
 def test_an_average_of_what_does_not_exist_is_refused_before_anything_runs(own, message):
     with pytest.raises(ValueError, match=message):
-        evaluated_numbers.directions(MEASURES, {"x": own})
+        reported_metrics.directions(MEASURES, {"x": own})
 
 
 def test_numbers_know_which_of_two_models_is_better():
-    found = evaluated_numbers.directions(MEASURES, {"all": {"qa": "qa/generation/f1"}})
+    found = reported_metrics.directions(MEASURES, {"all": {"qa": "qa/generation/f1"}})
     smaller = {
         "qa/loss": True,
         "qa/masked_lm/cross_entropy": True,
@@ -81,15 +81,15 @@ def test_numbers_know_which_of_two_models_is_better():
         "all/average": False,
     }
     for name, expected in smaller.items():
-        assert evaluated_numbers.direction(name, found, setting="x") is expected
+        assert reported_metrics.direction(name, found, setting="x") is expected
 
 
 def test_a_number_of_a_measure_is_none_of_the_loss():
     measures = {"qa": {"loss": HeldOutLoss(), "in_context": InContext(sweep=(0, 4))}}
-    found = evaluated_numbers.directions(measures, {})
-    assert not evaluated_numbers.direction("qa/in_context/4_shots/accuracy", found, setting="x")
+    found = reported_metrics.directions(measures, {})
+    assert not reported_metrics.direction("qa/in_context/4_shots/accuracy", found, setting="x")
     with pytest.raises(ValueError, match="Did you mean 'qa/in_context/4_shots/accuracy'"):
-        evaluated_numbers.direction("qa/in_context/accuracy", found, setting="x")
+        reported_metrics.direction("qa/in_context/accuracy", found, setting="x")
 
 
 def test_the_table_and_json_have_the_intervals():
@@ -101,7 +101,7 @@ def test_the_table_and_json_have_the_intervals():
         f"  {'f1':28} 0.5000  [0.0250, 0.9750]",
         f"  {'odd':28} inf",
     ]
-    found = json.loads(json.dumps(evaluated_numbers.to_json(results), allow_nan=False))
+    found = json.loads(json.dumps(reported_metrics.to_json(results), allow_nan=False))
     assert found == {
         "tasks": {"qa": {"loss": 2.0, "f1": 0.5, "odd": None}},
         "intervals": {"qa": {"f1": pytest.approx([0.025, 0.975])}},

@@ -16,7 +16,7 @@ from t5x_like.vocabularies import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
-class TextData:
+class DataSetup:
     """The vocabulary, objective, converter and labels of a config's `data`.
 
     The library that reads the text (TensorFlow, for seqio tasks) is imported only for `tasks`, and
@@ -80,7 +80,7 @@ def _tasks_of_grain() -> Callable[..., Tasks]:
 _TASKS = {"seqio": _tasks_of_seqio, "grain": _tasks_of_grain}
 
 
-def build(data: DataSettings, *, start: int | None = None) -> TextData:
+def build(data: DataSettings, *, start: int | None = None) -> DataSetup:
     """Load the vocabulary, objective and converter; no data is read or registered yet.
 
     Args:
@@ -96,7 +96,7 @@ def build(data: DataSettings, *, start: int | None = None) -> TextData:
     replaced = start is not None and "start" not in data.converter_settings
     if replaced and isinstance(converter, GenerativeConverter):
         converter = dataclasses.replace(converter, start=start)  # type: ignore[type-var]
-    return TextData(data, vocabulary, examples, converter)
+    return DataSetup(data, vocabulary, examples, converter)
 
 
 def make_converter(

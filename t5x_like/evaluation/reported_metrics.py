@@ -1,4 +1,4 @@
-"""The numbers of an evaluation: averages over tasks, their directions, and JSON."""
+"""The numbers that an evaluation reports: averages over tasks, their directions, and JSON."""
 
 import fnmatch
 import math

@@ -11,13 +11,13 @@ import jax
 from t5x_like import paths, processes
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints
 from t5x_like.checkpoints.reading import BEST
-from t5x_like.evaluation import evaluated_numbers, measures
+from t5x_like.evaluation import measures, reported_metrics
 from t5x_like.evaluation.measure import Measure, MeasureError, RowMeasure
-from t5x_like.evaluation.resources import DryResources, Resources
+from t5x_like.evaluation.resources import DryRunResources, MeasureResources
 from t5x_like.experiment import reporting
 from t5x_like.experiment.command_line import writing
-from t5x_like.experiment.data_side import Inputs
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.data_side import TaskData
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.experiment.run import Phase, Run
 from t5x_like.inference import predictions
 from t5x_like.names import choose
@@ -29,8 +29,8 @@ LOSS = "loss"
 EPOCHS = "epochs/"  # prefix of the epochs read of each source
 
 
-class Schedule:
-    """The schedule of a run's measures.
+class EvaluationPlan:
+    """When a run takes which measures.
 
     The held-out loss is measured every `evaluate.every` steps, other measures at multiples of their
     `every`, and at the last step all that have a positive `every`.
@@ -85,7 +85,7 @@ class Schedule:
                 `checkpoint.best` is measured at steps without a checkpoint; or `train.patience` is
                 set without it.
         """
-        table = evaluated_numbers.directions(self.measures, self.averages)
+        table = reported_metrics.directions(self.measures, self.averages)
         name, patience = self._settings.checkpoint.best, self._settings.train.patience
         if patience < 0 or (patience and not name):
             raise ValueError(
@@ -94,7 +94,7 @@ class Schedule:
             )
         if not name:
             return None
-        smaller = evaluated_numbers.direction(name, table, setting="checkpoint.best")
+        smaller = reported_metrics.direction(name, table, setting="checkpoint.best")
         every, saved = self._between(name), self._settings.checkpoint.every
         if not every or not saved or every % saved:
             raise ValueError(
@@ -107,7 +107,7 @@ class Schedule:
         """Return the steps between two values of a number; 0 if it is measured only at the end."""
         average = name.partition("/")[0]
         if average in self.averages:
-            parts = map(evaluated_numbers.listed, self.averages[average].values())
+            parts = map(reported_metrics.listed, self.averages[average].values())
             return math.lcm(*(self._between(number) for names in parts for number in names))
         for task, task_measures in self.measures.items():
             for key, measure in task_measures.items():
@@ -149,7 +149,7 @@ class Schedule:
             yield "checkpoint.best", self._settings.checkpoint.best
         for average, parts in self.averages.items():
             for part, names in parts.items():
-                for name in evaluated_numbers.listed(names):
+                for name in reported_metrics.listed(names):
                     yield f"evaluate.averages.{average}.{part}", name
 
     def check_is_measured(self, name: str) -> None:
@@ -162,7 +162,7 @@ class Schedule:
             ValueError: the run evaluates no such task, has no such average, or does not take the
                 measure of this number.
         """
-        averages = [f"{average}/{evaluated_numbers.AVERAGE}" for average in self.averages]
+        averages = [f"{average}/{reported_metrics.AVERAGE}" for average in self.averages]
         if name in averages:
             return
         known = {*measures.MEASURES, *self._settings.evaluate.measures}
@@ -224,15 +224,15 @@ class BestSoFar:
 
     Args:
         best: the values so far; None for a run that does not select a checkpoint.
-        schedule: the schedule of the evaluations.
+        plan: when the run evaluates.
         saver: writes the checkpoints.
         step: the step at which the run starts or resumes.
     """
 
     def __init__(
-        self, best: BestCheckpoint | None, schedule: Schedule, saver: Checkpoints, *, step: int
+        self, best: BestCheckpoint | None, plan: EvaluationPlan, saver: Checkpoints, *, step: int
     ):
-        self._best, self.schedule, self._saver = best, schedule, saver
+        self._best, self.plan, self._saver = best, plan, saver
         self.resume_at(step)
 
     def resume_at(self, step: int) -> None:
@@ -245,24 +245,24 @@ class BestSoFar:
         """Whether the metric has not improved for `train.patience` evaluations."""
         return self._best is not None and self._best.exhausted
 
-    def remains(self, outcome: Outcome, phase: Phase) -> bool:
+    def is_unfinished(self, outcome: Outcome, phase: Phase) -> bool:
         """Return whether a phase still has steps to take, or an evaluation of its last step."""
         if outcome.interrupted or outcome.stopped:
             return False
-        return int(outcome.state.step) < phase.last or self.awaits(outcome.state, phase)
+        return int(outcome.state.step) < phase.last or self.lacks_evaluation(outcome.state, phase)
 
-    def awaits(self, state: TrainState, phase: Phase) -> bool:
+    def lacks_evaluation(self, state: TrainState, phase: Phase) -> bool:
         """Return whether a resumed run lacks the evaluation of its state, within this phase."""
         step = int(state.step)
         if not phase.first < step <= phase.last:
             return False
         if self._best is None:
-            return self.schedule.ends_at(step) and not self.schedule.has_logged(step)
-        return step not in self._best.values and self.schedule.has(self._best.number, step=step)
+            return self.plan.ends_at(step) and not self.plan.has_logged(step)
+        return step not in self._best.values and self.plan.has(self._best.number, step=step)
 
     def __call__(self, step: int, values: Mapping[str, Any]) -> bool:
         """Record the numbers of an evaluation, and return whether training stops."""
-        if self._best is None or not self.schedule.has(self._best.number, step=step):
+        if self._best is None or not self.plan.has(self._best.number, step=step):
             return False
         self._saver.wait()  # write the checkpoint before recording it as the best
         with writing(self._saver.folder / BEST):
@@ -283,7 +283,10 @@ class BestSoFar:
 
 
 def dry_run(
-    schedule: Schedule, models: Mapping[str, Experiment], data: Mapping[str, Inputs], phase: Phase
+    plan: EvaluationPlan,
+    models: Mapping[str, TaskProgram],
+    data: Mapping[str, TaskData],
+    phase: Phase,
 ) -> None:
     """Take a phase's measures of texts on a few rows, with models that compute nothing.
 
@@ -294,10 +297,10 @@ def dry_run(
     """
     for name, inputs in data.items():
         pretrained = models[name].pretrained(None).policy()
-        dry = DryResources(pretrained, inputs.part, make=lambda: models)
+        dry = DryRunResources(pretrained, inputs.part, make=lambda: models)
         for task, data_task in inputs.part.evaluated.items():
-            for key, measure in schedule.measures[task].items():
-                if _reads_texts(measure) and schedule.falls_in(phase, measure):
+            for key, measure in plan.measures[task].items():
+                if _reads_texts(measure) and plan.falls_in(phase, measure):
                     try:
                         measure.measure(*dry.of(measure, data_task))
                     except ValueError as error:
@@ -311,7 +314,7 @@ class Evaluator:
     Nothing is compiled before the first evaluation.
 
     Args:
-        schedule: the run's schedule.
+        plan: see `EvaluationPlan`.
         models: the models, by task of the run.
         data: the data of a phase, by task.
         batches: the training batches.
@@ -319,13 +322,13 @@ class Evaluator:
 
     def __init__(
         self,
-        schedule: Schedule,
+        plan: EvaluationPlan,
         *,
-        models: Mapping[str, Experiment],
-        data: Mapping[str, Inputs],
+        models: Mapping[str, TaskProgram],
+        data: Mapping[str, TaskData],
         batches: TaskBatches,
     ):
-        self._schedule, self._models, self._data = schedule, models, data
+        self._plan, self._models, self._data = plan, models, data
         self._batches = batches
         self._pretrained = functools.cache(lambda name: models[name].pretrained(None).policy())
         self._resources = functools.cache(self._make_resources)
@@ -345,10 +348,10 @@ class Evaluator:
                 results[task] |= self._measured(name, task, state, step=step)
         due = {
             average: parts
-            for average, parts in self._schedule.averages.items()
+            for average, parts in self._plan.averages.items()
             if self._has(results, parts)
         }
-        results |= evaluated_numbers.averages(results, due)
+        results |= reported_metrics.averages(results, due)
         return self._epochs(step) | {
             f"{task}/{key}": value
             for task, numbers in results.items()
@@ -367,8 +370,8 @@ class Evaluator:
     def _measured(self, name: str, task: str, state: TrainState, *, step: int) -> dict[str, float]:
         measured: dict[str, float] = {}
         data_task = self._data[name].part.evaluated[task]
-        for key, measure in self._schedule.measures[task].items():
-            if isinstance(measure, RowMeasure) and self._schedule.due(measure, step=step):
+        for key, measure in self._plan.measures[task].items():
+            if isinstance(measure, RowMeasure) and self._plan.due(measure, step=step):
                 model = self._models[name]
                 params = model.policy(model.read_by_network(state.params))
                 self._pretrained(name).params = params
@@ -377,17 +380,17 @@ class Evaluator:
                     numbers, _ = measure.measure(*needed)
                 except ValueError as error:  # of a later row than `dry_run` has read
                     raise MeasureError(f"evaluate.measures.{key}: {error}") from error
-                measured |= evaluated_numbers.numbers(key, numbers)
+                measured |= reported_metrics.numbers(key, numbers)
                 self._pretrained(name).free()  # the training step needs the memory of the copy
         return measured
 
-    def _make_resources(self, name: str) -> Resources:
+    def _make_resources(self, name: str) -> MeasureResources:
         part = self._data[name].part
-        return Resources(self._pretrained(name), part, make=lambda: self._models)
+        return MeasureResources(self._pretrained(name), part, make=lambda: self._models)
 
     def _has(self, results: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Any]) -> bool:
         flat = {f"{task}/{key}" for task, numbers in results.items() for key in numbers}
-        return all(set(evaluated_numbers.listed(names)) <= flat for names in parts.values())
+        return all(set(reported_metrics.listed(names)) <= flat for names in parts.values())
 
 
 def _reads_texts(measure: Measure) -> TypeGuard[RowMeasure]:

@@ -1,15 +1,15 @@
-"""The memory passed from batch to batch, for all tasks of a run: the `carry` of its state."""
+"""The memory passed from batch to batch, for all tasks: the `carry` of the train state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x_like.experiment.data_side import Inputs
-from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.data_side import TaskData
+from t5x_like.experiment.model_side import TaskProgram
 from t5x_like.experiment.run import Phase
 
 # By task, {"": ...} in a run with one task.
-Models = Mapping[str, Experiment]
-Data = Mapping[str, Inputs]
+Models = Mapping[str, TaskProgram]
+Data = Mapping[str, TaskData]
 
 
 def abstract(models: Models, data: Data) -> Any:
