@@ -70,14 +70,15 @@ GIN = ["gin-config>=0.5"]
 # Workdirs, vocabularies and documents at gs:// paths. Orbax needs Google's own libraries there.
 GCS = ["gcsfs>=2026.10", "google-cloud-storage>=3.17", "google-cloud-storage-control>=1.17"]
 
-# C4's rules for raw web pages (data/clean_pages.py): the text of HTML, sentences, the language.
+# C4's rules for raw web pages (data/filters/clean_pages.py): the text of HTML, sentences, the
+# language.
 C4 = ["langdetect>=1.0.9", "nltk>=3.9.1", "resiliparse>=0.16"]
 
-# The same rules on runners of Apache Beam (data/clean_pages_beam.py). It needs older releases of
-# protobuf and pyarrow than requirements.lock has: beam.lock is the lock of build/beam.
+# The same rules on runners of Apache Beam (data/filters/clean_pages_beam.py). It needs older
+# releases of protobuf and pyarrow than requirements.lock has: beam.lock is the lock of build/beam.
 BEAM = ["apache-beam>=2.70"]
 
-# The markup of Wikipedia's dumps (data/wikipedia.py).
+# The markup of Wikipedia's dumps (data/filters/wikipedia.py).
 WIKIPEDIA = ["mwparserfromhell>=0.6.6"]
 
 # Models of the hub by their names, `google/t5-v1_1-small`; chat templates of folders.

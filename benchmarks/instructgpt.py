@@ -2,8 +2,8 @@
 
     python -m benchmarks.instructgpt --out=runs/instructgpt --seeds=0,1,2 --write=docs/studies
 
-data/instructions.py has the instructions, and the labeler that replaces people. For each seed, in
-OUT/SEED:
+data/generators/instructions.py has the instructions, and the labeler that replaces people. For each
+seed, in OUT/SEED:
 
     lm, large           language models of 0.4 and 4.5 million parameters, on the same texts
     sft                 lm, fine-tuned on demonstrations
@@ -38,7 +38,7 @@ from pathlib import Path
 
 from benchmarks import instructgpt_measures, instructgpt_table
 from benchmarks.instructgpt_measures import LENGTHS
-from data import instructions
+from data.generators import instructions
 from t5x_like import checkpoints
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import check_folder

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from configs import instructgpt
-from data import instructions
+from data.generators import instructions
 from t5x_like import checkpoints
 from t5x_like.experiment import command_line, completion, reporting
 from t5x_like.experiment.run import of_config

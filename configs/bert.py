@@ -5,8 +5,9 @@
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Devlin et al. 2018, appendix
 A.2). The corpora are your files, JSON Lines with a field "text" in corpora/wikipedia/*.jsonl.gz and
-corpora/books/*.jsonl.gz: data/wikipedia.py makes them from Wikipedia's dumps, data/books.py from
-books. They are weighted by their millions of words in section 3.1; on C4 instead:
+corpora/books/*.jsonl.gz: data/filters/wikipedia.py makes them from Wikipedia's dumps,
+data/filters/books.py from books. They are weighted by their millions of words in section 3.1; on C4
+instead:
 
     --config.data.module=data/c4.py --config.data.task=c4_en --config.data.settings='{}' \
         --config.evaluate.tasks='()'

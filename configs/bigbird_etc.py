@@ -68,9 +68,10 @@ For `large`, as in table 13, start from a large network and add
 
     --config.optimizer.name=lamb --config.optimizer.learning_rate=5e-5 --config.train.steps=6834
 
-`wikihop_demo` learns from random parameters on generated questions (data/generated_homes.py):
+`wikihop_demo` learns from random parameters on generated questions
+(data/generators/generated_homes.py):
 
-    python -m data.generated_homes --output=runs/generated_homes
+    python -m data.generators.generated_homes --output=runs/generated_homes
     python -m t5x_like.vocabulary --data=data/reading_qa.py --set folder=runs/generated_homes \
         --set tasks="('wiki_hop',)" --kind=byte_bpe --size=290 --limit_chars=200000 \
         --output=runs/bigbird_etc_wikihop_demo/vocabulary
@@ -101,9 +102,10 @@ For `large`, as in table 13, start from a large network and add
 
     --config.optimizer.learning_rate=3e-5 --config.train.steps=14132
 
-`hotpotqa_demo` learns from random parameters on generated questions (data/generated_homes.py):
+`hotpotqa_demo` learns from random parameters on generated questions
+(data/generators/generated_homes.py):
 
-    python -m data.generated_homes --output=runs/generated_homes
+    python -m data.generators.generated_homes --output=runs/generated_homes
     python -m t5x_like.vocabulary --data=data/reading_qa.py --set folder=runs/generated_homes \
         --set tasks="('hotpot_qa',)" --kind=wordpiece --size=140 --limit_chars=200000 \
         --output=runs/bigbird_etc_hotpotqa_demo/vocab.txt

@@ -29,10 +29,11 @@ Pretraining is BERT's, without the graph. Expect an F1 of 84.9 on the paper's fi
 its medicine entities (92.5).
 
 The demo answers what Python's functions return and raise, only from the graph (see
-data/function_graph.py), and starts from random weights. Expect an accuracy of 84% on functions that
-it has not seen, and a held-out loss of 0.59 nats (unigram entropy of the labels: 2.42):
+data/generators/function_graph.py), and starts from random weights. Expect an accuracy of 84% on
+functions that it has not seen, and a held-out loss of 0.59 nats (unigram entropy of the labels:
+2.42):
 
-    python -m data.function_graph --output=runs/k_bert_demo
+    python -m data.generators.function_graph --output=runs/k_bert_demo
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/k_bert_demo/vocab.txt
     python -m t5x_like.train --config=configs/k_bert.py:demo

@@ -12,9 +12,9 @@ second reward: the mean, over all rules of `runs/rules/rules.txt` (or another fi
 colon), of the probability that the rule is followed, `model.rule_weight` times. The first reward is
 the reward model's, normalized on demonstrations as in configs/ppo.py.
 
-data/instructions.py writes judgements of generated instructions:
+data/generators/instructions.py writes judgements of generated instructions:
 
-    python -m data.instructions --output=runs/instructions
+    python -m data.generators.instructions --output=runs/instructions
     cp runs/instructions/rules.txt runs/rules/rules.txt
 
 `rules` has the batches, rates and steps of InstructGPT's reward model, and `ppo` has InstructGPT's,

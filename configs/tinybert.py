@@ -28,7 +28,7 @@ run.
 
 | task distillation, section 4.2 | here |
 |---|---|
-| augmented data, section 3.2 | `python -m data.augment` |
+| augmented data, section 3.2 | `python -m data.generators.augment` |
 | first the layers: 32 rows, 5e-5, constant (the code) | `intermediate` |
 | 20 epochs; 10 of MNLI, QQP and QNLI, 50 of CoLA | train.steps = epochs * rows / 32 |
 | then the predictions: 16 or 32 rows, 1e-5, 2e-5 or 3e-5, 3 epochs | `prediction` |

@@ -34,8 +34,8 @@ The corpora are your files, JSON Lines with a field "text" in corpora/NAME/*.jso
 Each row of a batch is a shard of the data, read in order (`data.continue_rows`), so that the data
 needs at least as many documents as a batch has rows. The memory needs text that continues, which a
 mixture that takes turns does not have: all files are read once in an epoch, as in the released
-code. The shares above follow from the corpora's sizes, and yours from your files. data/books.py and
-data/wikipedia.py make two of the corpora; C4 instead:
+code. The shares above follow from the corpora's sizes, and yours from your files.
+data/filters/books.py and data/filters/wikipedia.py make two of the corpora; C4 instead:
 
     --config.data.module=data/c4.py --config.data.task=c4_en --config.data.settings='{}'
 

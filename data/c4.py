@@ -24,8 +24,9 @@ Nothing is read when the tasks are registered. C4 has to be prepared first, in o
        --config.data.settings.files="c4/en/c4-train.*.json.gz"
        --config.data.settings.validation_files="c4/en/c4-validation.*.json.gz"
 
-4. From WET or WARC files of a crawl: data/clean_pages.py on one machine, data/clean_pages_beam.py
-   by Apache Beam. data/text_files.py reads its files, as in 3, and holds pages out by their text.
+4. From WET or WARC files of a crawl: data/filters/clean_pages.py on one machine,
+   data/filters/clean_pages_beam.py by Apache Beam. data/text_files.py reads its files, as in 3, and
+   holds pages out by their text.
 
 The validation split is C4's: the pages whose URL falls into one of a thousand hash buckets. In `en`
 no line occurs twice, so hardly any of its text is in both splits. (The paper describes spans of

@@ -114,7 +114,7 @@ def register(
         name: prefix of the tasks.
         parts, responses, rates: see data/dialog_files.py.
         filtered: a file of dialogs to train on besides the annotated dialogs, as written by
-            data.dialog_filter.
+            data.filters.dialog_filter.
 
     Raises:
         ValueError: see data/dialog_files.py.

@@ -21,8 +21,8 @@ sampled from `train`. Either may be empty, and both may be the same file. Every 
 the start, and kept in memory; the error of a bad row names its file and line. A model can also be
 trained on the rows.
 
-`python -m data.contamination` finds the rows of which the training text has a part, and compares
-the model's score with its score without them.
+`python -m data.filters.contamination` finds the rows of which the training text has a part, and
+compares the model's score with its score without them.
 """
 
 from collections.abc import Mapping, Sequence

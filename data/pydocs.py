@@ -243,8 +243,14 @@ def _extract(files: Sequence[str], *, prose: bool) -> list[list[str]]:
 
 
 def run_worker(script: str, files: Sequence[str], *flags: str) -> list[Any]:
-    """Return the output of a script beside this file for each file, with one process per core."""
-    file = str(Path(__file__).with_name(script))
+    """Return the output of a script for each file, with one process per core.
+
+    Args:
+        script: its path, relative to this folder.
+        files: the files.
+        flags: flags of the script.
+    """
+    file = str(Path(__file__).parent / script)
     command = [sys.executable, "-I", "-S", "-W", "ignore", file, *flags]
     workers = min(os.cpu_count() or 1, 8)
 

@@ -2,7 +2,7 @@
 # Makes .venv and installs the pinned dependencies in it: `launch/environment.sh`. `make` calls it.
 # PYTHON=python3.12 chooses the interpreter of a new .venv. `launch/environment.sh tools` makes
 # build/tools, which builds the documentation and releases, from tools.lock; `... beam` makes build/beam,
-# which runs data/clean_pages_beam.py, from beam.lock.
+# which runs data/filters/clean_pages_beam.py, from beam.lock.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set -euo/{/^#/!d;s/^# \{0,1\}//;p}' "$0" && exit ;; esac
 cd "$(dirname "$0")/.."

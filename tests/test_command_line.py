@@ -146,8 +146,13 @@ def python(*arguments):
 COMMANDS = (
     *(f"t5x_like.{name}" for name in (*CONFIG_COMMANDS, "page", "convert", "vocabulary")),
     *("t5x_like.inspect", "t5x_like.scaling", "t5x_like.study", "launch.gke"),
-    *("data.quality_filter", "data.deduplicate", "data.decontaminate", "data.pyglue_baselines"),
-    *("data.augment", "data.contamination"),
+    *(
+        "data.filters.quality_filter",
+        "data.filters.deduplicate",
+        "data.filters.decontaminate",
+        "data.pyglue_baselines",
+    ),
+    *("data.generators.augment", "data.filters.contamination"),
     *("benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),
     *("benchmarks.instructgpt", "benchmarks.sparse_overhead"),
     *("benchmarks.train_step", "benchmarks.beside_maxtext", "benchmarks.beside_flax"),

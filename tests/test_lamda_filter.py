@@ -5,7 +5,8 @@ import json
 import pytest
 
 from configs import lamda_dialogs
-from data import dialog_filter, generated_dialogs
+from data import generated_dialogs
+from data.filters import dialog_filter
 from t5x_like import train
 from t5x_like.config import parse
 from t5x_like.experiment import reporting

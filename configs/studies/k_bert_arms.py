@@ -49,7 +49,7 @@ _RANGE = 0.05  # 0.02 * (768 / 128)^0.5
 
 _NEEDS = {
     **_TEXT.needs,
-    _GRAPH: f"data.persons_graph --output={_GRAPH}",
+    _GRAPH: f"data.generators.persons_graph --output={_GRAPH}",
     **_TEXT.pretrained(
         "configs/bert.py:demo",
         _BERT,

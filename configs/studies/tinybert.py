@@ -5,7 +5,7 @@ r"""TinyBERT without each of its parts, on generated homonyms: tables 2 and 3 of
 
 The first time, it also trains the teacher, a BERT pretrained on the language `homonyms` and
 fine-tuned on its task `fields` (docs/languages.md): which of 8 fields a sentence of three words is
-from. It writes and augments the student's rows (`data.augment`).
+from. It writes and augments the student's rows (`data.generators.augment`).
 
 | the paper | here |
 |---|---|
@@ -70,10 +70,10 @@ BERT_NEEDS = {
 _NEEDS = {
     **BERT_NEEDS,
     f"{_ALL}/train.jsonl": (
-        f"data.language_rows homonyms fields documents=2000 around=1 --output={_ALL}"
+        f"data.generators.language_rows homonyms fields documents=2000 around=1 --output={_ALL}"
     ),
     f"{_FEW}/train.jsonl": (
-        f"data.language_rows homonyms fields documents=32 around=1 --output={_FEW}"
+        f"data.generators.language_rows homonyms fields documents=32 around=1 --output={_FEW}"
     ),
     f"{_TEACHER}/checkpoints/{_TEACHER_STEPS}": (
         "t5x_like.train --config=configs/fine_tuning.py:classification "
@@ -84,7 +84,7 @@ _NEEDS = {
         "--config.optimizer.learning_rate=3e-4"
     ),
     f"{_AUGMENTED}/train.jsonl": (
-        f"data.augment --input {_FEW}/train.jsonl --output {_AUGMENTED} --model {BERT} "
+        f"data.generators.augment --input {_FEW}/train.jsonl --output {_AUGMENTED} --model {BERT} "
         "--text text_a"
     ),
 }

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from benchmarks import instructgpt_measures
-from data import instructions
+from data.generators import instructions
 
 
 @dataclasses.dataclass

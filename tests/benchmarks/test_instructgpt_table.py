@@ -3,7 +3,7 @@
 import json
 
 from benchmarks import instructgpt, instructgpt_table
-from data import instructions
+from data.generators import instructions
 
 RULES = ("answers", "right", "short", "banned", "made_up")
 

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from data import augment, json_lines, word_vectors
+from data.filters import json_lines
+from data.generators import augment, word_vectors
 from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies import load
 from tests.programs import in_process, tiny_encoder
@@ -118,14 +119,14 @@ def test_the_command_writes_rows_that_are_read_as_labelled_text(folder, tmp_path
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = [f"--input={path}", f"--output={tmp_path / 'out'}", f"--model={folder}"]
     arguments += ["--text=text_a", "--second_text=text_b", "--copies=4"]
-    done = in_process.run("data.augment", *arguments)
+    done = in_process.run("data.generators.augment", *arguments)
     assert (done.status, done.err) == (0, "")
     found = [one.row for one in json_lines.rows([str(tmp_path / "out" / "rows.jsonl")])]
     assert done.out == f"wrote {len(found)} rows of 6\n"
     assert 6 < len(found) <= 30
     assert [row for row in found if row in rows] == rows
     assert all(int(row["text_a"].split()[2]) % 2 == row["label"] for row in found)
-    again = in_process.run("data.augment", *arguments)
+    again = in_process.run("data.generators.augment", *arguments)
     assert again.status == 2
     assert "exists already" in again.err
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data import books
+from data.filters import books
 from t5x_like.preprocessing import sources
 from tests.programs import in_process, web_texts
 
@@ -20,7 +20,7 @@ def test_a_file_is_a_document(tmp_path):
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress("\ufeffOne\r\ntwo.\n".encode()))
     (tmp_path / "blank.txt").write_text(" \n\n")
     done = in_process.run(
-        "data.books", "--input", f"{tmp_path}/*.txt*", f"--output={tmp_path / 'out'}"
+        "data.filters.books", "--input", f"{tmp_path}/*.txt*", f"--output={tmp_path / 'out'}"
     )
     assert done.out.split("\n") == ["3 files read", "1 files without text", "2 books", ""]
     [file] = (tmp_path / "out").iterdir()

@@ -10,7 +10,7 @@ import seqio
 import tensorflow as tf
 from tensorflow_datasets.text import c4_utils
 
-from data import c4_rules
+from data.filters import c4_rules
 from tests.programs import sentence_model, web_texts
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tensorflow_datasets.text import c4_utils
 
-from data import c4_rules, clean_pages, sorted_copies, web_archives
+from data.filters import c4_rules, clean_pages, sorted_copies, web_archives
 from tests.programs import sentence_model, web_texts
 
 ROOT = Path(__file__).parents[2]
@@ -253,7 +253,13 @@ def test_a_killed_command_continues(tmp_path):
     ]
     words = tmp_path / "bad_words"
     words.write_text("darn\n")
-    command = [sys.executable, "-m", "data.clean_pages", f"--bad_words={words}", "--processes=2"]
+    command = [
+        sys.executable,
+        "-m",
+        "data.filters.clean_pages",
+        f"--bad_words={words}",
+        "--processes=2",
+    ]
     command += ["--input", *files, f"--output={tmp_path / 'killed'}"]
     killed = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     work = tmp_path / "killed" / "unfinished"

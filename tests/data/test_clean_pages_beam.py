@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data import clean_pages, html_pages
+from data.filters import clean_pages, html_pages
 from tests.programs import sentence_model, web_texts
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def command(*arguments):
     # FnApiRunner is the runner on this machine that downloads nothing.
     options = "--beam_pipeline_options=runner=FnApiRunner"
     return subprocess.run(
-        [PYTHON, "-m", "data.clean_pages_beam", options, *arguments],
+        [PYTHON, "-m", "data.filters.clean_pages_beam", options, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -6,7 +6,8 @@ import random
 import pytest
 
 from configs import pretrained
-from data import contamination, word_scrambles
+from data import word_scrambles
+from data.filters import contamination
 from t5x_like import evaluate
 from t5x_like.config import parse
 from t5x_like.evaluation import overlaps

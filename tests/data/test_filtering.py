@@ -2,12 +2,16 @@
 
 import gzip
 import json
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from data import decontaminate, deduplicate, json_lines, quality_filter
+from data.filters import decontaminate, deduplicate, json_lines, quality_filter
 
+ROOT = pathlib.Path(__file__).parents[2]
 GOOD = ["the", "committee", "considered", "evidence", "from", "several", "historians", "before"]
 BAD = ["click", "here", "buy", "now", "cheap", "offer", "free", "win", "subscribe", "login"]
 
@@ -271,3 +275,12 @@ def test_a_mistake_is_one_line_and_leaves_no_file(command, changes, message, tmp
 def test_two_files_of_one_name_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"two files are named x\.jsonl"):
         json_lines.Writer(str(tmp_path), ["a/x.jsonl", "b/x.jsonl"])
+
+
+def test_an_old_name_of_a_command_is_answered_with_the_new_one():
+    command = [sys.executable, "-m", "data.deduplicate", "--input", "x", "--output", "y"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: python -m data.deduplicate is now python -m data.filters.deduplicate\n"
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from data import function_graph
+from data.generators import function_graph
 from t5x_like.batches import knowledge_graph
 
 CODE = '''

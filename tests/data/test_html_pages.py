@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastwarc.warc import ArchiveIterator
 
-from data import clean_pages, html_pages, web_archives
+from data.filters import clean_pages, html_pages, web_archives
 from tests.programs import sentence_model, web_texts
 
 TEXT = "Größe und Maß sind für Bäcker überall gleich."

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from data import instructions
+from data.generators import instructions
 
 PACKAGE = {
     "prompt": "Text: Return the rank. Question: which package is it from? Answer:",

@@ -2,7 +2,8 @@
 
 import pytest
 
-from data import labelled_files, language_rows
+from data import labelled_files
+from data.generators import language_rows
 from data.languages import homonyms
 from data.languages.language import rows_of
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from data import persons_graph
+from data.generators import persons_graph
 from data.languages import (
     agreement,
     arithmetic,

@@ -16,7 +16,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like import infer, reading
 from t5x_like.batches import knowledge_graph
 from t5x_like.batches.data_modules import load

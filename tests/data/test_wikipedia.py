@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from data import wikipedia
+from data.filters import wikipedia
 from t5x_like import reading
 
 HEADER = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="de">

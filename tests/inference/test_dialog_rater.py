@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data import dialog_filter
+from data.filters import dialog_filter
 from t5x_like.batches import dialog_rows
 from t5x_like.inference.dialog_model import CandidateSampler, Dialog, DialogSettings, Rater
 from tests.programs import dialog_models

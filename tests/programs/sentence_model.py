@@ -6,7 +6,7 @@ import contextlib
 import nltk
 from tensorflow_datasets.text import c4_utils
 
-from data import c4_rules
+from data.filters import c4_rules
 
 ABBREVIATIONS = ("dr", "mr", "mrs", "e.g", "i.e", "st", "inc")
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like import infer, vocabulary
 from t5x_like.batches.data_modules import load
 from t5x_like.grain_pipeline.rows_of_files import open_files

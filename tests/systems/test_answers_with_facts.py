@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from configs import bigbird_etc as configs
 from configs import run
-from data import generated_homes
+from data.generators import generated_homes
 from t5x_like import evaluate, infer, systems, train
 from t5x_like.config import parse
 from t5x_like.losses import forward

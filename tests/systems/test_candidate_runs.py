@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from configs import bigbird_etc, run
-from data import generated_homes
+from data.generators import generated_homes
 from t5x_like import evaluate, infer, train
 from t5x_like.config import parse
 from t5x_like.vocabularies import trainers

@@ -10,7 +10,8 @@ import pytest
 
 from configs import pretrained
 from configs import sparrow as config
-from data import instructions, rule_files
+from data import rule_files
+from data.generators import instructions
 from t5x_like import from_pretrained, infer, systems, train, vocabularies
 from t5x_like.batches import converters, packing
 from t5x_like.checkpoints import Checkpoints

@@ -1,6 +1,6 @@
 r"""Filter dialogs by a model that rates responses, as LaMDA did (Thoppilan et al. 2022, 6.1).
 
-    python -m data.dialog_filter --input "forums/*.jsonl.gz" --output filtered \
+    python -m data.filters.dialog_filter --input "forums/*.jsonl.gz" --output filtered \
         --run runs/lamda_dialogs --least sensible=0.8 specific=0.5 --unsafe_above 0.2
 
 Of the 2.5 million turns of its pretraining dialogs the paper kept 800,000 that its discriminators
@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like.batches.dialog_rows import ATTRIBUTES
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser
@@ -139,7 +139,7 @@ def _rater(run: str) -> Rater:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = ArgumentParser(__doc__, prog="python -m data.dialog_filter")
+    parser = ArgumentParser(__doc__, prog="python -m data.filters.dialog_filter")
     parser.add_argument("--input", nargs="+", required=True, metavar="FILES", help="or patterns")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     parser.add_argument("--run", required=True, metavar="FOLDER", help="of a dialog model")

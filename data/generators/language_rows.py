@@ -1,8 +1,10 @@
 r"""Write the labelled rows of a generated language to files, for commands that read files.
 
-    python -m data.language_rows homonyms fields documents=64 around=1 --output=runs/fields
+    python -m data.generators.language_rows homonyms fields documents=64 around=1 \
+        --output=runs/fields
 
-writes train.jsonl and validation.jsonl, which data/labelled_files.py and data/augment.py read:
+writes train.jsonl and validation.jsonl, which data/labelled_files.py and data/generators/augment.py
+read:
 
     {"text_a": "bada TARE zefu", "label": 3}
 
@@ -15,13 +17,13 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from data import json_lines
+from data.filters import json_lines
 from data.languages.language import rows_of
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.names import check_settings, choose
 
-_LANGUAGES = pathlib.Path(__file__).parent / "languages"
+_LANGUAGES = pathlib.Path(__file__).parents[1] / "languages"
 
 
 def write(language: str, task: str, settings: Sequence[str], output: str) -> int:
@@ -59,7 +61,7 @@ def _setting(text: str) -> tuple[str, int]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = ArgumentParser(__doc__, prog="python -m data.language_rows")
+    parser = ArgumentParser(__doc__, prog="python -m data.generators.language_rows")
     parser.add_argument("language", help="a file of data/languages/, such as homonyms")
     parser.add_argument("task", help="one of its tasks, such as fields")
     parser.add_argument("settings", nargs="*", metavar="NAME=NUMBER", help="of the language")

@@ -1,6 +1,6 @@
 """A knowledge graph of the installed Python functions, and questions that only it can answer.
 
-    python -m data.function_graph --output=runs/k_bert_demo
+    python -m data.generators.function_graph --output=runs/k_bert_demo
 
 writes three files:
 
@@ -33,8 +33,7 @@ from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.preprocessing import sources
 
-_HERE = Path(__file__)
-_pydocs = sources.load_module(str(_HERE.with_name("pydocs.py")))
+_pydocs = sources.load_module(str(Path(__file__).parents[1] / "pydocs.py"))
 
 QUESTIONS = {
     "returns": "which type does {name} return?",
@@ -147,13 +146,13 @@ def found_in(packages: Sequence[str] | None) -> list[Any]:
         ValueError: a package is not installed.
     """
     files = _pydocs.source_files(_pydocs.folders(packages))
-    found = _pydocs.run_worker("function_facts.py", [str(file) for _, file in files])
+    found = _pydocs.run_worker("generators/function_facts.py", [str(file) for _, file in files])
     return [one for facts in found for one in facts]
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = ArgumentParser(__doc__, prog="python -m data.function_graph")
+    parser = ArgumentParser(__doc__, prog="python -m data.generators.function_graph")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     parser.add_argument("--packages", nargs="+", default=None, metavar="NAME")
     given = parser.parse_args(arguments)

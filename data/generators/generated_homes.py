@@ -1,6 +1,6 @@
 r"""Generated questions of WikiHop and HotpotQA, whose answers follow only from their documents.
 
-    python -m data.generated_homes --output=runs/generated_homes
+    python -m data.generators.generated_homes --output=runs/generated_homes
 
 writes FOLDER/TASK/train.jsonl and validation.jsonl for two tasks of data/reading_qa.py, in the
 schemas of their files. A row of `wiki_hop`:
@@ -104,7 +104,7 @@ _TASKS = {"wiki_hop": candidate_rows, "hotpot_qa": evidence_rows}
 
 def main(arguments: Sequence[str]) -> None:
     """Write both splits of both tasks."""
-    parser = ArgumentParser(__doc__, prog="python -m data.generated_homes")
+    parser = ArgumentParser(__doc__, prog="python -m data.generators.generated_homes")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)

@@ -1,12 +1,12 @@
 r"""Make C4 from raw pages on a runner of Apache Beam, as T5 did: for more than one machine.
 
     pip install -e '.[c4,beam]' && python -m nltk.downloader punkt_tab
-    python -m data.clean_pages_beam --input "crawl/*.warc.wet.gz" --output c4 --bad_words en \
-        --beam_pipeline_options "runner=DirectRunner,direct_num_workers=8"
+    python -m data.filters.clean_pages_beam --input "crawl/*.warc.wet.gz" --output c4 \
+        --bad_words en --beam_pipeline_options "runner=DirectRunner,direct_num_workers=8"
 
 Without options it runs on this machine. On Google's Dataflow (`pip install 'apache-beam[gcp]'`):
 
-    python -m data.clean_pages_beam --input "gs://BUCKET/crawl/*.warc.wet.gz" \
+    python -m data.filters.clean_pages_beam --input "gs://BUCKET/crawl/*.warc.wet.gz" \
         --output gs://BUCKET/c4 --bad_words en --beam_pipeline_options \
         "runner=DataflowRunner,project=P,region=R,temp_location=gs://BUCKET/tmp,sdk_container_image=I"
 
@@ -14,8 +14,8 @@ The image I of the workers needs a clone on its PYTHONPATH, the extras c4, beam 
 model. Options are written as for `tfds build`, NAME=VALUE with commas between them. The extra needs
 older packages than `make` installs: use an environment of its own.
 
-The input, the rules and their functions are the same as in data/clean_pages.py, so that the same
-pages stay and the counts are equal. What differs: which pages are in which file,
+The input, the rules and their functions are the same as in data/filters/clean_pages.py, so that the
+same pages stay and the counts are equal. What differs: which pages are in which file,
 OUTPUT/pages-*.jsonl.gz, and their order, depend on the runner; the counts are also in
 OUTPUT/counts.json; and a failed run is continued only if the runner does so.
 """
@@ -26,8 +26,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from data import c4_rules, clean_pages, web_archives
-from data.clean_pages import Plan
+from data.filters import c4_rules, clean_pages, web_archives
+from data.filters.clean_pages import Plan
 from t5x_like import paths
 from t5x_like.config import one_line_errors
 from t5x_like.names import choose, hint
@@ -221,7 +221,7 @@ def _find(patterns: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = clean_pages.parser("data.clean_pages_beam", __doc__)
+    parser = clean_pages.parser("data.filters.clean_pages_beam", __doc__)
     parser.add_argument("--beam_pipeline_options", default="", metavar="NAME=VALUE,...")
     given = parser.parse_args(arguments)
     with one_line_errors():
@@ -238,6 +238,6 @@ def main(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     # By its name, so that workers import these functions instead of getting them as code.
-    from data import clean_pages_beam
+    from data.filters import clean_pages_beam
 
     clean_pages_beam.main(sys.argv[1:])

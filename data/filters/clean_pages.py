@@ -1,20 +1,20 @@
 r"""Make C4 from the raw pages of a web crawl, as T5 did (Raffel et al. 2020, section 2.2).
 
     pip install -e '.[c4]' && python -m nltk.downloader punkt_tab
-    python -m data.clean_pages --input "crawl/*.warc.wet.gz" --output c4 \
+    python -m data.filters.clean_pages --input "crawl/*.warc.wet.gz" --output c4 \
         --bad_words en --processes 8
 
 The input is WET files of Common Crawl (.warc.wet or .wet, compressed or not), which have the text
-of pages and made C4; WARC files (.warc), which have the pages in HTML (data/html_pages.py extracts
-their text, and responses that cannot be read are counted); or JSON Lines with the strings `url`,
-`text` and optionally `timestamp`, as C4's `en.noclean`. In the order of c4/en:3.1.0 of TensorFlow
-Datasets:
+of pages and made C4; WARC files (.warc), which have the pages in HTML (data/filters/html_pages.py
+extracts their text, and responses that cannot be read are counted); or JSON Lines with the strings
+`url`, `text` and optionally `timestamp`, as C4's `en.noclean`. In the order of c4/en:3.1.0 of
+TensorFlow Datasets:
 
 1. Pages without an address or text, and pages of more than 190,000 characters, are dropped.
 2. Of the pages of one address, the newest stays. Addresses are compared without https://, www.,
    tracking parameters and the last slash.
-3. Lines and pages are dropped by rules 1 to 3 of data/c4_rules.py: end marks, 5 words, JavaScript,
-   policies; lorem ipsum, braces, 3 sentences.
+3. Lines and pages are dropped by rules 1 to 3 of data/filters/c4_rules.py: end marks, 5 words,
+   JavaScript, policies; lorem ipsum, braces, 3 sentences.
 4. A line that occurs again, in upper or lower case, stays once: on the page whose address has the
    lowest MD5. Then a page of fewer than 3 sentences is dropped. The paper instead describes spans
    of three sentences, --duplicates=spans; the code that made C4 compares lines.
@@ -45,8 +45,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data import c4_rules, html_pages, json_lines, sorted_copies, web_archives
-from data.sorted_copies import Item
+from data.filters import c4_rules, html_pages, json_lines, sorted_copies, web_archives
+from data.filters.sorted_copies import Item
 from t5x_like import paths, reading
 from t5x_like.batches import worker_processes
 from t5x_like.batches.worker_processes import ProcessMap
@@ -421,7 +421,7 @@ def print_counts(counts: Mapping[str, int]) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    arguments_of = parser("data.clean_pages", __doc__)
+    arguments_of = parser("data.filters.clean_pages", __doc__)
     arguments_of.add_argument("--processes", type=int, default=1, metavar="N")
     given = arguments_of.parse_args(arguments)
     with one_line_errors():

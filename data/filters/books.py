@@ -1,6 +1,6 @@
 r"""Make documents of books: each file of text is one document.
 
-    python -m data.books --input "books1/epubtxt/*.epub.txt" --output corpora/books
+    python -m data.filters.books --input "books1/epubtxt/*.epub.txt" --output corpora/books
 
 For data/text_files.py and data/mixture_files.py a line of a .txt file is a document. This command
 instead makes a row of each file (.txt, compressed or not), in the schema of the books that Hugging
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like import reading
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import ArgumentParser
@@ -64,7 +64,7 @@ def convert(files: Sequence[str], output: str) -> dict[str, int]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = ArgumentParser(__doc__, prog="python -m data.books")
+    parser = ArgumentParser(__doc__, prog="python -m data.filters.books")
     parser.add_argument("--input", nargs="+", required=True, metavar="FILES", help="or patterns")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     given = parser.parse_args(arguments)

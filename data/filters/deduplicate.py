@@ -1,6 +1,6 @@
 r"""Remove near copies of documents by MinHash, as GPT-3 did (Brown et al. 2020, appendix A).
 
-    python -m data.deduplicate --input "crawl/*.jsonl.gz" --output deduplicated \
+    python -m data.filters.deduplicate --input "crawl/*.jsonl.gz" --output deduplicated \
         --against "webtext/*.jsonl.gz"
 
 A document is dropped if its set of words is too similar to the set of an earlier document, or of a
@@ -10,10 +10,10 @@ locality-sensitive hashing with --hashes MinHash values (datasketch), whose band
 threshold, and compared exactly.
 
 The paper used 10 hashes of Spark's MinHashLSH, on the words that its quality filter counts
-(data/quality_filter.py), and gives no threshold. With 10 hashes some near copies are missed: one in
-six of the pairs with a similarity of 0.9, nearly half of the pairs with 0.8. More hashes miss fewer
-and take longer; with --words_per_feature=5 the features are 5-grams of words, as in Lee et al.
-2022.
+(data/filters/quality_filter.py), and gives no threshold. With 10 hashes some near copies are
+missed: one in six of the pairs with a similarity of 0.9, nearly half of the pairs with 0.8. More
+hashes miss fewer and take longer; with --words_per_feature=5 the features are 5-grams of words, as
+in Lee et al. 2022.
 
 The first of several copies in the order of files and lines is kept, so that the result depends only
 on that order. Documents are streamed; the hashes and the set of features of each kept document are
@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like.config import one_line_errors
 
 
@@ -133,7 +133,7 @@ def deduplicate(
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = json_lines.parser("data.deduplicate", __doc__)
+    parser = json_lines.parser("data.filters.deduplicate", __doc__)
     parser.add_argument("--against", nargs="+", default=[], metavar="FILES")
     parser.add_argument("--threshold", type=float, default=0.8, help="Jaccard similarity (0.8)")
     parser.add_argument("--hashes", type=int, default=10, help="MinHash values (10)")

@@ -1,13 +1,14 @@
 r"""Augment labelled text by replacing words, as TinyBERT did (Jiao et al. 2019, algorithm 1).
 
-    python -m data.augment --input reviews.jsonl --output augmented --model bert-base-uncased \
-        --text text_a
+    python -m data.generators.augment --input reviews.jsonl --output augmented \
+        --model bert-base-uncased --text text_a
 
 Each row is written unchanged, and --copies times with replaced words: each word is replaced with
 --probability by one of its --candidates. If the word is a single token, these are the most likely
 words at its position under the masked language model in --model; if it is several tokens, its
-nearest neighbours by word vectors made from the counts of --corpus (data/word_vectors.py). A word
-without candidates stays. All other fields, including the label, stay unchanged.
+nearest neighbours by word vectors made from the counts of --corpus
+(data/generators/word_vectors.py). A word without candidates stays. All other fields, including the
+label, stay unchanged.
 
 The paper's numbers are the defaults: 20 copies, 15 candidates, probability 0.4. As in its code,
 stop words stay, and so do words with anything but letters in them; candidates are whole words; they
@@ -32,7 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data import json_lines, word_vectors
+from data.filters import json_lines
+from data.generators import word_vectors
 from t5x_like.config import one_line_errors
 from t5x_like.names import hint
 
@@ -307,7 +309,7 @@ def _text(row: json_lines.Row, field: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = json_lines.parser("data.augment", __doc__)
+    parser = json_lines.parser("data.generators.augment", __doc__)
     parser.add_argument("--second_text", metavar="FIELD", help="of pairs, to augment as well")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="of masked tokens")
     parser.add_argument("--vocabulary", default="", metavar="FILE", help="(the model's)")

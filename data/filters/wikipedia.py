@@ -1,7 +1,7 @@
 r"""Make documents of Wikipedia's dumps, as BERT was trained on (Devlin et al. 2018, 3.1).
 
     pip install -e '.[wikipedia]'
-    python -m data.wikipedia --input "dumps/enwiki-*-pages-articles[0-9]*.xml*.bz2" \
+    python -m data.filters.wikipedia --input "dumps/enwiki-*-pages-articles[0-9]*.xml*.bz2" \
         --output wikipedia --processes 8
 
 The input is files of https://dumps.wikimedia.org in the export format (XML, compressed or not): of
@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like import paths, reading
 from t5x_like.batches import worker_processes
 from t5x_like.config import one_line_errors
@@ -330,7 +330,7 @@ def _missing(files: Sequence[str], output: Path, processes: int) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = ArgumentParser(__doc__, prog="python -m data.wikipedia")
+    parser = ArgumentParser(__doc__, prog="python -m data.filters.wikipedia")
     parser.add_argument("--input", nargs="+", required=True, metavar="FILES", help="or patterns")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     parser.add_argument("--processes", type=int, default=1, metavar="N")

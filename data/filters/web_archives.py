@@ -1,9 +1,10 @@
 """Read the pages of a web crawl: Common Crawl's WET or WARC files, or JSON Lines of pages.
 
 A WARC file (ISO 28500) has records: HTTP responses of pages in HTML, whose text is read by
-data/html_pages.py. A WET file is a WARC file whose records of type "conversion" have the text of a
-page. Records are read by their Content-Length. TensorFlow Datasets instead takes every line of a
-WET file that begins with "WARC" or "Content-" for a header, and so loses such lines of pages.
+data/filters/html_pages.py. A WET file is a WARC file whose records of type "conversion" have the
+text of a page. Records are read by their Content-Length. TensorFlow Datasets instead takes every
+line of a WET file that begins with "WARC" or "Content-" for a header, and so loses such lines of
+pages.
 """
 
 import email.message
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from data import html_pages
+from data.filters import html_pages
 from t5x_like import reading
 
 WET_SUFFIXES = reading.with_endings((".wet", ".warc"))

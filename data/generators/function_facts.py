@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_docstrings = runpy.run_path(str(Path(__file__).with_name("docstrings.py")))
+_docstrings = runpy.run_path(str(Path(__file__).parents[1] / "docstrings.py"))
 _documented = _docstrings["_documented"]
 
 

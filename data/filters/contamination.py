@@ -1,6 +1,6 @@
 r"""Count the questions of tasks that are in a training text, and measure a model without them.
 
-    python -m data.contamination --config=configs/pretrained.py:in_context \
+    python -m data.filters.contamination --config=configs/pretrained.py:in_context \
         --config.initialize=gpt2 --config.data.settings.validation=test.jsonl \
         --input "corpus/*.jsonl.gz" --output report.json
 
@@ -49,7 +49,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like import partitioning, vocabularies
 from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.evaluation import measures, overlaps

@@ -1,6 +1,6 @@
 """Write the facts of the language `persons` as triples, which K-BERT reads.
 
-    python -m data.persons_graph --output=runs/persons/graph.tsv
+    python -m data.generators.persons_graph --output=runs/persons/graph.tsv
 
 The facts are those of data/languages/persons.py with its default settings.
 """
@@ -31,7 +31,7 @@ def write(path: pathlib.Path, *, number: int, world: int) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = ArgumentParser(__doc__, prog="python -m data.persons_graph")
+    parser = ArgumentParser(__doc__, prog="python -m data.generators.persons_graph")
     parser.add_argument("--output", required=True, type=pathlib.Path, metavar="FILE")
     parser.add_argument("--persons", type=count, default=2000, help="the number of persons (2000)")
     parser.add_argument("--world", type=int, default=0, help="the seed of the facts (0)")

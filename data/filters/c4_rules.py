@@ -262,7 +262,7 @@ def clean_pages(
 ) -> "tf.data.Dataset":
     """Apply the rules to pages; a seqio preprocessor.
 
-    Copies are not removed: that needs all pages, see data/clean_pages.py.
+    Copies are not removed: that needs all pages, see data/filters/clean_pages.py.
 
     Args:
         dataset: a dataset of {"text": scalar string, ...}.

@@ -1,7 +1,7 @@
 r"""Instructions about documentation, and a rule-based labeler, to try InstructGPT at a small scale.
 
-    python -m data.instructions --output=runs/instructions                # all files below
-    python -m data.instructions --rank=samples.jsonl --output=comparisons.jsonl --seed=0
+    python -m data.generators.instructions --output=runs/instructions      # all files below
+    python -m data.generators.instructions --rank=samples.jsonl --output=comparisons.jsonl --seed=0
 
 An instruction shows the beginning of a description of documented code and asks one of two things:
 
@@ -51,9 +51,10 @@ from t5x_like.experiment.command_line import ArgumentParser, writing
 from t5x_like.names import import_file
 from t5x_like.preprocessing import sources
 
-_pyglue = sources.load_module(str(Path(__file__).with_name("pyglue.py")))
+_DATA = Path(__file__).parents[1]
+_pyglue = sources.load_module(str(_DATA / "pyglue.py"))
 _rows, _tasks = (
-    import_file("data.instructions", Path(__file__).with_name(f"{name}.py"), name=f"data.{name}")
+    import_file("data.generators.instructions", _DATA / f"{name}.py", name=f"data.{name}")
     for name in ("pyglue_rows", "pyglue_tasks")
 )
 PACKAGES: Sequence[str] = _tasks.PACKAGES
@@ -230,7 +231,7 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Write the files, or rank sampled responses."""
-    parser = ArgumentParser(__doc__, prog="python -m data.instructions")
+    parser = ArgumentParser(__doc__, prog="python -m data.generators.instructions")
     parser.add_argument("--output", required=True, metavar="FOLDER|FILE")
     parser.add_argument("--rank", metavar="FILE", help="instructions with sampled `responses`")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,6 +1,6 @@
 r"""Find documents that contain parts of test sets, and remove these parts, as GPT-3 did.
 
-    python -m data.decontaminate --input "crawl/*.jsonl.gz" --output clean \
+    python -m data.filters.decontaminate --input "crawl/*.jsonl.gz" --output clean \
         --tests squad.jsonl lambada.jsonl --report report.json
 
 Brown et al. 2020, appendix C. A match is a 13-gram of words (in lower case, without punctuation,
@@ -27,7 +27,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like.config import one_line_errors
 from t5x_like.experiment.command_line import check_file, write_json
 
@@ -161,7 +161,7 @@ def decontaminate(
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = json_lines.parser("data.decontaminate", __doc__, output_required=False)
+    parser = json_lines.parser("data.filters.decontaminate", __doc__, output_required=False)
     parser.add_argument("--tests", nargs="+", required=True, metavar="FILES")
     parser.add_argument("--report", metavar="FILE", help="JSON file for what was found")
     given = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 r"""Filter web text by similarity to curated text, as GPT-3 did (Brown et al. 2020, appendix A).
 
-    python -m data.quality_filter --input "crawl/*.jsonl.gz" --output filtered \
+    python -m data.filters.quality_filter --input "crawl/*.jsonl.gz" --output filtered \
         --curated "webtext/*.jsonl.gz" "wikipedia/*.jsonl.gz"
 
 A logistic regression learns to distinguish curated documents (the paper: WebText, Wikipedia and
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from data import json_lines
+from data.filters import json_lines
 from t5x_like.config import one_line_errors
 
 BUCKETS = 2**18
@@ -172,7 +172,7 @@ def _batches(documents: Iterable[json_lines.Document]) -> Iterable[list[json_lin
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = json_lines.parser("data.quality_filter", __doc__)
+    parser = json_lines.parser("data.filters.quality_filter", __doc__)
     parser.add_argument("--curated", nargs="+", required=True, metavar="FILES")
     parser.add_argument("--alpha", type=float, default=9.0, help="of the Pareto distribution (9)")
     parser.add_argument("--seed", type=int, default=0)
