@@ -109,13 +109,13 @@ def _errors(run: PublishedRun, plan: dict[str, Any]) -> list[str]:
         return ["", "", "", ""]
     cells = []
     for key in ("utilization_without_overlap", "utilization_ceiling"):
-        cells += [f"{plan[key]:.1%}", f"{plan[key] / run.utilization - 1:+.0%}"]
+        cells += [f"{plan[key]:.1%}", f"{plan[key] / run.utilization - 1:+z.0%}"]
     return cells
 
 
 def section(found: dict[str, dict[str, Any]]) -> str:
     """Format the results as Markdown: a table, and below it the output of each plan."""
-    found = {name: plan for name, plan in found.items() if name in TOPOLOGIES}
+    found = {name: found[name] for name in TOPOLOGIES if name in found}
     heads = ["plan", "devices", "mesh", "parameters", "peak", "of", "step at least"]
     heads += ["utilization at most", "without overlap"]
     lines = [f"\n| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
