@@ -93,8 +93,9 @@ def get_study() -> Study:
             "no_spans": _arm(65.95, form="tail"),
             "one_direction": _arm(66.34, backward=0.0),
             "bert": Arm(
-                starts_from={"topics": "bert"}, leaves_out=("pretraining",), paper={"accuracy":
-                64.3}
+                starts_from={"topics": "bert"},
+                leaves_out=("pretraining",),
+                paper={"accuracy": 64.3},
             ),
             "no_pretraining": Arm(leaves_out=("pretraining", "bert")),
         },
