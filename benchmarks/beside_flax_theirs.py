@@ -52,7 +52,7 @@ def main(stem: str, topology: str, settings: dict[str, Any], *sources: str) -> N
     lower = {"t5x": _t5x, "transformers": _transformers}[settings["program"]]
     devices = chips.topology(topology).devices()
     start = time.perf_counter()
-    lowered, mesh = lower(devices, settings, *sources)
+    lowered, mesh = lower(devices, settings, *(sources if "sources" in settings else ()))
     with compiled_program.noting_what_does_not_fit(stem, packages=_PACKAGES):
         compiled = lowered.compile()
         seconds = time.perf_counter() - start

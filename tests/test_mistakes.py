@@ -72,21 +72,14 @@ MODULES = {
     **dict.fromkeys(("ladder", "fit", "budget"), "t5x_like.scaling"),
     **dict.fromkeys(("layers", "neighbours"), "t5x_like.inspect"),
     **{
-        name: f"data.{name}"
+        name: f"data.filters.{name}"
         for name in (
-            *("quality_filter", "deduplicate", "decontaminate", "contamination"),
-            *("augment", "clean_pages", "pyglue_baselines", "wikipedia"),
-            *("quality_filter", "deduplicate", "decontaminate"),
-            *(
-                "augment",
-                "clean_pages",
-                "clean_pages_beam",
-                "pyglue_baselines",
-                "wikipedia",
-                "books",
-            ),
+            *("books", "clean_pages", "clean_pages_beam", "contamination", "decontaminate"),
+            *("deduplicate", "quality_filter", "wikipedia"),
         )
     },
+    "augment": "data.generators.augment",
+    "pyglue_baselines": "data.pyglue_baselines",
     **{
         name: f"benchmarks.{name}"
         for name in ("data_pipeline", "plans", "train_step", "beside_maxtext", "beside_flax")
