@@ -26,22 +26,14 @@ it is as good as without any. With seed 0 and more of these rows it is worse: 80
 rows, 76% with a quarter, and 74 and 72% without those of `named`.
 """
 
-import functools
 from typing import Any
 
-from configs.studies.t5_objectives import PRETRAINING, STEPS, TEXT, schedule
-from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
+from configs.studies.t5_objectives import ROWS, STEPS, TUNING, as_good, better, of_named, schedule
+from t5x_like.studies import Arm, Study
 
 Changes = dict[str, Any]  # changed settings of a run
 
-_TUNING = 200
-_ROWS = 32  # of each supervised task
 _SHARES = {"homonyms": 40.0, "named": 1.0, "other": 1.0}  # of the rows of a mixture
-
-_NAMED = {
-    **TEXT.generation("named", rows=_ROWS, steps=_TUNING, around=1),
-    **schedule(0.01, _TUNING),
-}
 
 
 def _supervised(**settings: object) -> Changes:
@@ -49,7 +41,7 @@ def _supervised(**settings: object) -> Changes:
         "task": "named",
         "objective": "text_to_text",
         "objective_settings": {},
-        "settings": {"documents": _ROWS, "around": 1, **settings},
+        "settings": {"documents": ROWS, "around": 1, **settings},
         "lengths": {"inputs": 16, "targets": 4},
     }
 
@@ -74,7 +66,7 @@ _MEASURED = {
     "evaluate.every": 1,
     "evaluate.measures.generation.every": 1,
 }
-_LONGER = {"train.steps": STEPS + _TUNING, **schedule(0.02, STEPS + _TUNING)}
+_LONGER = {"train.steps": STEPS + TUNING, **schedule(0.02, STEPS + TUNING)}
 _ALL = _mixed("homonyms", "named", "other")
 
 
@@ -91,38 +83,16 @@ ARMS = {
     "supervised": _arm(79.93, _mixed("named", "other")),
 }
 
-_better = functools.partial(Claim, measure="accuracy", margin=2.0)
-_as_good = functools.partial(Claim, measure="accuracy", within=2.0)
-
 CLAIMS = (
-    _better("Multi-task training alone is worse.", "baseline", "multi_task_alone"),
-    _as_good("Multi-task pretraining does as well.", "multi_task", "baseline"),
-    _as_good("A task left out of it makes no difference.", "leave_one_out", "multi_task"),
-    _better("Supervised pretraining alone is worse.", "baseline", "supervised"),
+    better("Multi-task training alone is worse.", "baseline", "multi_task_alone"),
+    as_good("Multi-task pretraining does as well.", "multi_task", "baseline"),
+    as_good("A task left out of it makes no difference.", "leave_one_out", "multi_task"),
+    better("Supervised pretraining alone is worse.", "baseline", "supervised"),
 )
 
 
 def get_study() -> Study:
     """Return the study."""
-    return Study(
-        title="T5's multi-task training",
-        source="Raffel et al. 2020, table 12",
-        needs=TEXT.needs,
-        runs={
-            "pretraining": TrainingRun(config="configs/t5.py:demo", changes=PRETRAINING),
-            "tuning": TrainingRun(
-                config="configs/pyglue.py:text", changes=_NAMED, starts_from="pretraining"
-            ),
-        },
-        arms=ARMS,
-        measures={
-            "accuracy": OutcomeMeasure(
-                run="tuning",
-                number="named/generation/exact_match",
-                scale=100.0,
-                in_paper="GLUE",
-            )
-        },
-        learned=(Learned(arm="baseline", measure="accuracy", than=12.5, what="a constant"),),
-        claims=CLAIMS,
+    return of_named(
+        "T5's multi-task training", "Raffel et al. 2020, table 12", arms=ARMS, claims=CLAIMS
     )

@@ -33,6 +33,7 @@ in configs/studies/t5_grid.py, on natural text, and table 12 in configs/studies/
 
 import functools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
@@ -40,7 +41,7 @@ from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure,
 Changes = dict[str, Any]  # changed settings of a run
 
 TEXT = GeneratedText(language="homonyms", kind="unigram", size=138)
-_LENGTH, _BATCH, STEPS, _TUNING = 21, 96, 400, 200  # with the end: 5 sentences of 4 tokens
+_LENGTH, _BATCH, STEPS, TUNING = 21, 96, 400, 200  # with the end: 5 sentences of 4 tokens
 _SENTENCES = STEPS * _BATCH * 5
 
 
@@ -81,9 +82,10 @@ PRETRAINING: Changes = {
     "evaluate.every": 0,
     "evaluate.batches": 10,
 }
+ROWS = 32  # labelled, of a task
 _NAMED = {
-    **TEXT.generation("named", rows=32, steps=_TUNING, around=1),
-    **schedule(0.01, _TUNING),
+    **TEXT.generation("named", rows=ROWS, steps=TUNING, around=1),
+    **schedule(0.01, TUNING),
 }
 
 
@@ -130,45 +132,45 @@ ARMS = {
     "repeated_4096": _arm(76.34, _TABLE_9, _repeated(4096)),
     "adapters_8": _tuned(80.52, model__d_adapter=8, **_ADAPTED),
     "adapters_64": _tuned(81.54, model__d_adapter=64, **_ADAPTED),
-    "unfreezing": _tuned(82.50, optimizer__unfreeze_steps=_TUNING),
+    "unfreezing": _tuned(82.50, optimizer__unfreeze_steps=TUNING),
     "steps_4": _arm(85.33, _TABLE_13, _steps(4)),
     "batch_4": _arm(84.60, _TABLE_13, {"data.batch_size": 4 * _BATCH}),
     "size_2_steps_2": _arm(86.18, _TABLE_13, {**_DEEP, **_steps(2)}),
     "size_4": _arm(85.91, _TABLE_13, _WIDE),
 }
 
-_better = functools.partial(Claim, measure="accuracy", margin=2.0)
-_as_good = functools.partial(Claim, measure="accuracy", within=2.0)
+better = functools.partial(Claim, measure="accuracy", margin=2.0)
+as_good = functools.partial(Claim, measure="accuracy", within=2.0)
 
 CLAIMS = (
-    _better("Pretraining helps.", "baseline", "no_pretraining"),
-    _better("BERT-style denoising is better than a prefix LM.", "bert_style", "prefix_lm"),
-    _better("A prefix LM is better than deshuffling.", "prefix_lm", "deshuffling"),
-    _as_good("Replacing spans does as well as BERT-style.", "baseline", "bert_style"),
-    _as_good("MASS-style does as well.", "mass_style", "bert_style"),
-    _as_good("Dropping tokens does as well as replacing them.", "drop_tokens", "baseline"),
-    _as_good("A rate of 10% does as well as 15%.", "rate_10", "baseline"),
-    _as_good("... and one of 25%.", "rate_25", "baseline"),
-    _better("A rate of 50% hurts.", "baseline", "rate_50"),
-    _better("Spans of 3 are better than single tokens.", "span_3", "baseline"),
-    _as_good("64 repetitions do little harm.", "repeated_64", "baseline"),
-    _better("1,024 repetitions hurt.", "baseline", "repeated_1024"),
-    _better("4,096 repetitions hurt more.", "repeated_1024", "repeated_4096"),
-    _better("It is better to train all parameters than small adapters.", "baseline", "adapters_8"),
-    _better("Larger adapters are better than small ones.", "adapters_64", "adapters_8"),
-    _as_good("Gradual unfreezing does nearly as well.", "unfreezing", "baseline"),
-    _better("4 times as many steps help.", "steps_4", "baseline"),
-    _better("... batches 4 times as large.", "batch_4", "baseline"),
-    _better("... twice the depth and twice the steps.", "size_2_steps_2", "baseline"),
-    _better("... twice the width.", "size_4", "baseline"),
+    better("Pretraining helps.", "baseline", "no_pretraining"),
+    better("BERT-style denoising is better than a prefix LM.", "bert_style", "prefix_lm"),
+    better("A prefix LM is better than deshuffling.", "prefix_lm", "deshuffling"),
+    as_good("Replacing spans does as well as BERT-style.", "baseline", "bert_style"),
+    as_good("MASS-style does as well.", "mass_style", "bert_style"),
+    as_good("Dropping tokens does as well as replacing them.", "drop_tokens", "baseline"),
+    as_good("A rate of 10% does as well as 15%.", "rate_10", "baseline"),
+    as_good("... and one of 25%.", "rate_25", "baseline"),
+    better("A rate of 50% hurts.", "baseline", "rate_50"),
+    better("Spans of 3 are better than single tokens.", "span_3", "baseline"),
+    as_good("64 repetitions do little harm.", "repeated_64", "baseline"),
+    better("1,024 repetitions hurt.", "baseline", "repeated_1024"),
+    better("4,096 repetitions hurt more.", "repeated_1024", "repeated_4096"),
+    better("It is better to train all parameters than small adapters.", "baseline", "adapters_8"),
+    better("Larger adapters are better than small ones.", "adapters_64", "adapters_8"),
+    as_good("Gradual unfreezing does nearly as well.", "unfreezing", "baseline"),
+    better("4 times as many steps help.", "steps_4", "baseline"),
+    better("... batches 4 times as large.", "batch_4", "baseline"),
+    better("... twice the depth and twice the steps.", "size_2_steps_2", "baseline"),
+    better("... twice the width.", "size_4", "baseline"),
 )
 
 
-def get_study() -> Study:
-    """Return the study."""
+def of_named(title: str, source: str, *, arms: Mapping[str, Arm], claims: Sequence[Claim]) -> Study:
+    """Return a study of arms that are pretrained, fine-tuned on `named` and measured by it."""
     return Study(
-        title="T5's objectives, data and scale",
-        source="Raffel et al. 2020, tables 1, 4 to 7, 9, 10 and 13",
+        title=title,
+        source=source,
         needs=TEXT.needs,
         runs={
             "pretraining": TrainingRun(config="configs/t5.py:demo", changes=PRETRAINING),
@@ -176,7 +178,7 @@ def get_study() -> Study:
                 config="configs/pyglue.py:text", changes=_NAMED, starts_from="pretraining"
             ),
         },
-        arms=ARMS,
+        arms=arms,
         measures={
             "accuracy": OutcomeMeasure(
                 run="tuning",
@@ -186,5 +188,15 @@ def get_study() -> Study:
             )
         },
         learned=(Learned(arm="baseline", measure="accuracy", than=12.5, what="a constant"),),
+        claims=claims,
+    )
+
+
+def get_study() -> Study:
+    """Return the study."""
+    return of_named(
+        "T5's objectives, data and scale",
+        "Raffel et al. 2020, tables 1, 4 to 7, 9, 10 and 13",
+        arms=ARMS,
         claims=CLAIMS,
     )

@@ -17,8 +17,8 @@ of a sentence: the words of a field are learned from labels, or from the text.
 | `tags` | {"words", "tags"}: 1 or 2 at the ambiguous word by its meaning, 0 at other words |
 
 With `tag="field"` the tag of the ambiguous word is its field, 1 to 8. With `name="other"` the task
-`named` asks for the name of the field that the ambiguous word has in its other meaning, and a
-period before the sentence says so.
+`named` asks for the name of the field that the ambiguous word has in its other meaning, and its
+sentences begin with a period.
 """
 
 import functools
@@ -57,7 +57,7 @@ def corpora(
             "other" field of the ambiguous word.
 
     Raises:
-        ValueError: the tag or name is none of these.
+        ValueError: the tag or name is unknown.
     """
     choose("data.settings.tag", tag, dict.fromkeys(TAGS))
     choose("data.settings.name", name, dict.fromkeys(NAMES))
