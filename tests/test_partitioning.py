@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from t5x_like import partitioning
 from t5x_like.config import defaults
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.partitioning import BatchSlice
+from t5x_like.partitioning import BATCH_AXES, BatchSlice
 from t5x_like.planning.collectives import KINDS
 from t5x_like.systems.t5 import SIZES
 from t5x_like.training.loop import Log, StepCost, fit
@@ -255,3 +256,18 @@ def test_a_layout_gives_names_their_meaning():
     assert partitioning.shardings(mesh, axes)["kernel"].spec == P("fsdp", "model")
     with partitioning.layout(mesh):
         assert nn.logical_to_mesh_axes(("activation_batch", None))[0] == ("data", "fsdp", "expert")
+
+
+@pytest.mark.parametrize(
+    ("rows", "axes"), [(16, BATCH_AXES), (8, BATCH_AXES), (4, "data"), (2, "data"), (3, None)]
+)
+def test_a_batch_is_sharded_over_the_axes_that_divide_it(rows, axes):
+    mesh = partitioning.make_mesh({"data": 2, "fsdp": 4})
+
+    @jax.jit
+    def constrained(x):
+        return partitioning.constrain(2 * x, ("activation_batch", None))
+
+    with partitioning.layout(mesh):
+        sharding = constrained(jnp.ones((rows, 3))).sharding
+    assert sharding.is_equivalent_to(NamedSharding(mesh, P(axes)), 2)

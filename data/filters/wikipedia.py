@@ -138,7 +138,8 @@ def _text(element: ET.Element, name: str) -> str:
 def _site(element: ET.Element) -> Site:
     # The English names are known to all Wikipedias.
     names = {"media", "file", "image", "category"}
-    for space in _child(element, "namespaces") or ():
+    spaces = _child(element, "namespaces")
+    for space in () if spaces is None else spaces:
         if space.get("key") in _WITHOUT_TEXT:
             names.add((space.text or "").lower())
     return Site(_text(element, "base").rpartition("/")[0] + "/", frozenset(names - {""}))

@@ -7,7 +7,6 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num, PyTree
@@ -88,10 +87,10 @@ class _Tiles(NamedTuple):
     def slice(self, kernel: Array, start: Any, size: int, *, dtype: Any) -> Any:
         """Return columns of the kernel, cast to `dtype` before devices gather them along D."""
         part = jax.lax.dynamic_slice_in_dim(kernel, start, size, self.axis + 1).astype(dtype)
-        return nn.with_logical_constraint(part, self.names("activation_embed"))
+        return partitioning.constrain(part, self.names("activation_embed"))
 
     def write(self, kernel: Array, part: Array, start: Any) -> Any:
-        part = nn.with_logical_constraint(part, self.names("embed"))
+        part = partitioning.constrain(part, self.names("embed"))
         return jax.lax.dynamic_update_slice_in_dim(kernel, part, start, self.axis + 1)
 
     def names(self, embed: str) -> tuple[str | None, ...]:
@@ -160,7 +159,7 @@ def _logits(tiles, hidden, kernel, bias, start, size) -> Any:
     if bias is not None:
         x += jax.lax.dynamic_slice_in_dim(bias, start, size, 1)
     axes = ("activation_batch", "activation_length", "activation_vocab", None)
-    return nn.with_logical_constraint(x, axes)
+    return partitioning.constrain(x, axes)
 
 
 def _index(parts: int, columns: int, start: Any, size: int) -> Int[Array, "M C"]:
@@ -203,7 +202,7 @@ def _backward(tiles, residuals, cotangents):
     rows = jnp.zeros((*targets.shape, parts, hidden.shape[-1]), jnp.float32)
     axes = ("activation_batch", "activation_length", "activation_vocab", None)
     carry = (
-        nn.with_logical_constraint(rows, axes),
+        partitioning.constrain(rows, axes),
         jnp.zeros_like(kernel),
         None if bias is None else jnp.zeros_like(bias),
     )

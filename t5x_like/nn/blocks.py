@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from t5x_like import partitioning
 from t5x_like.names import choose
 from t5x_like.nn.attention.cache import KeyValues, LayerCache
 from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
@@ -332,7 +333,7 @@ def self_attend(
 def constrain(x: Float[Array, "B T D"]) -> Any:
     """Constrain x to the sharding of the residual stream."""
     axes = ("activation_batch", "residual_length", "activation_embed")
-    return nn.with_logical_constraint(x, axes)
+    return partitioning.constrain(x, axes)
 
 
 class ParallelBlock(nn.Module):

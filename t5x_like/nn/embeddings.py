@@ -176,7 +176,7 @@ class VocabularyProduct:
         """Compute the float32 logits."""
         logits = _product(self.vocabulary_axis, self.hidden, self.kernel)
         axes = ("activation_batch", "activation_length", "activation_vocab")
-        logits = nn.with_logical_constraint(logits, axes)
+        logits = partitioning.constrain(logits, axes)
         return logits if self.bias is None else logits + self.bias
 
 
@@ -258,7 +258,7 @@ def look_up(
     """
     if not partitioning.cuts_batch(tokens.shape[0]):
         # Keep rows whole on each device: otherwise XLA moves all gathered rows between devices.
-        table = nn.with_logical_constraint(table, (axis, "activation_embed"))
+        table = partitioning.constrain(table, (axis, "activation_embed"))
         return jnp.take(table, tokens, axis=0).astype(dtype)
     vocabulary_axes, columns = partitioning.mesh_axes(axis), partitioning.mesh_axes("embed")
     rows = nn.logical_to_mesh_axes(("activation_batch",))
@@ -323,12 +323,12 @@ class TokenEmbed(nn.Module):
         """Return the embeddings of `tokens`."""
         if self.compute.lookup == "one_hot":
             table = self.embedding.astype(self.compute.dtype)
-            table = nn.with_logical_constraint(table, (self.axis, "activation_embed"))
+            table = partitioning.constrain(table, (self.axis, "activation_embed"))
             x = jax.nn.one_hot(tokens, self.vocab_size, dtype=self.compute.dtype) @ table
         else:
             x = look_up(self.embedding, tokens, axis=self.axis, dtype=self.compute.dtype)
         axes = ("activation_batch", "residual_length", "activation_embed")
-        return nn.with_logical_constraint(x, axes)
+        return partitioning.constrain(x, axes)
 
 
 class TiedHead(nn.Module):

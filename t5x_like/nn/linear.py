@@ -41,7 +41,7 @@ def replicate_last_axis(x: Float[Array, "B ... D"]) -> Any:
     `fsdp` and `model` above 1) computes wrong gradients.
     """
     between = [None] * (x.ndim - 2)
-    return nn.with_logical_constraint(x, ("activation_batch", *between, "activation_embed"))
+    return partitioning.constrain(x, ("activation_batch", *between, "activation_embed"))
 
 
 class Linear(nn.Module):
@@ -164,7 +164,7 @@ class MLP(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
         """Return the layer's output, without residual or norm; `tokens` are ignored."""
-        hidden = nn.with_logical_constraint(self.expand(x), HIDDEN_AXES)
+        hidden = partitioning.constrain(self.expand(x), HIDDEN_AXES)
         if self.drop_hidden:
             hidden = make_dropout(self.compute)(hidden, deterministic)
         return Linear(

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from t5x_like import partitioning
 from t5x_like.nn.compute import Compute, make_dropout
 from t5x_like.nn.linear import Initializer, symmetric
 
@@ -123,7 +124,7 @@ def _clip(x: Array, limit: float) -> Array:
 
 def _whole(x: Float[Array, "Z B P"]) -> Any:
     """Keep the last axis whole on every device: see `linear.replicate_last_axis`."""
-    return nn.with_logical_constraint(x, (None, "activation_batch", "activation_embed"))
+    return partitioning.constrain(x, (None, "activation_batch", "activation_embed"))
 
 
 class BiLSTM(nn.Module):

@@ -20,13 +20,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num, PyTree
 
+from t5x_like import partitioning
 from t5x_like.names import choose
 from t5x_like.nn.blocks import constrain
 from t5x_like.nn.compute import Compute, change_factories, change_settings, make_dropout
 from t5x_like.nn.expert_exchange import ExpertExchange
 from t5x_like.nn.linear import Initializer, elementwise, gated
 from t5x_like.nn.matrix_product import ragged_product_by_device
-from t5x_like.partitioning import parts
 
 
 @flax.struct.dataclass
@@ -392,7 +392,7 @@ class Experts(nn.Module):
             hidden = elementwise(self.activation)(into_hidden("wi"))
         in_slots = hidden.ndim == len(HIDDEN)
         if in_slots:
-            hidden = nn.with_logical_constraint(hidden, HIDDEN)
+            hidden = partitioning.constrain(hidden, HIDDEN)
         # One mask for all slots of an expert in a group, like one for all positions in `MLP`.
         broadcast = in_slots and self.compute.dropout_broadcast
         drop = make_dropout(dataclasses.replace(self.compute, dropout_broadcast=broadcast))
@@ -506,9 +506,9 @@ class SparseFeedForward(nn.Module):
     def _without_slots(self, groups: int) -> bool:
         if self.dispatch == "capacity" and self.drops:
             return False
-        if parts("experts") == 1:
+        if partitioning.parts("experts") == 1:
             return True
-        return self.dispatch == "dropless" and groups % parts("activation_batch") == 0
+        return self.dispatch == "dropless" and groups % partitioning.parts("activation_batch") == 0
 
     def _capacity(self, length: int, *, experts: int, deterministic: bool) -> int:
         if self.dispatch == "dropless" or not self.drops:
@@ -534,8 +534,8 @@ def compute_slots(
 
     def exchanged(y: Array, *, now: Names, then: Names) -> Any:
         # Both layouts are constrained, so that the all-to-all moves only the slots.
-        y = jnp.swapaxes(nn.with_logical_constraint(y, now), 0, 1)
-        return nn.with_logical_constraint(y, then)
+        y = jnp.swapaxes(partitioning.constrain(y, now), 0, 1)
+        return partitioning.constrain(y, then)
 
     held = jax.vmap(lambda x, token: x.at[token].get(mode="fill", fill_value=0))(x, slots.token)
     held = exchanged(held, now=BY_GROUP, then=SLOTS)
@@ -553,7 +553,7 @@ def compute_all(
     Each device sorts its tokens by expert, and sends them to the device of the expert if the
     experts are sharded.
     """
-    shards = parts("activation_batch")
+    shards = partitioning.parts("activation_batch")
     shards = shards if len(x) % shards == 0 else 1
     rows, expert, gate = (
         a.reshape(shards, -1, a.shape[-1]) for a in (x, choice.expert, choice.gate)
@@ -625,7 +625,7 @@ def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
     """Return G and T: a group has as many rows as fit into it and divide a device's rows."""
     # A row of one token is a decoding step, which must not depend on other rows.
     rows = 1 if length == 1 else max(1, group_size // length)
-    devices = parts("activation_batch")
+    devices = partitioning.parts("activation_batch")
     local_rows = batch if batch % devices else batch // devices
     rows = next(n for n in range(min(rows, local_rows), 0, -1) if local_rows % n == 0)
     return batch // rows, rows * length

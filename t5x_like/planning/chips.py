@@ -60,18 +60,18 @@ class Chip:
         return {"s8": self.int8}
 
 
-# Memory is what libtpu 0.0.42 reports as available for a program that is too large (a test checks
-# it); it reserves some of the 16 GiB of a v2 chip, 32 of v3 or v4, 16 of v5e, 95 GB of v5p, 32 of
-# v6e and 192 of tpu7x. Memory bandwidths and int8 peaks: cloud.google.com/tpu/docs/v3, v4, v5e,
-# v5p, v6e, tpu7x, "System architecture"; they also have the data center network's bandwidth: 6.4
-# Tbit/s for the 256 chips of a v5e pod, 50 Gbit/s for a v5p chip, 25.6 Tbit/s for the 256 chips of
-# a v6e pod, 100 Gbit/s for a tpu7x chip. Links, and when they close to rings: Austin et al. 2025,
-# "How to Scale Your Model", part 2 (jax-ml.github.io/scaling-book/tpus), the tables of key
-# takeaways: v4 and v5p join the ends of whole cubes of 4 by optical switches, v3, v5e and v6e only
-# the ends of a whole pod's side. tpu7x: its page above, a 3D torus as v5p's, of links with 1200
-# GB/s a chip, both directions together. v2: Jouppi et al. 2020, "A Domain-Specific Supercomputer
-# for Training Deep Neural Networks": 700 GB/s of memory, four links of 496 Gbit/s each way, pods of
-# 16 x 16 chips.
+# Memory is what libtpu 0.0.50 reports as available for a program that is too large (a test checks
+# it; 0.0.42 has up to 10 MiB more); it reserves some of the 16 GiB of a v2 chip, 32 of v3 or v4,
+# 16 of v5e, 95 GB of v5p, 32 of v6e and 192 of tpu7x. Memory bandwidths and int8 peaks:
+# cloud.google.com/tpu/docs/v3, v4, v5e, v5p, v6e, tpu7x, "System architecture"; they also have
+# the data center network's bandwidth: 6.4 Tbit/s for the 256 chips of a v5e pod, 50 Gbit/s for a
+# v5p chip, 25.6 Tbit/s for the 256 chips of a v6e pod, 100 Gbit/s for a tpu7x chip. Links, and
+# when they close to rings: Austin et al. 2025, "How to Scale Your Model", part 2
+# (jax-ml.github.io/scaling-book/tpus), the tables of key takeaways: v4 and v5p join the ends of
+# whole cubes of 4 by optical switches, v3, v5e and v6e only the ends of a whole pod's side.
+# tpu7x: its page above, a 3D torus as v5p's, of links with 1200 GB/s a chip, both directions
+# together. v2: Jouppi et al. 2020, "A Domain-Specific Supercomputer for Training Deep Neural
+# Networks": 700 GB/s of memory, four links of 496 Gbit/s each way, pods of 16 x 16 chips.
 _CORES_TOGETHER = "megacore"
 CHIPS = {
     "v2": Chip(7.48 * _GIB, 7.0e11, 6.2e10, 2, 16, kind="TPU v2", devices=2),
@@ -88,7 +88,7 @@ CHIPS = {
         network_bandwidth=3.125e9,
     ),
     "v5p": Chip(
-        95.74 * _GIB,
+        95.73 * _GIB,
         2.765e12,
         1.0e11,
         3,
@@ -99,7 +99,7 @@ CHIPS = {
         network_bandwidth=6.25e9,
     ),
     "v6e": Chip(
-        31.25 * _GIB,
+        31.24 * _GIB,
         1.638e12,
         1.0e11,
         2,
@@ -109,7 +109,7 @@ CHIPS = {
         network_bandwidth=1.25e10,
     ),
     "tpu7x": Chip(
-        94.75 * _GIB,
+        94.74 * _GIB,
         7.38e12,
         1.0e11,
         3,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -269,7 +268,7 @@ def _over_minibatches(
 
 def _spread(rows: Array) -> Any:
     """Shard rows over the devices of the mesh, like a batch."""
-    return nn.with_logical_constraint(rows, ("activation_batch", *[None] * (rows.ndim - 1)))
+    return partitioning.constrain(rows, ("activation_batch", *[None] * (rows.ndim - 1)))
 
 
 def _filled(batch: DeviceBatch) -> Sums:

@@ -317,8 +317,8 @@ def test_auto_reads_the_devices_that_a_program_is_compiled_for(detected, monkeyp
     mesh = jax.sharding.AbstractMesh((1,), ("data",), abstract_device=card)
     core, rows = select_core("auto"), inputs(dtype=jnp.bfloat16)
     with jax.sharding.use_abstract_mesh(mesh):
-        program = jax.make_jaxpr(functools.partial(total, core, MASKS["causal"], biased=False))
-        assert "dot_product_attention" in str(program(*rows))
+        program = jax.jit(functools.partial(total, core, MASKS["causal"], biased=False))
+        assert "dot_product_attention" in str(program.trace(*rows).jaxpr)
 
 
 def launched(config):

@@ -119,7 +119,8 @@ def test_memory_is_what_the_compiler_has(generation):
     with pytest.raises(jax.errors.JaxRuntimeError) as error:
         jax.jit(jnp.sin).lower(too_much).compile()
     [available] = re.findall(r"exceeds available HBM \(([\d.]+)G\)", str(error.value))
-    assert float(available) * 2**30 == CHIPS[generation].memory
+    # libtpu 0.0.42 leaves 0.01 GiB more of three chips than 0.0.50, which the table has.
+    assert 0 <= round(float(available) - CHIPS[generation].memory / 2**30, 2) <= 0.01
 
 
 def test_a_libtpu_without_a_tpu_prints_nothing_for_those_who_do_not_plan():

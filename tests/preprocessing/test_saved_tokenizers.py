@@ -23,6 +23,12 @@ PIECES = ["unigram", "unigram_bytes", "unigram_kept", "unigram_words", "llama", 
 BYTES = ["bytes", "bytes_0", "bytes_decoder"]
 # Their names are read as letters here, and as special tokens by transformers.
 NAMED = ("<s>", "</s>", "<pad>", "<unk>")
+# tokenizer.json lists Python's combining characters: in 3.12 and 3.13 those of Unicode 15, of which
+# transformers 5.24 read the frozen texts as it reads the files of 3.11.
+WITH_UNICODE_15 = {
+    "albert": "b8a500b0201c1bcbf5136d0c5e408e6662b3b84377c9952c59d869e3921b7c29",
+    "albert_case": "ee5df326145b7cf6bd02761df1bde0f12025facb28a96213eae25861300917e3",
+}
 TIED = "xxxxxxxxxxxx"  # several ways to split it are equally likely
 
 
@@ -65,7 +71,10 @@ def compared(name):
 def test_transformers_reads_the_ids_of_the_vocabulary(name, tmp_path):
     vocabulary, folder = save(name, tmp_path)
     written = {path.name: digest(path) for path in folder.iterdir() if path.name != "config.json"}
-    assert written == KINDS[name]["written"], "make_saved_tokenizers.py compares the new files"
+    frozen = KINDS[name]["written"]
+    if name in WITH_UNICODE_15 and unicodedata.unidata_version > "15":
+        frozen = frozen | {"tokenizer.json": WITH_UNICODE_15[name]}
+    assert written == frozen, "make_saved_tokenizers.py compares the new files"
     rows = list(compared(name))
     assert len(rows) >= len(TEXTS) - 4
     for text, ids, decoded in rows:

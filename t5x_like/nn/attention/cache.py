@@ -3,12 +3,12 @@
 import dataclasses
 from collections.abc import Callable
 
-import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from t5x_like import partitioning
 from t5x_like.nn.attention.positions import AttentionMask, Visibility
 
 KEY_AXES = ("activation_batch", "activation_kv_heads", "activation_length", None)
@@ -46,7 +46,7 @@ class KeyValues:
 
         def update(old: Array, fresh: Array) -> Array:
             old = jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=2)
-            return nn.with_logical_constraint(old, KEY_AXES)
+            return partitioning.constrain(old, KEY_AXES)
 
         return jax.tree.map(update, self, new)
 
@@ -58,7 +58,7 @@ class KeyValues:
 
         def update(old: Array, fresh: Array) -> Array:
             old = old.at[:, :, entries].set(fresh[:, :, length - count :].astype(old.dtype))
-            return nn.with_logical_constraint(old, KEY_AXES)
+            return partitioning.constrain(old, KEY_AXES)
 
         return jax.tree.map(update, self, new)
 

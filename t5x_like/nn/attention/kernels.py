@@ -6,7 +6,6 @@ The kernels are cuDNN's for NVIDIA GPUs and splash attention for TPUs, which is 
 import functools
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -170,7 +169,7 @@ def _lengths(
     real = jnp.maximum(jnp.sum(segments > 0, axis=1, dtype=jnp.int32), 1)
     # Sharded like the rows: the kernel of a device reads the lengths of its rows.
     return tuple(
-        nn.with_logical_constraint(lengths, ("activation_batch",))
+        partitioning.constrain(lengths, ("activation_batch",))
         for lengths in (jnp.full_like(real, queries), real)
     )
 

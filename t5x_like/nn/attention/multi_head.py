@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int, PyTree
 
+from t5x_like import partitioning
 from t5x_like.nn.attention.cache import KEY_AXES, KeyValues
 from t5x_like.nn.attention.cores import KEPT, for_window, masked_scores, weighted_values
 from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
@@ -84,7 +85,7 @@ class Attention(nn.Module):
         key, value = self.key(context), self.value(context)
         key = self._at_positions(key, positions, "activation_kv_heads")
         return jax.tree.map(
-            lambda x: checkpoint_name(nn.with_logical_constraint(x, KEY_AXES), KEPT),
+            lambda x: checkpoint_name(partitioning.constrain(x, KEY_AXES), KEPT),
             KeyValues.from_positions(key, value),
         )
 
@@ -97,7 +98,7 @@ class Attention(nn.Module):
         # Sharded by heads, as in the core: with sequence parallelism XLA would otherwise project
         # and rotate all heads of a shard of positions, and exchange float32 arrays afterwards.
         axes = ("activation_batch", "activation_length", axis, None)
-        return self.position(nn.with_logical_constraint(x, axes), positions)
+        return self.position(partitioning.constrain(x, axes), positions)
 
     def empty_cache(self, *, batch: int, slots: int) -> KeyValues:
         """Make an empty cache, at most as long as the window; needs no parameters."""
@@ -170,7 +171,7 @@ class Attention(nn.Module):
         """
         query = self._at_positions(self.query(x), positions, "activation_heads")
         axes = ("activation_batch", "activation_length", "activation_heads", None)
-        query = checkpoint_name(nn.with_logical_constraint(query, axes), KEPT)
+        query = checkpoint_name(partitioning.constrain(query, axes), KEPT)
         query, bias = self.prepare_scores(query, keys_values, bias, mask=mask, extra=extra)
         terms: dict[str, Any] = {"bias": bias, "mask": mask, "scale": self.scale_factor}
         drops = self.compute.dropout > 0.0 and not deterministic
@@ -186,7 +187,7 @@ class Attention(nn.Module):
             values = weighted_values(scores, keys_values, dtype=query.dtype, **dropout)
         else:
             values = self._core(mask, bias, extra)(query, keys_values, **terms, **dropout)
-        values = nn.with_logical_constraint(values, axes)
+        values = partitioning.constrain(values, axes)
         if not self.compute.core.names_output:  # otherwise `remat` would save it twice
             values = checkpoint_name(values, KEPT)
         out = Linear(

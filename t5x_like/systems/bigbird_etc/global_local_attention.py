@@ -15,6 +15,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from t5x_like import partitioning
 from t5x_like.nn.attention.block_sparse import (
     distances,
     into_blocks,
@@ -136,7 +137,7 @@ class GlobalLocalAttention(Attention):
         assert isinstance(mask, SentenceMask)
         count = mask.global_segments.shape[1]
         axes = ("activation_batch", "activation_length", "activation_heads", None)
-        query = checkpoint_name(nn.with_logical_constraint(self.query(x), axes), KEPT)
+        query = checkpoint_name(partitioning.constrain(self.query(x), axes), KEPT)
         drops = self.compute.dropout > 0.0 and not deterministic
         rngs = jax.random.split(self.make_rng("dropout")) if drops else (None, None)
         settings: dict[str, Any] = {

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like import partitioning
 from t5x_like.losses.token_cross_entropy import log_probs
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.embeddings import TokenEmbed, VocabularyProduct
@@ -80,7 +81,7 @@ class AdaptiveEmbed(nn.Module):
                 x = jnp.einsum("BLE,ED->BLD", x, projection.astype(x.dtype))
             total += jnp.where(in_cluster[..., None], x, 0)
         axes = ("activation_batch", "residual_length", "activation_embed")
-        return nn.with_logical_constraint(total, axes)
+        return partitioning.constrain(total, axes)
 
 
 @flax.struct.dataclass
