@@ -314,7 +314,8 @@ def test_auto_takes_the_kernel_where_it_fits(given, takes, detected, monkeypatch
 def test_auto_reads_the_devices_that_a_program_is_compiled_for(detected, monkeypatch):
     # The process has only CPUs: a plan, or a step that is compiled before there is a GPU.
     card = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, "gpu")
-    mesh = jax.sharding.AbstractMesh((1,), ("data",), abstract_device=card)
+    auto = (jax.sharding.AxisType.Auto,)  # as `layout` has it
+    mesh = jax.sharding.AbstractMesh((1,), ("data",), axis_types=auto, abstract_device=card)
     core, rows = select_core("auto"), inputs(dtype=jnp.bfloat16)
     with jax.sharding.use_abstract_mesh(mesh):
         program = jax.jit(functools.partial(total, core, MASKS["causal"], biased=False))
