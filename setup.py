@@ -157,7 +157,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["t5x_like", "t5x_like.*"]),
-    package_data={"t5x_like": ["py.typed"], "t5x_like.inspection": ["static/*"]},
+    package_data={"t5x_like": ["py.typed"], "t5x_like.research.inspection": ["static/*"]},
     python_requires=">=3.11,<3.15",
     install_requires=ARRAYS + COMMANDS,
     extras_require=EXTRAS,

@@ -32,7 +32,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from t5x_like.planning import chips
+from t5x_like.research.planning import chips
 
 _PACKAGES = ("flax", "transformers")
 _NOT_NEEDED = ("airio", "airio.core", "jestimator", "jestimator.amos", "jestimator.amos_helper")

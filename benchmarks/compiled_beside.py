@@ -2,8 +2,8 @@
 
 Each side of a row runs in a separate process: ours is `python -m t5x_like.plan`, the other a module
 of benchmarks/ in the environment of the other program. Both use the libtpu of that environment. No
-TPU is needed. The planner (t5x_like/planning) counts both programs, so that the same rules hold for
-both. The results are stored in runs/, with the other side's program.
+TPU is needed. The planner (t5x_like/research/planning) counts both programs, so that the same rules
+hold for both. The results are stored in runs/, with the other side's program.
 
 The table has for each chip the FLOPs of the matrix products, the bytes of temporaries, the bytes
 read from and written to memory, the bytes sent to other chips, and the utilization in FLOPs of our
@@ -31,7 +31,7 @@ from jax.sharding import Mesh
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import command_line
 from t5x_like.names import choose
-from t5x_like.planning import chips, compiling, hlo, report
+from t5x_like.research.planning import chips, compiling, hlo, report
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PROBE = """

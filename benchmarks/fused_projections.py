@@ -18,9 +18,9 @@ from jax.sharding import SingleDeviceSharding
 from jaxtyping import Array
 
 from t5x_like.experiment.command_line import ArgumentParser
-from t5x_like.planning import chips, products
-from t5x_like.planning.compiling import temporaries
-from t5x_like.planning.hlo import parse
+from t5x_like.research.planning import chips, products
+from t5x_like.research.planning.compiling import temporaries
+from t5x_like.research.planning.hlo import parse
 
 # Tokens per chip, width, outputs of each projection.
 SHAPES = {

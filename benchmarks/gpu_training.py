@@ -40,8 +40,8 @@ from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.run import of_config
 from t5x_like.nn.stack import LOOPS
-from t5x_like.planning import batches
-from t5x_like.planning.gpus import GPUS, bounds
+from t5x_like.research.planning import batches
+from t5x_like.research.planning.gpus import GPUS, bounds
 from t5x_like.training import flops
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

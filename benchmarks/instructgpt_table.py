@@ -10,8 +10,16 @@ import matplotlib.figure
 import numpy as np
 
 from t5x_like.evaluation.metrics.metric import Statistics
-from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun, results, verdicts
-from t5x_like.studies.verdicts import Values
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+    results,
+    verdicts,
+)
+from t5x_like.research.studies.verdicts import Values
 
 _NAME = "instructgpt"
 INSTRUCT = "ppo_ptx"

@@ -22,8 +22,8 @@ from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.experiment.run import of_config
 from t5x_like.losses import token_cross_entropy
 from t5x_like.nn.embeddings import VocabularyProduct
-from t5x_like.planning import chips, report
-from t5x_like.planning.compiling import temporaries
+from t5x_like.research.planning import chips, report
+from t5x_like.research.planning.compiling import temporaries
 from t5x_like.systems import llama as llama_system
 
 # Rows per device, tokens per row, width, vocabulary.

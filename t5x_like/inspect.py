@@ -29,8 +29,8 @@ from t5x_like import hub, paths, reading
 from t5x_like.experiment import command_line
 
 if TYPE_CHECKING:
-    from t5x_like.inspection.associations import Association
-    from t5x_like.inspection.layer_statistics import LayerStatistics
+    from t5x_like.research.inspection.associations import Association
+    from t5x_like.research.inspection.layer_statistics import LayerStatistics
 
 
 def layers(arguments: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ def layers(arguments: Sequence[str]) -> None:
         command_line.check_file("--figure", options.figure)
     texts = _checked(folders, options.texts, json=options.json)
     # JAX takes seconds to import: after the arguments have been checked, and not for --help.
-    from t5x_like.inspection import inspected, layer_figure, layer_statistics
+    from t5x_like.research.inspection import inspected, layer_figure, layer_statistics
 
     models = [inspected.load(folder) for folder in folders]
     rows = [[model.read_line(*text) for text in texts] for model in models]
@@ -102,7 +102,7 @@ def neighbours(arguments: Sequence[str]) -> None:
     if options.figure:
         command_line.check_file("--figure", options.figure)
     texts = _checked([options.source], options.texts, json=options.json)
-    from t5x_like.inspection import inspected, neighbour_figure, word_neighbours
+    from t5x_like.research.inspection import inspected, neighbour_figure, word_neighbours
 
     query = word_neighbours.occurrences(options.word, [("--text", options.text)])
     others = word_neighbours.occurrences(options.word, texts)
@@ -148,8 +148,8 @@ def associations(arguments: Sequence[str]) -> None:
     templates = _checked([options.source], options.texts, json=options.json)
     listed = _listed(options.words)
     groups_file = reading.existing_file("--groups", options.groups, [".json"])
-    from t5x_like.inspection import associations as found_words
-    from t5x_like.inspection import inspected
+    from t5x_like.research.inspection import associations as found_words
+    from t5x_like.research.inspection import inspected
 
     asked = found_words.prompts(templates, found_words.read_groups(groups_file))
     model = inspected.load(options.source)
@@ -175,7 +175,7 @@ def _listed(name: str | None) -> set[str]:
     file = reading.existing_file("--words", name, [".txt"])
     if not (lines := [(where, text.strip()) for where, text in reading.numbered(file)]):
         raise ValueError(f"--words={name!r} is empty: give a file with a word on each line")
-    from t5x_like.inspection import associations as found_words
+    from t5x_like.research.inspection import associations as found_words
 
     for where, word in lines:
         if not found_words.is_word(word):

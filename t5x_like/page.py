@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
         for folder in folders:
             hub.check_source(folder)
         # JAX takes seconds to import: after the arguments have been checked, and not for --help.
-        from t5x_like.inspection import inspected, server
+        from t5x_like.research.inspection import inspected, server
 
         models = [inspected.load(folder, weights=options.weights) for folder in folders]
         with server.make_server(models, port=options.port) as http_server:

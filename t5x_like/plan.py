@@ -46,9 +46,9 @@ from t5x_like.evaluation import training_evaluation
 from t5x_like.experiment import command_line
 from t5x_like.experiment.run import Run
 from t5x_like.experiment.terminal import PROGRESS
-from t5x_like.planning import chips, report, search
-from t5x_like.planning.chips import NoCompilerError, Topology
-from t5x_like.planning.report import Plan
+from t5x_like.research.planning import chips, report, search
+from t5x_like.research.planning.chips import NoCompilerError, Topology
+from t5x_like.research.planning.report import Plan
 
 
 def main(settings: RunSettings) -> None:

@@ -33,7 +33,7 @@ from t5x_like.experiment import command_line
 from t5x_like.names import choose
 
 if TYPE_CHECKING:
-    from t5x_like.scaling_laws.runs import TrainedRun
+    from t5x_like.research.scaling_laws.runs import TrainedRun
 
 
 def fit(arguments: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ def fit(arguments: Sequence[str]) -> None:
     if options.figures:
         command_line.check_folder("--figures", options.figures)
     # They take a second to import: after the arguments are checked, and not for --help.
-    from t5x_like.scaling_laws import analysis, figures, runs
+    from t5x_like.research.scaling_laws import analysis, figures, runs
 
     path = runs.find_runs(options.source)
     every, left_out = _read(path, count=options.count)
@@ -83,11 +83,11 @@ def _read(path: pathlib.Path, *, count: str) -> "tuple[list[TrainedRun], list[st
     """Return the runs of a CSV file or a folder, and a sentence about each run left out."""
     choose("--count", count, dict.fromkeys(("counted", "6nd")))
     if not path.is_dir():
-        from t5x_like.scaling_laws import runs
+        from t5x_like.research.scaling_laws import runs
 
         return runs.read_csv(path), []
     _count_on_cpu()
-    from t5x_like.scaling_laws.trained import read_folder
+    from t5x_like.research.scaling_laws.trained import read_folder
 
     return read_folder(path, count=count)
 
@@ -116,7 +116,7 @@ def write_ladder(arguments: Sequence[str]) -> None:
     command_line.check_folder("--output", options.output)
     base = _base_settings(of_config, system=options.system)
     _count_on_cpu()
-    from t5x_like.scaling_laws import ladder
+    from t5x_like.research.scaling_laws import ladder
 
     low_high = _numbers("--ratio", options.ratio)
     if len(low_high) != 2:
@@ -154,8 +154,8 @@ def plan(arguments: Sequence[str]) -> None:
     if options.json:
         command_line.check_file("--json", options.json)
     _count_on_cpu()
-    from t5x_like.planning import chips
-    from t5x_like.scaling_laws import allocation
+    from t5x_like.research.planning import chips
+    from t5x_like.research.scaling_laws import allocation
 
     topology = chips.topology(options.topology) if options.topology else None
     allocated, settings = allocation.allocate(

@@ -41,9 +41,9 @@ from t5x_like.experiment.terminal import PROGRESS
 from t5x_like.names import choose
 
 if TYPE_CHECKING:
-    from t5x_like.studies import Study
-    from t5x_like.studies.cells import Cell, CellRun
-    from t5x_like.studies.verdicts import Looks, Values
+    from t5x_like.research.studies import Study
+    from t5x_like.research.studies.cells import Cell, CellRun
+    from t5x_like.research.studies.verdicts import Looks, Values
 
 
 def _parser() -> command_line.ArgumentParser:
@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace, changes: dict[str, Any]) -> None:
     # They take seconds to import: not for --help.
     import jax
 
-    from t5x_like.studies import cells, definition, estimate, verdicts
+    from t5x_like.research.studies import cells, definition, estimate, verdicts
 
     if not options.plan:
         jax.config.update("jax_platforms", "cpu")  # the runs use the accelerator
@@ -134,7 +134,7 @@ def _write(
     study: "Study", name: str, trained: "_Training", folder: pathlib.Path, design: "Looks | None"
 ) -> None:
     """Write the results of a study into a folder, and print the page."""
-    from t5x_like.studies import cells, estimate, results
+    from t5x_like.research.studies import cells, estimate, results
 
     study_cells = trained.cells()
     cost = estimate.of_finished(cells.runs_of(study_cells))
@@ -175,7 +175,7 @@ def _all(options: argparse.Namespace, changes: dict[str, Any]) -> None:
     if options.plan == options.report:
         raise ValueError("--all plans the studies or reports them: add --plan or --report")
     PROGRESS.show("reading the studies ...")
-    from t5x_like.studies import cells, estimate, overview
+    from t5x_like.research.studies import cells, estimate, overview
 
     if options.report:
         folder = pathlib.Path(options.write or "docs/studies")
@@ -223,7 +223,7 @@ class _Training:
 
     def cells(self, seeds: "Mapping[str, Sequence[int]] | None" = None) -> "list[Cell]":
         """Return the cells of all arms with their seeds, or with other seeds."""
-        from t5x_like.studies import cells
+        from t5x_like.research.studies import cells
 
         return cells.cells(
             self._study, self._folder, changes=self._changes, seeds=seeds or self.seeds
@@ -231,13 +231,13 @@ class _Training:
 
     def values(self) -> "Values":
         """Return the numbers of the finished cells."""
-        from t5x_like.studies import results
+        from t5x_like.research.studies import results
 
         return results.values_of(self._study, self.cells())
 
     def train(self) -> None:
         """Train the runs that are not finished; with --report, nothing."""
-        from t5x_like.studies import cells
+        from t5x_like.research.studies import cells
 
         if self._trains:
             runs = cells.runs_of(self.cells())
@@ -252,7 +252,7 @@ class _Training:
             hours: no seed is added after them; None for no limit. Seeds that were added by an
                 earlier command are added in any case.
         """
-        from t5x_like.studies import cells, verdicts
+        from t5x_like.research.studies import cells, verdicts
 
         started = time.monotonic()
         self.train()

@@ -8,7 +8,7 @@ from t5x_like.config.run_settings import CostSettings
 from t5x_like.evaluation import run_report
 from t5x_like.experiment import energy
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import batches
+from t5x_like.research.planning import batches
 
 # Patterson et al. 2021, table 4: chips, days, watts, PUE, kg CO2e of a kWh; MWh and tonnes.
 PUBLISHED = {

@@ -82,13 +82,14 @@ MAY_IMPORT = {
     "__init__": ("pretrained",),
 }
 MAY_IMPORT["inference"] = (*MAY_IMPORT["experiment"], "experiment")
-MAY_IMPORT["inspection"] = (*MAY_IMPORT["inference"], "inference")
+MAY_IMPORT["research.__init__"] = ()
+MAY_IMPORT["research.inspection"] = (*MAY_IMPORT["inference"], "inference")
 MAY_IMPORT["evaluation"] = (*MAY_IMPORT["inference"], "inference")
-MAY_IMPORT["planning"] = (*MAY_IMPORT["experiment"], "experiment")
-MAY_IMPORT["scaling_laws"] = (*MAY_IMPORT["planning"], "planning")
-MAY_IMPORT["studies"] = (
-    *MAY_IMPORT["scaling_laws"],
-    *("scaling_laws", "inference", "evaluation"),
+MAY_IMPORT["research.planning"] = (*MAY_IMPORT["experiment"], "experiment")
+MAY_IMPORT["research.scaling_laws"] = (*MAY_IMPORT["research.planning"], "research.planning")
+MAY_IMPORT["research.studies"] = (
+    *MAY_IMPORT["research.scaling_laws"],
+    *("research.scaling_laws", "inference", "evaluation"),
 )
 COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
@@ -128,9 +129,12 @@ def under(name: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def part_of(file: str) -> str | None:
-    """`nn` for t5x_like/nn/linear.py, `train` for t5x_like/train.py, None elsewhere."""
-    top, _, rest = file.partition("/")
-    return rest.split("/")[0].removesuffix(".py") if top == "t5x_like" else None
+    """`nn` for t5x_like/nn/linear.py, `train` for t5x_like/train.py, None elsewhere.
+
+    The rooms of `research` import each other, in the order of the table: `research.planning`.
+    """
+    top, *rooms = file.removesuffix(".py").split("/")
+    return ".".join(rooms[: 2 if rooms[:1] == ["research"] else 1]) if top == "t5x_like" else None
 
 
 def all_imports() -> Iterator[tuple[str, str]]:

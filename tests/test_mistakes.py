@@ -16,8 +16,8 @@ from t5x_like.decoding.generator import Generator
 from t5x_like.experiment import model_side, training_processes
 from t5x_like.experiment.run import of_config
 from t5x_like.inference.predictor import Predictor
-from t5x_like.planning import compiling
 from t5x_like.pretrained import from_pretrained
+from t5x_like.research.planning import compiling
 from t5x_like.training import loop
 from t5x_like.vocabularies import trainers
 from tests.programs import in_process, tiny_encoder, tiny_t5

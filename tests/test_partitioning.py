@@ -16,7 +16,7 @@ from t5x_like.config import defaults
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.partitioning import BATCH_AXES, BatchSlice
-from t5x_like.planning.collectives import KINDS
+from t5x_like.research.planning.collectives import KINDS
 from t5x_like.systems.t5 import SIZES
 from t5x_like.training.loop import Log, StepCost, fit
 

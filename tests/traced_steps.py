@@ -8,7 +8,7 @@ import jax
 
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import batches, report
+from t5x_like.research.planning import batches, report
 
 PRODUCTS = ("dot_general", "ragged_dot_general", "conv_general_dilated")
 

@@ -25,7 +25,15 @@ not in 2,400 batches (four had 1.21 there), but after a warmup of 400 at half th
 rate (1.43), and with twice the standard deviation at the start hardly in 1,000 (1.71).
 """
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="agreement", kind="albert", size=82)
 _CHANGES = {

@@ -35,7 +35,7 @@ without a sentence objective differs much between seeds, from 58 to 77% of the n
 
 from typing import Any
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

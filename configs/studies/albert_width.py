@@ -18,7 +18,7 @@ import dataclasses
 
 from configs.studies import albert_parameters
 from configs.studies.albert_parameters import better
-from t5x_like.studies import Arm, Learned, Study
+from t5x_like.research.studies import Arm, Learned, Study
 
 
 def _width(width: int) -> Arm:

@@ -35,7 +35,15 @@ were judged with the interval of a fixed number, and left both claims about pair
 
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _WORDS = GeneratedText(language="homonyms", kind="wordpiece", size=278)
 _EVENTS = GeneratedText(language="events", kind="wordpiece", size=127)

@@ -24,7 +24,15 @@ embeddings too: it learns by itself what the word beside an ambiguous word tells
 
 import functools
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="homonyms", kind="wordpiece", size=278)
 _PRETRAINING = {

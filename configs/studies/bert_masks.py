@@ -32,7 +32,15 @@ sentences a row, 500 batches had hardly begun to learn from random tokens; on th
 BERT's mixture was right in all rows.
 """
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="homonyms", kind="wordpiece", size=278)
 _PRETRAINING = {

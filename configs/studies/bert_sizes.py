@@ -21,7 +21,15 @@ and for both sizes worse than with the whole, they are equal (1.42 nats).
 
 import functools
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="agreement", kind="wordpiece", size=148)
 _CHANGES = {

@@ -26,7 +26,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

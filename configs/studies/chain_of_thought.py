@@ -21,7 +21,7 @@ sums were rounded in another order.
 
 import functools
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

@@ -29,7 +29,15 @@ not tell the arms apart.
 
 import functools
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="arithmetic", kind="albert", size=53)
 _STEPS = 1000

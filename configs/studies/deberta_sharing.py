@@ -24,7 +24,15 @@ what the words of a field have in common; with both gradients (ES) the seeds dif
 that after five it is open whether GDES is better.
 """
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="homonyms", kind="albert", size=140)
 _PRETRAINING = {

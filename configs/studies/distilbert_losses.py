@@ -28,7 +28,7 @@ differences of less than 0.01 nats, except for random weights.
 from typing import Any
 
 from configs.studies import tinybert
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

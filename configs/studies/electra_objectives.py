@@ -31,7 +31,15 @@ of seven words, where BERT predicts 1 of 7 tokens and not 1 of 4, they were at 9
 import functools
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="homonyms", kind="wordpiece", size=278)
 _STEPS = 400

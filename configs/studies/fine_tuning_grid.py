@@ -19,7 +19,7 @@ write a short file like this (docs/studies.md).
 
 from configs.pyglue import KINDS
 from t5x_like.names import choose
-from t5x_like.studies import Arm, OutcomeMeasure, Study, TrainingRun, grid
+from t5x_like.research.studies import Arm, OutcomeMeasure, Study, TrainingRun, grid
 
 # The metric of each task by which arms are compared.
 _NUMBERS = {

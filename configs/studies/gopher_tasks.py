@@ -22,7 +22,15 @@ import functools
 from typing import Any
 
 from configs.studies import gpt3_facts
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _SUMS = GeneratedText(language="arithmetic", kind="unigram", size=51)
 _STEPS = 600

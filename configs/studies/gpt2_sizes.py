@@ -18,7 +18,7 @@ With 32 dialects a model 32 wide had learned little more than word frequencies a
 This design was tried with the first seed.
 """
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     Curve,

@@ -25,7 +25,15 @@ This design was tried with the first seed.
 import functools
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 TEXT = GeneratedText(language="facts", kind="unigram", size=273)
 CHANGES = {

@@ -23,7 +23,7 @@ layers the first seed has 1.78 nats with strided and 1.94 with fixed attention, 
 import functools
 
 from configs.studies.gpt2_sizes import CHANGES, TEXT, better
-from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 
 _CHANGES = {
     **CHANGES,

@@ -24,7 +24,7 @@ import dataclasses
 import functools
 
 from configs.studies import gpt_transfer
-from t5x_like.studies import Arm, Claim, Learned, Study
+from t5x_like.research.studies import Arm, Claim, Learned, Study
 
 
 def _layers(number: int) -> Arm:

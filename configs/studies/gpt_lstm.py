@@ -21,7 +21,7 @@ network transfers better. On 64 rows, each read 100 times, the auxiliary loss is
 """
 
 from configs.studies import gpt_transfer
-from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 
 _STEPS = 1000
 _PRETRAINING = {

@@ -27,7 +27,7 @@ judged as a fixed number before the looks at further seeds began.
 """
 
 from configs import gpt
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

@@ -22,7 +22,7 @@ claim, and leave the second open: the loss of two layers varies by 0.06 nats bet
 
 import math
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

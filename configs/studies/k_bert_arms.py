@@ -33,7 +33,7 @@ that is harder to learn.
 
 from typing import Any
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

@@ -24,7 +24,7 @@ questions, do not matter.
 from collections.abc import Iterator
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 _SIZES: dict[str, dict[str, Any]] = {
     "small": {"model.layers": 2, "model.d_model": 64, "model.d_ff": 256, "model.head_width": 16},

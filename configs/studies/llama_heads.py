@@ -20,7 +20,7 @@ nats do not matter.
 import functools
 
 from configs.studies.gpt2_sizes import CHANGES, TEXT, better
-from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 
 _CHANGES = {
     **CHANGES,

@@ -19,7 +19,7 @@ The arm that is trained 4 times as long takes 1.17 times the FLOPs of the larger
 """
 
 from configs.studies.gpt2_sizes import CHANGES, TEXT, better
-from t5x_like.studies import Arm, Curve, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Curve, Learned, OutcomeMeasure, Study, TrainingRun
 
 _STEPS = 300
 

@@ -37,7 +37,7 @@ from t5x_like.nn.embeddings import LinearHead, TokenEmbed
 from t5x_like.nn.linear import GLU, MLP, LayerNorm, RMSNorm
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
 

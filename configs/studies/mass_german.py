@@ -36,7 +36,7 @@ import dataclasses
 from typing import Any
 
 from configs.studies import mass_pairs
-from t5x_like.studies import Arm, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Learned, OutcomeMeasure, Study, TrainingRun
 
 _VOCABULARY = "runs/studies/tiny_german_wordpiece_530.txt"
 _PRETRAINING, _BACK_TRANSLATION, _PAIRS = 2400, 300, 1200

@@ -28,7 +28,7 @@ after three seeds, and its table has these. All ten seeds, trained afterwards, h
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     Curve,

@@ -37,7 +37,7 @@ import functools
 from typing import Any
 
 from configs.studies.mass_pairs import CONFIG, TEXT, measured, measured_at_start
-from t5x_like.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Claim, Learned, OutcomeMeasure, Study, TrainingRun
 
 _PRETRAINING, _BACK_TRANSLATION, _PAIRS = 800, 500, 600
 _NUMBER = 100

@@ -32,7 +32,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from configs.mt_dnn import task
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="homonyms", kind="wordpiece", size=278)
 _BERT = "runs/studies/mt_dnn_bert"

@@ -10,7 +10,7 @@ results of one seed (`--seeds=0`), beside a constant, a bag of words and a rule.
 
 from configs.pyglue import GPT_KINDS, KINDS
 from t5x_like.names import choose
-from t5x_like.studies import Arm, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, OutcomeMeasure, Study, TrainingRun
 
 _NEEDS = {
     "runs/bert_demo/vocab.txt": (

@@ -19,7 +19,15 @@ rows, 1.42 (2e-3), 1.21 (4e-3), 1.22 (8e-3), 1.96 (16e-3); 256 rows, 1.89 (4e-3)
 
 import functools
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="agreement", kind="byte_bpe", size=383)
 _ROWS = 48_000

@@ -29,7 +29,15 @@ still has not (77% with full sentences), which leaves two of the claims open.
 import functools
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="events", kind="byte_bpe", size=352)
 _WORLD: dict[str, Any] = {"topics": 4, "events": 6}

@@ -13,7 +13,15 @@ read often: each of its ten masks 10 times, not 4 times as in the paper.
 | only ten fixed masks | also one fixed mask of each text, to see that masks can matter |
 """
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="agreement", kind="byte_bpe", size=383)
 

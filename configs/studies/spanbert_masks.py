@@ -25,7 +25,15 @@ spans matter more, 24 names without a label were too few to decide anything: wit
 import functools
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="homonyms", kind="wordpiece", size=278)
 _PRETRAINING: dict[str, Any] = {

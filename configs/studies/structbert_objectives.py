@@ -26,7 +26,15 @@ to 88% of the three classes, and without shuffled words 86 to 90%.
 
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="events", kind="wordpiece", size=127)
 _WORLD: dict[str, Any] = {"topics": 4, "events": 6}

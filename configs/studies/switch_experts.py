@@ -31,7 +31,15 @@ reached after long training: with seed 3, 300 batches gave 2.53 nats where the d
 import functools
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="dialects", kind="unigram", size=120)
 _STEPS = 600

@@ -44,7 +44,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 Changes = dict[str, Any]  # changed settings of a run
 

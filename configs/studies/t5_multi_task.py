@@ -29,7 +29,7 @@ rows, 76% with a quarter, and 74 and 72% without those of `named`.
 from typing import Any
 
 from configs.studies.t5_objectives import ROWS, STEPS, TUNING, as_good, better, of_named, schedule
-from t5x_like.studies import Arm, Study
+from t5x_like.research.studies import Arm, Study
 
 Changes = dict[str, Any]  # changed settings of a run
 

@@ -36,7 +36,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 Changes = dict[str, Any]  # changed settings of a run
 

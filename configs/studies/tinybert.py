@@ -31,7 +31,7 @@ fewer rows, chosen after that, so its verdicts on these two claims depend on bot
 
 from typing import Any
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

@@ -27,7 +27,7 @@ position is enough.
 import functools
 from typing import Any
 
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     GeneratedText,

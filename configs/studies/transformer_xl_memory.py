@@ -17,7 +17,7 @@ nats a word; by word frequencies a word has 4.16. 0.02 nats do not matter.
 """
 
 from configs.studies.gpt2_sizes import CHANGES, TEXT, better
-from t5x_like.studies import Arm, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Learned, OutcomeMeasure, Study, TrainingRun
 
 _CHANGES = {
     **CHANGES,

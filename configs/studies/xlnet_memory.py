@@ -20,7 +20,15 @@ difference after 600 batches; with a network 128 wide and batches of 32 rows it 
 two seeds.
 """
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="events", kind="albert", size=59)
 

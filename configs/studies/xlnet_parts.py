@@ -24,7 +24,15 @@ longer, and a first claim is that pretraining helps. Without it only the topics 
 names are known, 43% of the held-out rows.
 """
 
-from t5x_like.studies import Arm, Claim, GeneratedText, Learned, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import (
+    Arm,
+    Claim,
+    GeneratedText,
+    Learned,
+    OutcomeMeasure,
+    Study,
+    TrainingRun,
+)
 
 _TEXT = GeneratedText(language="names", kind="albert", size=187)
 _NAMES = 48

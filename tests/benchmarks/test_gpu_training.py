@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import attention_gradients, gpu_training
 from t5x_like.nn.attention.cores import dense_core
-from t5x_like.planning import gpus
+from t5x_like.research.planning import gpus
 
 
 @pytest.mark.parametrize("workload", ["llama_1b", pytest.param("t5_large", marks=pytest.mark.slow)])

@@ -11,7 +11,7 @@ import safetensors.numpy
 from configs import pretrained as configs
 from t5x_like import evaluate, from_pretrained, vocabularies
 from t5x_like.config import parse
-from t5x_like.inspection import inspected
+from t5x_like.research.inspection import inspected
 from tests.programs import command_flags
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "transformer_xl_folders.npz"

@@ -9,8 +9,8 @@ import pytest
 from configs import pretrained as configs_pretrained
 from t5x_like import evaluate, from_pretrained, infer
 from t5x_like.config import parse
-from t5x_like.inspection import inspected
 from t5x_like.pretrained import int8_weights
+from t5x_like.research.inspection import inspected
 from tests.programs import command_flags, tiny_encoder, tiny_writer
 
 pytestmark = pytest.mark.usefixtures("one_device")

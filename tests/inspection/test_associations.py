@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import inspect
-from t5x_like.inspection import associations
+from t5x_like.research.inspection import associations
 from tests.programs import tiny_encoder, tiny_writer
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from t5x_like import inspect
-from t5x_like.inspection import inspected, layer_figure, layer_statistics
-from t5x_like.inspection.network_states import States
+from t5x_like.research.inspection import inspected, layer_figure, layer_statistics
+from t5x_like.research.inspection.network_states import States
 from tests.programs import tiny_encoder, tiny_writer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog"]

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from t5x_like.inspection import inspected, server, word_neighbours
+from t5x_like.research.inspection import inspected, server, word_neighbours
 from tests.programs import tiny_encoder, tiny_writer
 from tests.programs.browser import CONTROL, ENTER, LEFT, RIGHT, TAB, Browser
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from t5x_like import page
-from t5x_like.inspection import inspected, server
 from t5x_like.nn import moe
+from t5x_like.research.inspection import inspected, server
 from tests.programs import tiny_encoder, tiny_writer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog"]

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from t5x_like.inspection import server
+from t5x_like.research.inspection import server
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from t5x_like import inspect, vocabularies
-from t5x_like.inspection import inspected, neighbour_figure, server, word_neighbours
-from t5x_like.inspection.word_neighbours import Neighbour, Occurrence
+from t5x_like.research.inspection import inspected, neighbour_figure, server, word_neighbours
+from t5x_like.research.inspection.word_neighbours import Neighbour, Occurrence
 from tests.programs import tiny_encoder, tiny_writer
 
 WORDS = ["the", "play", "##er", "##s", "cat", "sat", "was", "long", "a", ",", "good"]

@@ -20,9 +20,9 @@ from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
 from t5x_like.nn.attention.kernels import cudnn_core, select_core
 from t5x_like.nn.attention.positions import AttentionMask, ComputedMask, RelativeBias
-from t5x_like.planning import batches
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.pretrained.model import Pretrained
+from t5x_like.research.planning import batches
 from t5x_like.training import flops
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 28, 4, 8

@@ -20,7 +20,7 @@ from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
 from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 from t5x_like.nn.attention.relative_flash import relative_flash_core
-from t5x_like.planning import batches, chips, compiling, hlo, products
+from t5x_like.research.planning import batches, chips, compiling, hlo, products
 from t5x_like.systems import t5, umt5
 
 ROWS, LENGTH, HEADS, WIDTH = 2, 300, 2, 8  # three blocks of 128, the last one partly padding

@@ -16,7 +16,7 @@ from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import dense_core
 from t5x_like.nn.attention.kernels import select_core, splash_core
 from t5x_like.nn.attention.positions import AttentionMask
-from t5x_like.planning import batches, chips, compiling, products
+from t5x_like.research.planning import batches, chips, compiling, products
 
 ROWS, LENGTH, HEADS, GROUPS, WIDTH = 2, 140, 4, 2, 8  # two blocks of 128, the second nearly empty
 # Softmaxes of 140 scores of order 1, and sums of as many float32 numbers, in another order.

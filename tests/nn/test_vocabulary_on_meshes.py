@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from t5x_like import losses, partitioning
 from t5x_like.losses import token_cross_entropy
 from t5x_like.nn.embeddings import VocabularyProduct, look_up
-from t5x_like.planning import collectives, hlo
+from t5x_like.research.planning import collectives, hlo
 
 ROWS, LENGTH, WIDTH, V = 16, 5, 8, 64
 TABLE_BYTES = 4 * V * WIDTH

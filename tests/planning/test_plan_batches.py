@@ -9,7 +9,7 @@ from t5x_like.batches.packing import to_batch
 from t5x_like.config import parse
 from t5x_like.experiment.run import of_config
 from t5x_like.objectives import OBJECTIVES
-from t5x_like.planning import batches
+from t5x_like.research.planning import batches
 
 LENGTHS = {"inputs": 12, "targets": 6}
 CASES = [

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from t5x_like.planning import chips, compiling
-from t5x_like.planning.chips import CHIPS, GPUS
-from t5x_like.planning.collectives import Collective
+from t5x_like.research.planning import chips, compiling
+from t5x_like.research.planning.chips import CHIPS, GPUS
+from t5x_like.research.planning.collectives import Collective
 
 
 @pytest.mark.parametrize(

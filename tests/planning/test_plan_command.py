@@ -16,7 +16,7 @@ from t5x_like import config, partitioning, plan
 from t5x_like.config import parse
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import batches, chips, compiling, report
+from t5x_like.research.planning import batches, chips, compiling, report
 from t5x_like.systems import bert, gpt2
 
 KEYS = {

@@ -9,7 +9,7 @@ import pytest
 from t5x_like import config, systems
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import counting, report
+from t5x_like.research.planning import counting, report
 from t5x_like.systems import dpo
 
 OBJECTIVES = {

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t5x_like.planning import chips, collectives, compiling, cuda_kernels, products, report
-from t5x_like.planning.collectives import Collective
-from t5x_like.planning.hlo import parse
-from t5x_like.planning.products import Products
+from t5x_like.research.planning import chips, collectives, compiling, cuda_kernels, products, report
+from t5x_like.research.planning.collectives import Collective
+from t5x_like.research.planning.hlo import parse
+from t5x_like.research.planning.products import Products
 
 TEXTS = Path(__file__).resolve().parent / "hlo"
 WIDTH, HIDDEN, WORDS, ROWS = 256, 512, 512, 8

@@ -7,8 +7,8 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from t5x_like.planning import collectives, hlo, products
-from t5x_like.planning.hlo import Array, parse
+from t5x_like.research.planning import collectives, hlo, products
+from t5x_like.research.planning.hlo import Array, parse
 
 AXES = ("data", "fsdp", "expert", "model")
 

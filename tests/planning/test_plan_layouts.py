@@ -9,7 +9,7 @@ from configs import plans, published_runs
 from t5x_like import partitioning
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import batches, chips
+from t5x_like.research.planning import batches, chips
 
 CONFIGS = dict.fromkeys(published_runs.RUNS, published_runs.get_config)
 CONFIGS |= dict.fromkeys(plans.TOPOLOGIES, plans.get_config)

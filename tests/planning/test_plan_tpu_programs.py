@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from t5x_like import partitioning
-from t5x_like.planning import chips, collectives, compiling, products
-from t5x_like.planning.hlo import parse
+from t5x_like.research.planning import chips, collectives, compiling, products
+from t5x_like.research.planning.hlo import parse
 
 TEXTS = Path(__file__).resolve().parent / "hlo"
 # A device's shard of a kernel of the feed-forward layer, bf16[256, 11008]. The gathered kernel is

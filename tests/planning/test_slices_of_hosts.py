@@ -18,7 +18,7 @@ from configs import plans
 from launch.accelerators import SLICES
 from t5x_like import config, partitioning
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import chips, report
+from t5x_like.research.planning import chips, report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]

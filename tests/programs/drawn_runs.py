@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from t5x_like.scaling_laws.law import SIX_N_D, Law, TrainingCompute
-from t5x_like.scaling_laws.runs import TrainedRun
+from t5x_like.research.scaling_laws.law import SIX_N_D, Law, TrainingCompute
+from t5x_like.research.scaling_laws.runs import TrainedRun
 
 
 def scattered(law: Law, number: int, *, noise: float, seed: int = 0):

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from t5x_like import partitioning
-from t5x_like.planning import chips
+from t5x_like.research.planning import chips
 from tests.programs import in_process
 
 

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from t5x_like.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
+from t5x_like.research.studies import Arm, Claim, OutcomeMeasure, Study, TrainingRun
 
 STEPS = 4
 

@@ -7,9 +7,9 @@ import pytest
 from t5x_like import scaling
 from t5x_like.config import parse
 from t5x_like.experiment import command_line
-from t5x_like.planning import chips
-from t5x_like.scaling_laws import allocation
-from t5x_like.scaling_laws.law import PUBLISHED
+from t5x_like.research.planning import chips
+from t5x_like.research.scaling_laws import allocation
+from t5x_like.research.scaling_laws.law import PUBLISHED
 from tests.programs import tiny_writer
 
 

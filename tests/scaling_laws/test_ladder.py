@@ -9,9 +9,9 @@ import pytest
 from configs import distilbert
 from t5x_like import config, scaling
 from t5x_like.config import parse
-from t5x_like.scaling_laws import cost, ladder, trained
-from t5x_like.scaling_laws.ladder import Design
-from t5x_like.scaling_laws.law import Law
+from t5x_like.research.scaling_laws import cost, ladder, trained
+from t5x_like.research.scaling_laws.ladder import Design
+from t5x_like.research.scaling_laws.law import Law
 from tests.programs import tiny_writer
 
 SIZES = ("1x16", "2x32", "3x48")

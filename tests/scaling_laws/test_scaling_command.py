@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from t5x_like import scaling
-from t5x_like.scaling_laws import analysis, cautions, runs
-from t5x_like.scaling_laws.law import PUBLISHED, Law
+from t5x_like.research.scaling_laws import analysis, cautions, runs
+from t5x_like.research.scaling_laws.law import PUBLISHED, Law
 from tests.programs import drawn_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -190,7 +190,7 @@ def test_bad_arguments(arguments, message, capsys):
 
 def test_help_and_fits_do_not_import_jax():
     program = (
-        "import sys; from t5x_like import scaling; import t5x_like.scaling_laws.analysis; "
+        "import sys; from t5x_like import scaling; import t5x_like.research.scaling_laws.analysis; "
         "sys.exit(bool({'jax', 'tensorflow'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from t5x_like.scaling_laws import analysis, approaches, bootstrap
-from t5x_like.scaling_laws.law import (
+from t5x_like.research.scaling_laws import analysis, approaches, bootstrap
+from t5x_like.research.scaling_laws.law import (
     PUBLISHED,
     SIX_N_D,
     Law,
@@ -15,7 +15,7 @@ from t5x_like.scaling_laws.law import (
     fit_compute,
     fit_kaplan,
 )
-from t5x_like.scaling_laws.runs import TrainedRun
+from t5x_like.research.scaling_laws.runs import TrainedRun
 from tests.programs import drawn_runs
 
 HOFFMANN, BESIROGLU = PUBLISHED["hoffmann"], PUBLISHED["besiroglu"]

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from t5x_like.studies import Arm, OutcomeMeasure, cells, definition, grid, results
+from t5x_like.research.studies import Arm, OutcomeMeasure, cells, definition, grid, results
 from tests.programs import toy_study
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from t5x_like import study as command
-from t5x_like.studies import overview
+from t5x_like.research.studies import overview
 from tests.programs import toy_study
 
 

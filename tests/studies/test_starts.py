@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from t5x_like import config
-from t5x_like.studies import Arm, cells, definition
+from t5x_like.research.studies import Arm, cells, definition
 from tests.programs import toy_study
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -18,7 +18,7 @@ import pytest
 from t5x_like import study as command
 from t5x_like import systems
 from t5x_like.experiment import command_line, training_processes
-from t5x_like.studies import (
+from t5x_like.research.studies import (
     Arm,
     Claim,
     Curve,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from t5x_like.studies import Learned, verdicts
-from t5x_like.studies.verdicts import Looks
+from t5x_like.research.studies import Learned, verdicts
+from t5x_like.research.studies.verdicts import Looks
 from tests.programs import toy_study
 
 

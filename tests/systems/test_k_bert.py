@@ -19,8 +19,8 @@ from t5x_like.config import parse
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.losses import fine_tuning, forward
-from t5x_like.planning import batches
 from t5x_like.pretrained import from_pretrained
+from t5x_like.research.planning import batches
 from t5x_like.systems import bert, k_bert
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "k_bert.npz"

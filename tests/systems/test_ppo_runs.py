@@ -21,8 +21,8 @@ from t5x_like.config import parse
 from t5x_like.experiment import data_side, model_side, reporting
 from t5x_like.experiment.run import of_config
 from t5x_like.inference.text_model import TextModel
-from t5x_like.planning import chips, report
 from t5x_like.pretrained import from_pretrained
+from t5x_like.research.planning import chips, report
 from t5x_like.systems import gpt2, instructgpt, reward_model, t5
 from t5x_like.training.step import create_state
 from tests.programs import in_process, processes

@@ -12,7 +12,7 @@ from t5x_like.config import parse, to_dict
 from t5x_like.config.run_settings import MeshSettings
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.studies import cells, definition
+from t5x_like.research.studies import cells, definition
 from t5x_like.systems import bert, tinybert
 from tests.systems.test_tinybert import settings
 

@@ -11,8 +11,8 @@ from t5x_like.config import parse
 from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
 from t5x_like.inference.likelihood import TokenPair
-from t5x_like.inspection import inspected
 from t5x_like.pretrained import from_pretrained
+from t5x_like.research.inspection import inspected
 from tests.programs import command_flags, tiny_writer
 from tests.programs.tiny_encoder import SPECIAL_TOKENS
 

@@ -16,7 +16,7 @@ from t5x_like.config import parse
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
 from t5x_like.losses import masked_lm
-from t5x_like.studies import estimate
+from t5x_like.research.studies import estimate
 from t5x_like.systems import bert, xlnet
 
 WORDS = "the man went to a store he bought milk and sang in rain"

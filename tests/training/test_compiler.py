@@ -7,7 +7,7 @@ import pytest
 from configs import t5
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import chips
+from t5x_like.research.planning import chips
 from t5x_like.training import compiler
 
 

@@ -9,7 +9,7 @@ from jax.extend.core import Primitive
 from jax.sharding import AxisType, PartitionSpec
 
 from t5x_like.nn import matrix_product
-from t5x_like.planning import chips
+from t5x_like.research.planning import chips
 from t5x_like.training import flops
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)

@@ -16,8 +16,8 @@ from t5x_like import systems
 from t5x_like.config import parse
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import batches, chips, compiling
-from t5x_like.planning.products import Products
+from t5x_like.research.planning import batches, chips, compiling
+from t5x_like.research.planning.products import Products
 from t5x_like.systems import llama, t5
 from tests.traced_steps import products_of, training_step
 

@@ -8,7 +8,7 @@ import pytest
 
 from t5x_like.experiment import model_side
 from t5x_like.experiment.run import of_config
-from t5x_like.planning import batches, compiling
+from t5x_like.research.planning import batches, compiling
 from t5x_like.training import metrics
 
 
