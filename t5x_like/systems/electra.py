@@ -350,7 +350,8 @@ def _sampled(
     sample = jax.random.key(0)
     dropout: list[jax.Array | None] = [None, None]
     if rng is not None:
-        sample, *dropout = jax.random.split(rng, 3)
+        sample, first, second = jax.random.split(rng, 3)
+        dropout = [first, second]
     guesses, masked = losses.predict_masked(
         module, params, batch, dropout[0], share=predicted, method="generate"
     )

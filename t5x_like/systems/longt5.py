@@ -269,7 +269,7 @@ def _near_keys(
     return _Seen(
         key=key,
         value=value,
-        allowed=in_radius & (query_segments[..., None] == near) & (near > 0),
+        allowed=(query_segments[..., None] == near) & (near > 0) & in_radius,
         bias=terms[None],
     )
 

@@ -146,7 +146,7 @@ def _counts(table: np.ndarray, *, of: int) -> tuple[np.ndarray, np.ndarray]:
     return np.diagonal(table)[:of], table.sum(axis=1)[:of] + table.sum(axis=0)[:of]
 
 
-def _f1(common: np.ndarray, sums: np.ndarray) -> np.ndarray:
+def _f1(common: np.ndarray | np.integer, sums: np.ndarray | np.integer) -> np.ndarray:
     """Return 2 common / sums; 0 without targets and predictions."""
     return np.where(sums > 0, 2 * common / np.maximum(sums, 1), 0.0)
 

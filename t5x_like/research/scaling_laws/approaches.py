@@ -121,7 +121,7 @@ def _profile(
         d=at_d if both else None,
         loss=least if both else None,
         sizes=(float(n.min()), float(n.max())),
-        best_at_edge=n[loss.argmin()] in (n.min(), n.max()),
+        best_at_edge=n[np.argmin(loss)] in (n.min(), n.max()),
     )
 
 
@@ -278,7 +278,7 @@ def _unbeaten(runs: Sequence[TrainedRun]) -> list[int]:
     return best_numbers
 
 
-_PROJECTED_EXPONENTS = np.geomspace(0.03, 2.0, 16)
+_PROJECTED_EXPONENTS: list[float] = np.geomspace(0.03, 2.0, 16).tolist()
 
 
 def fit_by_projection(n: Vector, d: Vector, loss: Vector, *, start: Law | None = None) -> Law:
