@@ -44,8 +44,8 @@ class Compute:
             along a first axis N; `unroll` compiles each layer and names the parameters layer_0,
             layer_1, ...; `auto` stacks the parameters like `scan`, and compiles each layer if that
             is faster (`stack.unrolls`).
-        remat: the activations that the backward pass of a stack recomputes: `none`, or a name in
-            `stack.REMAT_POLICIES`.
+        remat: the activations that the backward pass of a stack recomputes: `none`, or what
+            `stack.remat_policy` takes.
         lookup: the embedding look-up. `gather` reads rows; `one_hot` multiplies, which is faster
             only if the vocabulary is sharded on a TPU.
     """

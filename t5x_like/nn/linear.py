@@ -11,6 +11,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from t5x_like import partitioning
@@ -28,6 +29,9 @@ def symmetric(limit: float) -> Initializer:
 # The variable collection of kernels as matrices [outputs, inputs], which replace the parameters
 # when decoding on a CPU (decoding/transposed_kernels.py).
 TRANSPOSED = "transposed"
+
+# The checkpoint names of the results of a feed-forward layer's products, for `Compute.remat`.
+WI, WO = "wi", "wo"
 
 # The parameters beside a kernel W with which the layer computes x W + (x A) B (nn/lora.py).
 LORA_A, LORA_B = "lora_a", "lora_b"
@@ -146,7 +150,7 @@ class MLP(nn.Module):
     compute: Compute = Compute()
 
     def _into_hidden(self, x: Float[Array, "B L D"], name: str) -> Float[Array, "B L F"]:
-        return Linear(
+        hidden = Linear(
             (self.hidden,),
             axes=("embed", "mlp"),
             use_bias=self.use_bias,
@@ -154,6 +158,7 @@ class MLP(nn.Module):
             compute=self.compute,
             name=name,
         )(x)
+        return checkpoint_name(hidden, WI)
 
     @nn.compact
     def __call__(
@@ -167,7 +172,7 @@ class MLP(nn.Module):
         hidden = partitioning.constrain(self.expand(x), HIDDEN_AXES)
         if self.drop_hidden:
             hidden = make_dropout(self.compute)(hidden, deterministic)
-        return Linear(
+        out = Linear(
             (x.shape[-1],),
             axes=("mlp", "embed"),
             use_bias=self.use_bias,
@@ -175,6 +180,7 @@ class MLP(nn.Module):
             compute=self.compute,
             name="wo",
         )(hidden)
+        return checkpoint_name(out, WO)
 
     def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
         """Return the hidden layer."""

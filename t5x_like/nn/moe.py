@@ -18,6 +18,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, Num, PyTree
 
 from t5x_like import partitioning
@@ -25,7 +26,7 @@ from t5x_like.names import choose
 from t5x_like.nn.blocks import constrain
 from t5x_like.nn.compute import Compute, change_factories, change_settings, make_dropout
 from t5x_like.nn.expert_exchange import ExpertExchange
-from t5x_like.nn.linear import Initializer, elementwise, gated
+from t5x_like.nn.linear import WI, WO, Initializer, elementwise, gated
 from t5x_like.nn.matrix_product import ragged_product_by_device
 
 
@@ -384,7 +385,7 @@ class Experts(nn.Module):
         def into_hidden(name: str) -> Array:
             axes = ("embed", "mlp")
             kernel = Kernel(self.experts, (width, self.hidden), axes, self.wi_init, name=name)
-            return multiply(x, kernel().astype(dtype), axes=axes)
+            return checkpoint_name(multiply(x, kernel().astype(dtype), axes=axes), WI)
 
         if self.gated:
             hidden = gated(self.activation)(into_hidden("wi_0"), into_hidden("wi_1"))
@@ -399,7 +400,7 @@ class Experts(nn.Module):
         hidden = drop(hidden, deterministic)
         axes = ("mlp", "embed")
         kernel = Kernel(self.experts, (self.hidden, width), axes, self.wo_init, name="wo")
-        return multiply(hidden, kernel().astype(dtype), axes=axes)
+        return checkpoint_name(multiply(hidden, kernel().astype(dtype), axes=axes), WO)
 
 
 class Kernel(nn.Module):

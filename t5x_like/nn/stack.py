@@ -4,7 +4,7 @@ Also stacks whose layers alternate (`LayerGroup`) or have an attention pattern e
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -16,9 +16,10 @@ from jaxtyping import Array, Float, PyTree
 
 from t5x_like import partitioning
 from t5x_like.names import choose
-from t5x_like.nn.attention.cores import KEPT
+from t5x_like.nn.attention.cores import CONTEXT, KEY, QUERY, VALUE
 from t5x_like.nn.blocks import PostNormBlock, PreNormBlock, Shared
 from t5x_like.nn.compute import Compute
+from t5x_like.nn.linear import WI, WO
 
 LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
 
@@ -26,20 +27,52 @@ LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
 # than a loop (docs/performance.md, docs/accelerators.md), and still compile within about a minute.
 _FEW = 24
 
+# What `remat` can keep by name: the results of projections, and the output of attention.
+_ATTENTION = (QUERY, KEY, VALUE, CONTEXT)
+REMAT_NAMES = (*_ATTENTION, WI, WO)
+_ON_HOST = "@host"
+
+
+def _keep(names: Sequence[str], *, on_host: Sequence[str] = ()) -> Callable[..., bool]:
+    if not on_host:
+        return jax.checkpoint_policies.save_only_these_names(*names)
+    return jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=names,
+        names_which_can_be_offloaded=on_host,
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
     "full": None,  # save only the layer's input
     "dots": jax.checkpoint_policies.checkpoint_dots,
     "dots_with_no_batch_dims": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
     # Save queries, keys, values and the output of attention.
-    "attention": jax.checkpoint_policies.save_only_these_names(KEPT),
+    "attention": _keep(_ATTENTION),
     # The same, offloaded to host memory until the backward pass.
-    "attention_on_host": jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=[],
-        names_which_can_be_offloaded=[KEPT],
-        offload_src="device",
-        offload_dst="pinned_host",
-    ),
+    "attention_on_host": _keep((), on_host=_ATTENTION),
 }
+
+
+def remat_policy(remat: str) -> Callable[..., bool] | None:
+    """Return the policy of `jax.checkpoint` for `Compute.remat`.
+
+    Args:
+        remat: a name of REMAT_POLICIES; or names of REMAT_NAMES with commas between them, which are
+            saved, those with "@host" in host memory: `query,key,value,wi@host`.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
+    names = remat.split(",")
+    if len(names) == 1 and remat.removesuffix(_ON_HOST) not in REMAT_NAMES:
+        known = {"none": None, **REMAT_POLICIES, **dict.fromkeys(REMAT_NAMES)}
+        return choose("model.remat", remat, known)
+    for name in names:
+        choose("model.remat", name.removesuffix(_ON_HOST), dict.fromkeys(REMAT_NAMES))
+    on_host = [name.removesuffix(_ON_HOST) for name in names if name.endswith(_ON_HOST)]
+    return _keep([name for name in names if not name.endswith(_ON_HOST)], on_host=on_host)
 
 
 class Stack(nn.Module):
@@ -78,7 +111,7 @@ class Stack(nn.Module):
 
         if self.compute.remat != "none":
             # Inside a scan the compiler cannot merge the two computations anyway.
-            policy = choose("model.remat", self.compute.remat, {"none": None, **REMAT_POLICIES})
+            policy = remat_policy(self.compute.remat)
             apply = nn.remat(apply, policy=policy, prevent_cse=in_a_row)
         if self.compute.loop != "unroll":
             scanned = nn.scan(

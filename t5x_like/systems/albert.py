@@ -19,7 +19,7 @@ from t5x_like.nn.compute import GELU, GELU_TANH, Batch, Compute
 from t5x_like.nn.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.nn.linear import Linear
 from t5x_like.nn.networks import Encoder, Tower
-from t5x_like.nn.stack import REMAT_POLICIES, unrolls
+from t5x_like.nn.stack import remat_policy, unrolls
 from t5x_like.systems import bert
 from t5x_like.systems.system import EARLIER_INIT, ENCODER_TASKS, System, Task
 
@@ -146,7 +146,7 @@ class SharedStack(nn.Module):
         """Run the blocks in nested loops over groups, layers, and the blocks of a layer."""
         in_a_row = unrolls(self.compute, self.layers * self.inner)
         if self.compute.remat != "none":
-            policy = choose("model.remat", self.compute.remat, {"none": None, **REMAT_POLICIES})
+            policy = remat_policy(self.compute.remat)
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
         scan = functools.partial(jax.lax.scan, unroll=in_a_row)
         separate = {

@@ -26,7 +26,7 @@ from t5x_like.nn.encoder_heads import Features, MaskedLMHead, Pooler, select_hea
 from t5x_like.nn.linear import Initializer, LayerNorm
 from t5x_like.nn.matrix_product import product
 from t5x_like.nn.networks import Encoder, Tower
-from t5x_like.nn.stack import REMAT_POLICIES, Stack, unrolls
+from t5x_like.nn.stack import Stack, remat_policy, unrolls
 from t5x_like.systems import bert
 from t5x_like.systems.system import (
     EARLIER_INIT,
@@ -331,7 +331,7 @@ class MaskDecoderStack(nn.Module):
 
         remat = stack.compute.remat
         if remat != "none":
-            policy = choose("model.remat", remat, {"none": None, **REMAT_POLICIES})
+            policy = remat_policy(remat)
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
         if "block" in params:
             sliced = jax.tree.map(lambda p: p[begin:end], params["block"])

@@ -154,6 +154,9 @@ def test_kept_names_spare_their_products():
     )
     assert "host" in program
     assert products("attention_on_host") == some
+    assert products("query,key,value,context") == products("query,key@host,value,context") == some
+    assert least < products("query,key,value,context,wi,wo") < some
+    assert products("wi@host") == products("wi") < every
 
 
 @pytest.mark.parametrize(
@@ -161,6 +164,7 @@ def test_kept_names_spare_their_products():
     [
         "none",
         "attention_on_host",
+        "query,context@host,wi,wo",
         *(pytest.param(remat, marks=pytest.mark.slow) for remat in ("full", "dots")),
     ],
 )
@@ -287,5 +291,9 @@ def test_dropout_needs_a_key_and_only_training_has_it():
 def test_unknown_choices_name_the_nearest():
     with pytest.raises(ValueError, match="Did you mean 'dots'"):
         make(remat="dot")
+    with pytest.raises(ValueError, match="Did you mean 'query'"):
+        make(remat="key,quary@host")
+    with pytest.raises(ValueError, match="Did you mean 'value'"):
+        make(remat="values")
     with pytest.raises(ValueError, match="Did you mean 'unroll'"):
         make(loop="unrol")

@@ -51,8 +51,8 @@ def sum_to(x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."
     return jnp.sum(x, axis=axes, keepdims=True) if axes else x
 
 
-# The checkpoint name of the inputs and outputs of attention, for `Compute.remat`.
-KEPT = "attention"
+# The checkpoint names of the inputs and the output of attention, for `Compute.remat`.
+QUERY, KEY, VALUE, CONTEXT = "query", "key", "value", "context"
 
 # The score of a masked key. It is finite, so that a query without keys (padding) yields the mean of
 # the values rather than NaN.
@@ -65,8 +65,8 @@ class Core:
 
     Attributes:
         compute: the attention function.
-        names_output: whether it already calls `checkpoint_name(..., KEPT)` on the outputs that the
-            backward pass needs, so that `remat` can save them.
+        names_output: whether it already calls `checkpoint_name(..., CONTEXT)` on the outputs that
+            the backward pass needs, so that `remat` can save them.
         has_scores: whether attention scores can be collected with this core.
         knows_windows: whether it computes only the scores within a mask's window.
         knows_relative_bias: whether the bias may be a `RelativeBias`, computed from its table.
@@ -119,7 +119,7 @@ class Core:
             dropout_rng=dropout_rng,
             dropout_broadcast=dropout_broadcast,
         )
-        return checkpoint_name(out, KEPT) if dense and self.names_output else out
+        return checkpoint_name(out, CONTEXT) if dense and self.names_output else out
 
 
 def _dense(

@@ -17,7 +17,7 @@ from t5x_like import partitioning
 from t5x_like.names import choose
 from t5x_like.nn.attention.cache import KeyValues
 from t5x_like.nn.attention.cores import (
-    KEPT,
+    CONTEXT,
     Core,
     blockwise_core,
     dense_core,
@@ -373,7 +373,7 @@ def _attend(
         block_sizes=sizes,
         head_shards=1,
         q_seq_shards=1,
-        residual_checkpoint_name=KEPT,
+        residual_checkpoint_name=CONTEXT,
         interpret=interpret,
     )
 
@@ -394,7 +394,7 @@ def _by_device(
     core = _fastest(query, keys_values, **settings)
     run = for_window(core, bias=settings["bias"], mask=settings["mask"])
     out = run(query, keys_values, **settings)
-    return out if core.names_output else checkpoint_name(out, KEPT)
+    return out if core.names_output else checkpoint_name(out, CONTEXT)
 
 
 def _fastest(

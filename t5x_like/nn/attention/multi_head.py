@@ -5,14 +5,21 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like import partitioning
 from t5x_like.nn.attention.cache import KEY_AXES, KeyValues
-from t5x_like.nn.attention.cores import KEPT, for_window, masked_scores, weighted_values
+from t5x_like.nn.attention.cores import (
+    CONTEXT,
+    KEY,
+    QUERY,
+    VALUE,
+    for_window,
+    masked_scores,
+    weighted_values,
+)
 from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.linear import Initializer, Linear
@@ -84,9 +91,10 @@ class Attention(nn.Module):
         """Return the keys and values of a context, for the core or a cache."""
         key, value = self.key(context), self.value(context)
         key = self._at_positions(key, positions, "activation_kv_heads")
-        return jax.tree.map(
-            lambda x: checkpoint_name(partitioning.constrain(x, KEY_AXES), KEPT),
-            KeyValues.from_positions(key, value),
+        made = KeyValues.from_positions(key, value)
+        return KeyValues(
+            key=checkpoint_name(partitioning.constrain(made.key, KEY_AXES), KEY),
+            value=checkpoint_name(partitioning.constrain(made.value, KEY_AXES), VALUE),
         )
 
     def _at_positions(
@@ -171,7 +179,7 @@ class Attention(nn.Module):
         """
         query = self._at_positions(self.query(x), positions, "activation_heads")
         axes = ("activation_batch", "activation_length", "activation_heads", None)
-        query = checkpoint_name(partitioning.constrain(query, axes), KEPT)
+        query = checkpoint_name(partitioning.constrain(query, axes), QUERY)
         query, bias = self.prepare_scores(query, keys_values, bias, mask=mask, extra=extra)
         terms: dict[str, Any] = {"bias": bias, "mask": mask, "scale": self.scale_factor}
         drops = self.compute.dropout > 0.0 and not deterministic
@@ -189,7 +197,7 @@ class Attention(nn.Module):
             values = self._core(mask, bias, extra)(query, keys_values, **terms, **dropout)
         values = partitioning.constrain(values, axes)
         if not self.compute.core.names_output:  # otherwise `remat` would save it twice
-            values = checkpoint_name(values, KEPT)
+            values = checkpoint_name(values, CONTEXT)
         out = Linear(
             (x.shape[-1],),
             axes=("heads", "kv", "embed"),

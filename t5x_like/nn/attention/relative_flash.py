@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like import partitioning
 from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.cores import KEPT, Core, drop_keys
+from t5x_like.nn.attention.cores import CONTEXT, Core, drop_keys
 from t5x_like.nn.attention.positions import AttentionMask, RelativeBias
 
 LANES = 128  # keys and queries per tile; T and S are padded to a multiple
@@ -330,7 +330,7 @@ def _forward(
     )(
         functools.partial(_forward_kernel, grid)
     )(*tables, query_segments[:, None], key_segments[:, None], query, key, value)
-    out, log_sums = checkpoint_name(out, KEPT), checkpoint_name(log_sums, KEPT)
+    out, log_sums = checkpoint_name(out, CONTEXT), checkpoint_name(log_sums, CONTEXT)
     return out, (query, key, value, table, query_segments, key_segments, out, log_sums)
 
 

@@ -23,7 +23,7 @@ from t5x_like.nn.attention.block_sparse import (
     with_neighbors,
 )
 from t5x_like.nn.attention.cache import KeyValues
-from t5x_like.nn.attention.cores import KEPT, dense_core
+from t5x_like.nn.attention.cores import CONTEXT, QUERY, dense_core
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask, ComputedMask
 from t5x_like.nn.linear import Initializer, Linear
@@ -137,7 +137,7 @@ class GlobalLocalAttention(Attention):
         assert isinstance(mask, SentenceMask)
         count = mask.global_segments.shape[1]
         axes = ("activation_batch", "activation_length", "activation_heads", None)
-        query = checkpoint_name(partitioning.constrain(self.query(x), axes), KEPT)
+        query = checkpoint_name(partitioning.constrain(self.query(x), axes), QUERY)
         drops = self.compute.dropout > 0.0 and not deterministic
         rngs = jax.random.split(self.make_rng("dropout")) if drops else (None, None)
         settings: dict[str, Any] = {
@@ -192,7 +192,7 @@ class GlobalLocalAttention(Attention):
             kernel_init=self.out_init,
             compute=self.compute,
             name=name,
-        )(checkpoint_name(values, KEPT))
+        )(checkpoint_name(values, CONTEXT))
 
 
 def _attend_from_text(
