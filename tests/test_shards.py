@@ -62,8 +62,8 @@ def test_the_parts_together_are_all_tests():
 def ci(function, folder, **variables):
     """What a function of .ci/run prints in a folder."""
     text = (ROOT / ".ci/run").read_text()
-    defined = re.search(rf"^{function}\(\) {{\n.*?^}}\n", text, re.MULTILINE | re.DOTALL)[0]
-    script = f"set -euo pipefail\n{defined}{function}"
+    functions = re.findall(r"^\w+\(\) {\n.*?^}\n", text, re.MULTILINE | re.DOTALL)
+    script = "\n".join(["set -euo pipefail", *functions, function])
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, capture_output=True, text=True, env=variables or None
     )
