@@ -192,7 +192,7 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
         spec = nn.logical_to_mesh_axes(names, RULES)
         for size, name, cut in zip(leaf.shape, names, spec, strict=False):
             cuts = _names(cut)
-            parts = math.prod(mesh.shape[axis] for axis in cuts)
+            parts = _shards(mesh.shape, cuts)
             if size % parts:
                 raise ValueError(
                     f"mesh.{'*'.join(cuts)}={parts} does not divide {name}={size} of "
@@ -202,7 +202,11 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
 
 def batch_parts(shape: Mapping[str, int]) -> int:
     """Return the number of shards of a batch on a mesh of this shape; absent axes are 1."""
-    return math.prod(shape.get(axis, 1) for axis in BATCH_AXES)
+    return _shards(shape, BATCH_AXES)
+
+
+def _shards(shape: Mapping[str, int], axes: Sequence[str]) -> int:
+    return math.prod(shape.get(axis, 1) for axis in axes)
 
 
 def mesh_axes(name: str) -> tuple[str, ...]:
@@ -212,8 +216,7 @@ def mesh_axes(name: str) -> tuple[str, ...]:
 
 def parts(name: str) -> int:
     """Return the number of shards of a logical axis on the mesh of `layout`; 1 outside `layout`."""
-    shape = jax.sharding.get_abstract_mesh().shape
-    return math.prod(shape.get(axis, 1) for axis in mesh_axes(name))
+    return _shards(jax.sharding.get_abstract_mesh().shape, mesh_axes(name))
 
 
 def constrain(x: Array, names: Sequence[str | None]) -> Any:
@@ -228,7 +231,7 @@ def constrain(x: Array, names: Sequence[str | None]) -> Any:
     axes_of, mesh = dict(rules), jax.sharding.get_abstract_mesh().shape
     for name, size in zip(names, x.shape, strict=True):
         if isinstance(axes := axes_of.get(name), tuple):
-            while size % math.prod(mesh.get(axis, 1) for axis in axes):
+            while size % _shards(mesh, axes):
                 axes = axes[:-1]
             axes_of[name] = axes
     return nn.with_logical_constraint(x, tuple(names), rules=tuple(axes_of.items()))

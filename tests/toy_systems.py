@@ -15,7 +15,7 @@ from t5x_like.losses import distillation
 from t5x_like.nn.attention.cores import masked_as_zero
 from t5x_like.nn.attention.multi_head import Attention
 from t5x_like.nn.attention.positions import AttentionMask
-from t5x_like.nn.blocks import PreNormBlock, Shared, constrain
+from t5x_like.nn.blocks import PreNormBlock, Shared, constrain_residual
 from t5x_like.nn.embeddings import TokenEmbed
 from t5x_like.nn.linear import MLP, LayerNorm, Linear, replicate_last_axis
 from t5x_like.nn.networks import Tower
@@ -295,7 +295,7 @@ class TwoStreamBlock(nn.Module):
         attention = Attention(heads=2, width=8, name="attention")
         keys_values = attention.keys_values(carry["content"])
         after = {
-            name: constrain(
+            name: constrain_residual(
                 x + attention(LayerNorm(name=f"{name}_norm")(x), keys_values, mask=shared.mask)
             )
             for name, x in carry.items()

@@ -220,7 +220,7 @@ class PreNormBlock(nn.Module):
     def _sublayer_output(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
         """Return the residual stream after a sublayer with output y."""
         del norm  # pre-norm: already applied to the input
-        return constrain(x + self.drop(y, shared.deterministic))
+        return constrain_residual(x + self.drop(y, shared.deterministic))
 
 
 class PostNormBlock(PreNormBlock):
@@ -230,7 +230,7 @@ class PostNormBlock(PreNormBlock):
         return x
 
     def _sublayer_output(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
-        return constrain(norm(x + self.drop(y, shared.deterministic)))
+        return constrain_residual(norm(x + self.drop(y, shared.deterministic)))
 
 
 def refuse_cross_attention(block: PreNormBlock) -> None:
@@ -330,7 +330,7 @@ def self_attend(
     return y, updated, scores
 
 
-def constrain(x: Float[Array, "B T D"]) -> Any:
+def constrain_residual(x: Float[Array, "B T D"]) -> Any:
     """Constrain x to the sharding of the residual stream."""
     axes = ("activation_batch", "residual_length", "activation_embed")
     return partitioning.constrain(x, axes)
@@ -365,7 +365,7 @@ class ParallelBlock(nn.Module):
         y = self.norm(x)
         read, updated, scores = self_attend(self.self_attention, y, shared, cache)
         y = read + self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
-        x = constrain(x + self.drop(y, shared.deterministic))
+        x = constrain_residual(x + self.drop(y, shared.deterministic))
         if shared.collect:
             return x, shared.collected(x, scores)
         return x, None if updated is None else LayerCache(own=updated)
@@ -396,7 +396,7 @@ class TwoNormParallelBlock(PreNormBlock):
         y, updated, scores = self_attend(
             self.self_attention, self.self_attention_norm(x), shared, cache
         )
-        x = constrain(self._feed_forward(x, shared) + self.drop(y, shared.deterministic))
+        x = constrain_residual(self._feed_forward(x, shared) + self.drop(y, shared.deterministic))
         if shared.collect:
             return x, shared.collected(x, scores)
         return x, None if updated is None else LayerCache(own=updated)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Num, PyTree
 
 from t5x_like import partitioning
 from t5x_like.names import choose
-from t5x_like.nn.blocks import constrain
+from t5x_like.nn.blocks import constrain_residual
 from t5x_like.nn.compute import Compute, change_factories, change_settings, make_dropout
 from t5x_like.nn.expert_exchange import ExpertExchange
 from t5x_like.nn.linear import WI, WO, Initializer, elementwise, gated
@@ -543,7 +543,7 @@ def compute_slots(
     y = experts(held, multiply=multiply, deterministic=deterministic)
     y = exchanged(y, now=SLOTS, then=BY_GROUP) * slots.gate[..., None].astype(y.dtype)
     add = jax.vmap(lambda zeros, token, y: zeros.at[token].add(y, mode="drop"))
-    return constrain(add(jnp.zeros_like(x), slots.token, y))
+    return constrain_residual(add(jnp.zeros_like(x), slots.token, y))
 
 
 def compute_all(

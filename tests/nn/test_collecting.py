@@ -12,7 +12,7 @@ from t5x_like import systems
 from t5x_like.nn.attention.cores import MASKED, masked_as_zero
 from t5x_like.nn.attention.kernels import cudnn_core
 from t5x_like.nn.attention.multi_head import Attention
-from t5x_like.nn.blocks import PostNormBlock, constrain, self_attend
+from t5x_like.nn.blocks import PostNormBlock, constrain_residual, self_attend
 from t5x_like.nn.compute import Compute
 from t5x_like.nn.linear import MLP, LayerNorm
 from t5x_like.nn.networks import Tower
@@ -184,9 +184,10 @@ class PlainBlock(PostNormBlock):
 
     def __call__(self, x, shared, cache):
         y, _, _ = self_attend(self.self_attention, x, shared, cache)
-        x = constrain(self.self_attention_norm(x + self.drop(y, shared.deterministic)))
+        x = constrain_residual(self.self_attention_norm(x + self.drop(y, shared.deterministic)))
         y = self.feed_forward(x, tokens=shared.tokens, deterministic=shared.deterministic)
-        return constrain(self.feed_forward_norm(x + self.drop(y, shared.deterministic))), None
+        x = constrain_residual(self.feed_forward_norm(x + self.drop(y, shared.deterministic)))
+        return x, None
 
 
 @pytest.mark.parametrize("loop", ["scan", "unroll"])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like import losses
-from t5x_like.nn.blocks import PostNormBlock, Shared, constrain
+from t5x_like.nn.blocks import PostNormBlock, Shared, constrain_residual
 from t5x_like.nn.compute import GELU_TANH, Batch, Outputs
 from t5x_like.nn.embeddings import TokenEmbed
 from t5x_like.nn.encoder_heads import (
@@ -133,7 +133,7 @@ class GlobalLocalBlock(PostNormBlock):
             return super()._sublayer_output(x, y, norm, shared)
         z = x + self.drop(y, shared.deterministic)
         parts = [self.global_attention_norm(z[:, : self.count]), norm(z[:, self.count :])]
-        return constrain(jnp.concatenate(parts, axis=1))
+        return constrain_residual(jnp.concatenate(parts, axis=1))
 
 
 class GlobalLocalEncoder(Encoder, kw_only=True):  # type: ignore[call-arg]
