@@ -67,6 +67,34 @@ def test_splash_attention_is_dense_attention(segments, settings):
         np.testing.assert_allclose(a, b, atol=ROUNDING, rtol=ROUNDING)
 
 
+@pytest.mark.parametrize("name", ["splash@fused", "splash@256x128,fused", "splash@128x256"])
+def test_block_sizes_and_the_fused_kernel_change_no_value(name):
+    mask = AttentionMask(query_segments=PACKED, key_segments=PACKED, visibility="causal")
+    arguments = mask, PACKED > 0, QUERY, KEY, VALUE
+    core, expected = select_core(name), attend(dense_core, *arguments)
+    for a, b in zip(
+        jax.tree.leaves(attend(core, *arguments)), jax.tree.leaves(expected), strict=True
+    ):
+        np.testing.assert_allclose(a, b, atol=ROUNDING, rtol=ROUNDING)
+    kernels = str(jax.make_jaxpr(functools.partial(attend, core))(*arguments))
+    assert ("splash_mha_dq" in kernels) == ("fused" not in name)
+    assert core is select_core(name)  # what is jitted with it is not traced again
+
+
+@pytest.mark.parametrize(
+    "text", ["", "512,", "512x", "fuse", "512,fuse", "fused,512", "1e3", "-128"]
+)
+def test_other_settings_of_the_kernel_are_refused(text):
+    with pytest.raises(ValueError, match="must be splash@QUERIES"):
+        select_core(f"splash@{text}")
+
+
+@pytest.mark.parametrize("text", ["500", "0", "512x64"])
+def test_blocks_are_multiples_of_128(text):
+    with pytest.raises(ValueError, match=f"'splash@{text}' must have blocks of a multiple of 128"):
+        select_core(f"splash@{text}")
+
+
 def test_rows_without_a_key_are_finite():
     segments = np.zeros((ROWS, LENGTH), np.int32)
     mask = AttentionMask(key_segments=segments)
@@ -161,13 +189,20 @@ def test_rows_and_heads_that_devices_cannot_share_are_refused():
 
 
 @pytest.mark.slow
-def test_libtpu_compiles_a_training_step_with_it():
+@pytest.mark.parametrize(
+    ("attention", "kernels"),
+    [
+        ("splash", list(products.SPLASH)),
+        ("splash@256x128,fused", ["splash_mha_fwd", "splash_mha_dkv"]),
+    ],
+)
+def test_libtpu_compiles_a_training_step_with_it(attention, kernels):
     settings = llama.get_config("demo")
-    settings.model.update({"attention": "splash", "dtype": "bfloat16"})
+    settings.model.update({"attention": attention, "dtype": "bfloat16"})
     settings.data.lengths = {"targets": 256}
     settings.mesh = {"data": 2, "fsdp": 1, "expert": 1, "model": 2}
     model = model_side.build(of_config(settings), devices=chips.topology("v5e:2x2").devices())
     text = compiling.compile_step(model, batches.batch(parse(settings).data))["update"].text
     assert "tpu_custom_call" in text
-    assert all(f"%{kernel}" in text for kernel in products.SPLASH)  # what a plan counts
+    assert [name for name in products.SPLASH if f"%{name}" in text] == kernels  # what a plan counts
     assert ",256,256]" not in text

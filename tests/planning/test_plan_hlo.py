@@ -75,28 +75,44 @@ ENTRY %main () -> bf16[32,16,64,512] {{
 
 
 @pytest.mark.parametrize(
-    ("kernel", "numbers", "slots", "blocks", "times"),
+    ("kernel", "numbers", "sizes", "pairs", "times"),
     [
-        ("splash_mha_fwd_segmented_residuals", "1,4,4", "s32[2048,128]", 10, 2),
-        ("splash_mha_fwd_no_residuals", "1,4,4", "s32[2,8,2048]", 16, 2),
-        ("splash_mha_dq_no_residuals", "1,4,3", "s32[2048,128]", 9, 3),
-        ("splash_mha_dkv_no_residuals", "1,3,4", "s32[8,2048]", 9, 4),
+        ("fwd_segmented_residuals", "1,4,4", (512, 512), 10 * 512 * 512, 2),
+        ("fwd_no_residuals", "1,4,4", (512, 512), 2048 * 2048, 2),
+        ("dq_no_residuals", "1,4,3", (512, 512), 9 * 512 * 512, 3),
+        ("dkv_no_residuals", "1,3,4", (512, 512), 9 * 512 * 512, 4),
+        # Queries up to 1,024 see two blocks of 512 keys, and further ones four.
+        ("dq_no_residuals", "1,2,4", (1024, 512), 6 * 1024 * 512, 3),
+        # Of three blocks of 512 queries each sees one of 1,536 keys; the fourth sees both.
+        ("fwd_segmented_residuals", "1,4,2", (512, 1536), 5 * 512 * 1536, 2),
+        # The first half of the keys is seen by four blocks of queries, the second by two.
+        ("dkv_segmented_no_residuals", "1,4,2", (512, 1024), 6 * 512 * 1024, 4),
+        ("dkv_segmented_no_residuals", "1,4,2", (512, 1024), 6 * 512 * 1024, 5),
     ],
-    ids=["causal", "full", "window", "window, by keys"],
+    ids=["causal", "full", "window", "window, by keys", "wide", "long", "long, by keys", "fused"],
 )
 def test_splash_attention_counts_with_the_products_of_its_blocks(
-    kernel, numbers, slots, blocks, times
+    kernel, numbers, sizes, pairs, times
 ):
-    target = 'custom_call_target="tpu_custom_call"'
+    slots = "s32[2,8,2048]" if kernel == "fwd_no_residuals" else "s32[2048,128]"
+    # The values of libtpu 0.0.42: two sums, in the fused kernel the parts of the queries' gradient,
+    # and the gradients of keys and values.
+    of_queries = ["bf16[2,2,4,2048,64]"] * (times == 5)
+    parts = ["f32[512,64]"] * 2 + of_queries + ["bf16[2,2,2048,64]"] * 2
+    value = f"({', '.join(parts)})" if kernel.startswith("dkv") else "bf16[2,4,2048,64]"
+    phase = {"dq": "_dq", "dk": "_dkv"}.get(kernel[:2], "")
+    queries, keys = sizes
     found = parse(f"""
 ENTRY %main () -> f32[2,4,2048,64] {{
   %n = s8[{numbers}]{{2,1,0}} parameter(0)
   %q = bf16[2,4,2048,64]{{3,2,1,0}} parameter(1)
   %k = bf16[2,2,2048,64]{{3,2,1,0}} parameter(2)
   %s = {slots}{{1,0}} parameter(3)
-  ROOT %{kernel}.1 = f32[2,4,2048,64]{{3,2,1,0}} custom-call(%n, %q, %k, %k, %s), {target}
-}}""")
-    assert products.flops(found) == times * blocks * (2 * 4) * 2 * 512 * 512 * 64
+  ROOT %splash_mha_{kernel}.1 = {value} custom-call(%n, %q, %k, %k, %s), custom_call_target="tpu_custom_call", frontend_attributes={{kernel_metadata={{
+"xprof_metadata":"{{\\"block_q{phase}\\": {queries}, \\"block_kv{phase}\\": {keys}, \\"q_layout\\": 1}}"
+}}}}
+}}""")  # noqa: E501  # HLO has an instruction per line
+    assert products.flops(found) == times * pairs * (2 * 4) * 2 * 64
 
 
 def test_a_loop_of_unknown_length_is_counted():

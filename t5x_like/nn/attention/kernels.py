@@ -3,7 +3,10 @@
 The kernels are cuDNN's for NVIDIA GPUs and splash attention for TPUs, which is part of JAX.
 """
 
+import dataclasses
 import functools
+import math
+import re
 from typing import Any
 
 import jax
@@ -228,9 +231,60 @@ def _kernel(query: Array, key: Array, value: Array, **settings: Any) -> Float[Ar
 
 
 _LANES = 128  # block sizes are multiples of this
-_BLOCKS = (512, 256, _LANES)
 _WITHOUT = ("TPU v2", "TPU v3")  # kernels there lack the needed products of 16-bit operands
 _PADDING = -1  # the segment of the padding that this module adds
+_WITH_SETTINGS = "splash@"
+_SPLASH_SETTINGS = re.compile(r"(\d+)(?:x(\d+))?(?:,fused)?|fused")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Splash:
+    """The settings of splash attention, which follow its name: `splash@1024x512,fused`.
+
+    Attributes:
+        queries, keys: the sizes of a block of scores; on a row whose length they do not divide,
+            the greatest common divisors.
+        fused: whether one kernel computes all gradients. It computes the scores of a block once
+            rather than twice, but writes a part of the queries' gradient for each block of keys.
+    """
+
+    queries: int = 512
+    keys: int = 512
+    fused: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "_Splash":
+        """Parse sizes, `fused` or both.
+
+        Raises:
+            ValueError: the text is something else, or a size is not a multiple of 128.
+        """
+        match = _SPLASH_SETTINGS.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"model.attention='splash@{text}' must be splash@QUERIES, splash@QUERIESxKEYS or "
+                "splash@fused, or sizes and fused: splash@1024x512,fused"
+            )
+        queries = int(match[1] or cls.queries)
+        keys = int(match[2] or queries)
+        if min(queries, keys) == 0 or queries % _LANES or keys % _LANES:
+            raise ValueError(
+                f"model.attention='splash@{text}' must have blocks of a multiple of {_LANES}"
+            )
+        return cls(queries, keys, fused=text.endswith("fused"))
+
+    def blocks(self, length: int) -> splash_attention.BlockSizes:
+        """Return the kernels' block sizes for rows of this length, a multiple of 128."""
+        queries, keys = math.gcd(length, self.queries), math.gcd(length, self.keys)
+        return splash_attention.BlockSizes(
+            block_q=queries,
+            block_kv=keys,
+            block_q_dkv=queries,
+            block_kv_dkv=keys,
+            block_q_dq=None if self.fused else queries,
+            block_kv_dq=None if self.fused else keys,
+            use_fused_bwd_kernel=self.fused,
+        )
 
 
 def _splash(
@@ -243,6 +297,7 @@ def _splash(
     dropout: float = 0.0,
     dropout_rng: Array | None = None,
     dropout_broadcast: bool = False,
+    settings: _Splash,
 ) -> Float[Array, "B T H K"]:
     """Compute attention on a TPU by blocks of scores, forward and backward.
 
@@ -270,6 +325,7 @@ def _splash(
         ),
         causal=mask.visibility == "causal",
         window=mask.window,
+        settings=settings,
     )
     return out[:, :queries]
 
@@ -279,9 +335,17 @@ def _splash_leaves_to_dense(*, queries: int, keys: int, bias: object, mask: obje
     return queries != keys
 
 
-splash_core = Core(
-    _splash, names_output=True, knows_windows=True, leaves_to_dense=_splash_leaves_to_dense
-)
+@functools.cache  # the same settings are the same core, for functions jitted with it
+def _splash_core(settings: _Splash) -> Core:
+    return Core(
+        functools.partial(_splash, settings=settings),
+        names_output=True,
+        knows_windows=True,
+        leaves_to_dense=_splash_leaves_to_dense,
+    )
+
+
+splash_core = _splash_core(_Splash())
 
 
 def splash_fits(query: Float[Array, "B T H K"], keys_values: KeyValues, **terms: Any) -> bool:
@@ -294,7 +358,7 @@ def splash_fits(query: Float[Array, "B T H K"], keys_values: KeyValues, **terms:
         terms: `bias`, `mask` and `dropout` (0 in evaluation).
     """
     return (
-        query.shape[1] == keys_values.length >= _BLOCKS[0]
+        query.shape[1] == keys_values.length >= _Splash.queries
         and partitioning.device_kind() not in _WITHOUT
         and not _splash_problem(keys_values, **terms)
     )
@@ -349,18 +413,10 @@ def _attend(
     *,
     causal: bool,
     window: int | None,
+    settings: _Splash,
     interpret: bool,
 ) -> Float[Array, "B T H K"]:
     length, heads = query.shape[1:3]
-    block = next(size for size in _BLOCKS if length % size == 0)
-    sizes = splash_attention.BlockSizes(
-        block_q=block,
-        block_kv=block,
-        block_q_dkv=block,
-        block_kv_dkv=block,
-        block_q_dq=block,
-        block_kv_dq=block,
-    )
     seen: Any = splash_attention.FullMask((length, length))
     if window is not None:
         seen = splash_attention.LocalMask(
@@ -370,7 +426,7 @@ def _attend(
         seen = splash_attention.CausalMask((length, length))
     kernel = splash_attention.make_splash_mha(
         splash_attention.MultiHeadMask([seen] * heads),
-        block_sizes=sizes,
+        block_sizes=settings.blocks(length),
         head_shards=1,
         q_seq_shards=1,
         residual_checkpoint_name=CONTEXT,
@@ -438,9 +494,12 @@ def select_core(name: str) -> Core:
     `auto` is `cudnn` on an NVIDIA GPU for 16-bit types, without dropout or with one dropout mask
     for all queries of a head (`cudnn_fits`); `blockwise` on a CPU for float32; `splash` on a TPU
     for 512 queries or more, without a window, if the kernel supports the attention (`splash_fits`);
-    and otherwise `dense`.
+    and otherwise `dense`. `splash@1024x512,fused` sets block sizes and the fused backward kernel
+    (`_Splash`).
 
     Raises:
-        ValueError: the name is unknown.
+        ValueError: the name is unknown, or its settings are.
     """
+    if isinstance(name, str) and name.startswith(_WITH_SETTINGS):
+        return _splash_core(_Splash.parse(name.removeprefix(_WITH_SETTINGS)))
     return choose("model.attention", name, {"auto": by_device_core, **_CORES})

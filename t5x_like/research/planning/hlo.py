@@ -87,7 +87,7 @@ def read(text: str) -> tuple[dict[str, Computation], str]:
     """
     computations: dict[str, Computation] = {}
     entry, current = "", None
-    for line in text.splitlines():
+    for line in _lines(text):
         if line.endswith("{") and " -> " in line and not line.startswith(" "):
             name = _NAME.search(line)
             assert name is not None, line
@@ -96,12 +96,23 @@ def read(text: str) -> tuple[dict[str, Computation], str]:
         elif line == "}":
             current = None
         elif current is not None and line.startswith(" ") and " = " in line:
-            # Further lines with a kernel's settings are not indented, and are skipped.
             instruction = _instruction(line.strip())
             current[instruction.name] = instruction
     if not entry:
         raise ValueError("the text of the compiled program has no ENTRY")
     return computations, entry
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines; an instruction with the settings of its kernel, which have lines, is one."""
+    line = ""
+    for part in text.splitlines():
+        if line.startswith(" ") and part != "}" and not part.startswith(" "):
+            line += part
+        else:
+            yield line
+            line = part
+    yield line
 
 
 def _instruction(line: str) -> Instruction:

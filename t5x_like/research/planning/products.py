@@ -22,8 +22,11 @@ from t5x_like.research.planning.hlo import (
 
 _KERNEL = re.compile(r'"cost_estimate":\{([^}]*)\}')
 # Matrix products per kernel of splash attention: scores and values in the forward pass; in the
-# backward pass scores, gradients of weights, and gradients of queries, or of keys and values.
+# backward pass scores, gradients of weights, and gradients of queries, or of keys and values. The
+# fused kernel computes both: the name is the second's, and its queries' gradient is one value more.
 SPLASH = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
+_VALUES_OF_DKV = 4
+_BLOCK = r'block_{}(?:_dq|_dkv)?\\": (\d+)'  # in the settings of such a kernel
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
@@ -103,7 +106,8 @@ def _factors(instruction: Instruction, operands: list[Array]) -> list[Array]:
 def _of_kernel(instruction: Instruction, operands: list[Array]) -> int:
     for name, products in SPLASH.items():
         if instruction.name.startswith(name):
-            return products * _splash_product(operands)
+            fused = name == "splash_mha_dkv" and len(instruction.arrays) > _VALUES_OF_DKV
+            return (products + fused) * _splash_product(instruction, operands)
     return cuda_kernels.flops(instruction, operands) or _declared(instruction, "flops")
 
 
@@ -115,20 +119,27 @@ def _declared(instruction: Instruction, name: str) -> int:
     return int(json.loads("{" + match[1] + "}")[name]) if match else 0
 
 
-def _splash_product(operands: list[Array]) -> int:
+def _splash_product(kernel: Instruction, operands: list[Array]) -> int:
     """Return the FLOPs of one product of queries and keys in a kernel of splash attention.
 
-    The kernel has an array with the numbers of the blocks that it computes, [1, n, m] or [1, m, n]:
-    at most m blocks of keys for each of n blocks of queries; with a causal mask, fewer for the
-    first m - 1 blocks of queries. A window to both sides may have a few more. Then come the
-    queries, [..., H, T, K]; a mask that is not full also needs a matrix of the queries' slots.
+    The kernel has an array with the numbers of the blocks that it computes: [1, n, m], at most m
+    blocks of keys for each of n blocks of queries, or, in the kernel of the keys' gradients,
+    [1, m, n]. With a causal mask the first blocks of queries, or the last of keys, have fewer. A
+    window to both sides may have a few more. Then come the queries, [..., H, T, K]; a mask that is
+    not full also needs a matrix of the queries' slots.
     """
     numbers = next(array.shape for array in operands if array.dtype == "s8")
     query = next(array.shape for array in operands if array.dtype in ("bf16", "f32"))
-    few, blocks = sorted(numbers[-2:])
+    found = (re.search(_BLOCK.format(side), kernel.attributes) for side in ("q", "kv"))
+    outer, inner = (int(match[1]) for match in found if match)
+    most = numbers[-1]
+    if kernel.name.startswith("splash_mha_dkv"):
+        outer, inner, most = inner, outer, numbers[-2]
     hidden = any(array.dtype == "s32" and len(array.shape) == 2 for array in operands)
-    computed = blocks * few - (few * (few - 1) // 2 if hidden else 0)
-    return 2 * math.prod(query) * (query[-2] // blocks) * computed // blocks
+    blocks = query[-2] // outer
+    seen = (-(-n * outer // inner) if hidden else most for n in range(1, blocks + 1))
+    pairs = sum(min(most, number) for number in seen) * outer * inner
+    return 2 * math.prod(query[:-2]) * pairs * query[-1]
 
 
 def _dot(instruction: Instruction, left: Array, right: Array) -> int:
