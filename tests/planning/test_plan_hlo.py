@@ -280,7 +280,7 @@ ENTRY %main (p: f32[9,100], i: s32[], u: f32[1,100]) -> f32[9,100] {
 def test_types_are_read_with_their_place():
     found = hlo.arrays("(bf16[2,3]{1,0:T(8,128)(2,1)S(1)}, /*index=1*/s32[], pred[4]{0})")
     assert found == (
-        Array("bf16", (2, 3), elsewhere=True),
+        Array("bf16", (2, 3), space=1),
         Array("s32", ()),
         Array("pred", (4,)),
     )

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from configs import llama
 from t5x_like import partitioning
-from t5x_like.research.planning import chips, collectives, compiling, products
+from t5x_like.config import parse as parse_config
+from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
+from t5x_like.research.planning import batches, chips, collectives, compiling, products
 from t5x_like.research.planning.hlo import parse
 
 TEXTS = Path(__file__).resolve().parent / "hlo"
@@ -100,6 +104,22 @@ def test_what_is_kept_on_the_host_is_read_once_and_written_once():
     # is copied back.
     program = parse(read("kept_on_the_host"))
     assert products.memory_bytes(program) == 3 * (4 * 4 * 1024 * 128 * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", ["query,key,value,context", "query,key,value,context,wi@host"])
+def test_activations_are_what_a_device_keeps_for_the_backward_pass(remat):
+    layers, rows, tokens, width = 6, 8, 128, 128
+    settings = llama.get_config("demo")
+    settings.model.update({"attention": "dense", "dtype": "bfloat16", "remat": remat})
+    settings.model.layers = layers
+    settings.data.batch_size = 4 * rows
+    settings.mesh = {"data": 4, "fsdp": 1, "expert": 1, "model": 1}
+    model = model_side.build(of_config(settings), devices=chips.topology("v5e:2x2").devices())
+    compiled = compiling.compile_step(model, batches.batch(parse_config(settings).data))["update"]
+    # Queries, keys, values, the output of attention, and the layer's input. What is on the host,
+    # for which libtpu takes a trip out of the loop, takes none of the device's memory.
+    assert compiled.memory["activations"] == 5 * layers * rows * tokens * width * 2
 
 
 def test_a_fusion_reads_the_slice_that_it_puts_on_the_chip():

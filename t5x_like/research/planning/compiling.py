@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from t5x_like.research.planning.batches import BatchShapes
 from t5x_like.research.planning.chips import Chip, Topology
 from t5x_like.research.planning.collectives import Collective
 from t5x_like.research.planning.gpus import Gpu
-from t5x_like.research.planning.hlo import Program, parse
+from t5x_like.research.planning.hlo import Instruction, Program, parse
 from t5x_like.research.planning.products import Products
 from t5x_like.training import flops
 from t5x_like.training.step import TrainState
@@ -178,24 +179,36 @@ def _memory(
 def _activations(model: TaskProgram, program: Program) -> int:
     """Return the bytes that loops over layers stack in the forward pass for the backward pass.
 
-    They are the stacked values of such loops whose shape is not a parameter's.
+    They are the stacked values of such loops on a device whose shape is not a parameter's.
     """
     shardings = model.shardings
     known = {
         tuple(sorted(shape)) for shape, _ in counting.shards(model.shapes.params, shardings.params)
     }
-    total = 0
+    return sum(
+        array.bytes
+        for loop, layers in _forward_loops(program)
+        for array in loop.arrays
+        if len(array.shape) > 2
+        and array.shape[0] == layers
+        and not array.on_host
+        and tuple(sorted(array.shape)) not in known
+    )
+
+
+def _forward_loops(program: Program) -> Iterator[tuple[Instruction, int]]:
+    """Yield the loops of the forward pass of a loss, and the layers that each stacks.
+
+    If a loop keeps arrays on the host, libtpu takes one trip out of it, and its name.
+    """
     for loop, trips, _ in program.loops:
-        where = loop.attributes
-        if "jvp(" in where and "transpose(jvp(" not in where:
-            total += sum(
-                array.bytes
-                for array in loop.arrays
-                if len(array.shape) > 2
-                and array.shape[0] == trips
-                and tuple(sorted(array.shape)) not in known
-            )
-    return total
+        named = "op_name" in loop.attributes
+        parts = program.computations[loop.called["body"][0]].values()
+        names = [loop.attributes] if named else [part.attributes for part in parts]
+        backward = sum("transpose(jvp(" in name for name in names)
+        forward = sum("jvp(" in name for name in names) - backward
+        if trips is not None and forward > backward:
+            yield loop, trips if named else trips + 1
 
 
 def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> dict[str, float]:

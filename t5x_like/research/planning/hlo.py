@@ -11,8 +11,9 @@ from typing import NamedTuple
 _BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2}
 _BYTES |= {"u16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8, "c64": 8}
 _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
-# Memory spaces in a layout: 1, 3 and 4 are on-chip (VMEM, v4's CMEM, SMEM), 5 is on the host.
-_ELSEWHERE = re.compile(r"S\([1345]\)")
+_SPACE = re.compile(r"S\((\d)\)")
+# Memory spaces in a layout; all others are in HBM.
+_ON_CHIP, _ON_HOST = (1, 3, 4), 5  # VMEM, v4's CMEM, SMEM
 _NAME = re.compile(r"%([\w.\-]+)")
 # A collective that several fusions carry out: one has a custom call that starts it and one a call
 # that ends it, and those between, also in the bodies of loops, advance it beside their own work.
@@ -28,18 +29,28 @@ class Array:
     Attributes:
         dtype: the type in HLO's notation, such as "bf16".
         shape: the shape of one device's shard.
-        elsewhere: whether it is on the chip or on the host rather than in HBM.
+        space: the number of its memory space; 0 is HBM.
     """
 
     dtype: str
     shape: tuple[int, ...]
-    elsewhere: bool = False
+    space: int = 0
 
     @property
     def bytes(self) -> int:
         """The size in bytes, without padding."""
         width = 1 if self.dtype.startswith("f8") else _BYTES.get(self.dtype, 0)
         return int(math.prod(self.shape) * width)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it is in the memory of the host."""
+        return self.space == _ON_HOST
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is on the chip or on the host rather than in HBM."""
+        return self.on_host or self.space in _ON_CHIP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +159,7 @@ def arrays(text: str) -> tuple[Array, ...]:
         Array(
             dtype,
             tuple(map(int, shape.split(","))) if shape else (),
-            bool(_ELSEWHERE.search(layout)),
+            int(space[1]) if (space := _SPACE.search(layout)) else 0,
         )
         for dtype, shape, layout in _ARRAY.findall(text)
     )
