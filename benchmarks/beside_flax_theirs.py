@@ -2,10 +2,9 @@
 
 It runs in the other environment, compiles a training step, and writes the files of
 benchmarks/compiled_program.py. T5X's is its own `Trainer`'s, for a model that one of its gin files
-describes, with its standard axis rules for parameters in two dimensions. T5X imports two packages
-that the step does not use, airio (data) and jestimator (an optimizer): empty modules stand in for
-them. Nothing else of T5X is replaced, except that its mesh is of a described slice. A network with
-experts is Flaxformer's, by the trainer and the partitioner of t5x/contrib/moe.
+describes (benchmarks/t5x_model.py), with its standard axis rules for parameters in two dimensions;
+its mesh is of a described slice. A network with experts is Flaxformer's, by the trainer and the
+partitioner of t5x/contrib/moe.
 
 transformers has BERT's network in Flax, but no script for its pretraining: the step here has the
 loss of examples/flax/language-modeling/run_mlm_flax.py, logits at all positions and their
@@ -15,12 +14,9 @@ cross-entropy at the masked ones, beside the next sentence's, and optax's AdamW.
 import functools
 import importlib
 import json
-import os
-import pathlib
 import sys
 import time
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks import compiled_program  # first: it sets variables that JAX reads
@@ -32,19 +28,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from benchmarks import t5x_model
 from t5x_like.research.planning import chips
 
 _PACKAGES = ("flax", "transformers")
-_NOT_NEEDED = ("airio", "airio.core", "jestimator", "jestimator.amos", "jestimator.amos_helper")
-
-
-class _EmptyModule(types.ModuleType):
-    """A module whose names are its submodules or empty classes, for annotations."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return sys.modules.get(f"{self.__name__}.{name}", type(name, (), {}))
 
 
 def main(stem: str, topology: str, settings: dict[str, Any], *sources: str) -> None:
@@ -61,10 +48,12 @@ def main(stem: str, topology: str, settings: dict[str, Any], *sources: str) -> N
 
 def _t5x(devices: list[Any], settings: dict[str, Any], *sources: str) -> tuple[Any, Mesh]:
     """Trace the step of T5X's trainer."""
-    sys.path += sources
-    for name in _NOT_NEEDED:
-        sys.modules[name] = _EmptyModule(name)
-    model = _t5x_model(sources, settings)
+    model = t5x_model.build(
+        settings["gin"],
+        imports=settings["imports"],
+        bindings=settings["bindings"],
+        sources=sources,
+    )
     partitioner, trainer = (_with_experts if "expert" in settings["mesh"] else _dense)(
         devices, settings
     )
@@ -125,35 +114,6 @@ def _with_experts(devices: list[Any], settings: dict[str, Any]) -> tuple[Any, Ca
     submesh = tuple(settings["submesh"])
     partitioner = described(num_expert_partitions=experts, model_parallel_submesh=submesh)
     return partitioner, functools.partial(trainer.MoeTrainer, num_expert_partitions=experts)
-
-
-def _t5x_model(sources: Sequence[str], settings: dict[str, Any]) -> Any:
-    """Return the model of a gin file, with the row's imports and bindings."""
-    import gin
-
-    @gin.configurable
-    def row_model(model: Any = gin.REQUIRED) -> Any:
-        return model
-
-    lines = [
-        "from __gin__ import dynamic_registration",
-        *(f"from {module} import {name}" for module, name in settings["imports"]),
-        f"include '{_found(settings['gin'], sources)}'",
-        "DROPOUT_RATE = 0.0",
-        *(f"{name} = {value}" for name, value in settings["bindings"].items()),
-    ]
-    gin.parse_config("\n".join(lines))
-    gin.parse_config("row_model.model = %MODEL")
-    return row_model()
-
-
-def _found(gin_file: str, sources: Sequence[str]) -> str:
-    """Return the path of a gin file, from whose source it includes others."""
-    for source in sources:
-        if pathlib.Path(source, gin_file).is_file():
-            os.chdir(source)  # gin looks there first
-            return gin_file
-    raise ValueError(f"{gin_file} is in none of {', '.join(sources)}")
 
 
 def _transformers(devices: list[Any], settings: dict[str, Any]) -> tuple[Any, Mesh]:

@@ -3,6 +3,7 @@
     pip install torch transformers      # only for this benchmark
     python benchmarks/beside_pytorch.py [--rows train_t5 t5_greedy] [--repeats 5] [--json FILE]
     python benchmarks/beside_pytorch.py --rows gpu_t5_greedy gpu_llama_1     # with a GPU
+    python benchmarks/beside_pytorch.py --rows train_narrow --t5x FLAX SOURCE
 
 Each side of a row runs in a separate process with the same weights and tokens, in float32 on a CPU
 and in bfloat16 on a GPU, and the sides take turns: PyTorch eager and compiled; here with scanned
@@ -15,6 +16,9 @@ A row starts when the load of the machine is below 1. Figures are medians, with 
 maximum of the repeats; a ratio is PyTorch's eager time divided by the other side's, and CPU seconds
 are summed over all threads of a process. Nothing else may run meanwhile: other work makes PyTorch's
 threads wait for each other, which flatters this side.
+
+--t5x adds the step of T5X's trainer to rows with Adafactor: FLAX is an environment as docs/plans.md
+describes, SOURCE a clone of T5X. Its weights are random.
 """
 
 if __name__ == "__main__":
@@ -40,6 +44,7 @@ if __name__ == "__main__":
     PARSER.add_argument("--repeats", type=count, default=5)
     PARSER.add_argument("--json", metavar="FILE", help="JSON file for the figures")
     PARSER.add_argument("--preload", metavar="FILE", help="a library that all sides preload")
+    PARSER.add_argument("--t5x", nargs=2, metavar=("FLAX", "SOURCE"), help="measure T5X, too")
     PARSER.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
     ARGUMENTS = PARSER.parse_args()
     if None in map(importlib.util.find_spec, ("torch", "transformers")):
@@ -66,6 +71,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 WARM_UP = 2
 _QUIET = 1.0  # maximum load of a quiet machine
 _PYTORCH = ("eager", "compiled")
+_T5X = "t5x"
 
 
 @dataclasses.dataclass
@@ -73,7 +79,7 @@ class Side:
     """A process with one side of a row.
 
     Attributes:
-        name: eager, compiled, scan or auto.
+        name: eager, compiled, t5x, scan or auto.
         times, cpu: seconds and CPU seconds of the measured calls.
         first: the result of the first call, a loss or tokens.
     """
@@ -107,12 +113,12 @@ def main(arguments: argparse.Namespace) -> None:
     results = []
     for name in arguments.rows:
         row, load = ROWS[name], wait_until_quiet()
-        names = ["eager", *(["compiled"] if row.compiled else []), *row.ours]
-        if arguments.no_compiled:
-            names = [one for one in names if one != "compiled"]
+        compiled = row.compiled and not arguments.no_compiled
+        beside_t5x = row.optimizer == "adafactor" and arguments.t5x
+        names = ["eager", *["compiled"] * compiled, *[_T5X] * bool(beside_t5x), *row.ours]
         with (
             tempfile.TemporaryDirectory() as folder,
-            started(row, names, folder, preload=arguments.preload) as sides,
+            started(row, names, folder, preload=arguments.preload, t5x=arguments.t5x) as sides,
         ):
             for number in range(WARM_UP + arguments.repeats):
                 for side in sides:
@@ -132,15 +138,19 @@ def wait_until_quiet() -> float:
 
 @contextlib.contextmanager
 def started(
-    row: Row, names: Sequence[str], folder: str, *, preload: str | None
+    row: Row, names: Sequence[str], folder: str, *, preload: str | None, t5x: Sequence[str] | None
 ) -> Iterator[list[Side]]:
     """Start the processes of the sides; the first writes the weights that the others read."""
+    environment, source = t5x or ("", "")
     sides: list[Side] = []
     try:
         for name in names:
             library = preload or (None if name in _PYTORCH else startup.find_tcmalloc())
             extra = {"LD_PRELOAD": str(library)} if library else {}
-            command = [sys.executable, "-m", "benchmarks.beside_pytorch_side"]
+            python = sys.executable
+            if name == _T5X:
+                python, extra["PYTHONPATH"] = f"{environment}/bin/python", source
+            command = [python, "-m", "benchmarks.beside_pytorch_side"]
             process = subprocess.Popen(
                 [*command, name, row.name, folder],
                 stdin=subprocess.PIPE,

@@ -13,16 +13,15 @@ from typing import Any
 
 from benchmarks.beside_pytorch_rows import ROWS
 
-PYTORCH = ("eager", "compiled")
+# The module of a side; here the side is the setting `loop`.
+MODULES = {"eager": "theirs", "compiled": "theirs", "t5x": "t5x", "scan": "ours", "auto": "ours"}
 
 
 def main(side: str, name: str, folder: str) -> None:
     """Answer calls until standard input ends."""
     row = ROWS[name]
-    # Only one of the two frameworks is imported into a process.
-    module = importlib.import_module(
-        f"benchmarks.beside_pytorch_{'theirs' if side in PYTORCH else 'ours'}"
-    )
+    # Only one of the frameworks is imported into a process.
+    module = importlib.import_module(f"benchmarks.beside_pytorch_{MODULES[side]}")
     call: Any = getattr(module, row.what)(row, side, pathlib.Path(folder))
     for _ in sys.stdin:
         start, before = time.perf_counter(), _cpu_seconds()
