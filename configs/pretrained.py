@@ -141,14 +141,9 @@ def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
         config.data.objective = "text_to_text"
         names = {name: name for name in ("inputs", "targets", "choices")}
         config.data.settings = {"train": "", "validation": "", **names}
-    config.decode = {
-        "max_new_tokens": 100,
-        "num_beams": 1,
-        "do_sample": False,
-        "temperature": 1.0,
-        "top_k": 50,
-        "top_p": 1.0,
-        "seed": 0,
-        **_SAMPLED.get(kind, {}),
-    }
+    config.decode = {}  # the folder's settings, for `infer`: `documents` generate no text
+    if kind != "documents":
+        greedy = {"max_new_tokens": 100, "num_beams": 1, "do_sample": False}
+        sampling = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "seed": 0}
+        config.decode = {**greedy, **sampling, **_SAMPLED.get(kind, {})}
     return config

@@ -7,12 +7,13 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
     python -m t5x_like.infer --config=configs/run.py:runs/gpt2_demo --interactive
     python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --input=-
 
-Input is a text file, a .jsonl file (field `inputs` or `text`), or - for standard input. Output
-lines have `inputs`, the other fields of a .jsonl, and `prediction`; with --log_probs also the
-generated `tokens` and the natural log probability of each. A language model continues its input.
-The input is truncated on the left to leave room for `decode.max_new_tokens`; a line on standard
-error at the end reports how many inputs were truncated, and by how much. --stream prints the
-answers on the terminal token by token, instead of JSON. --interactive reads prompts from the
+Input is a text file, a .jsonl, .tsv or .csv file (field `inputs` or `text`), or - for standard
+input. Output lines have `inputs`, the other fields of a row, and `prediction`; with --log_probs
+also the generated `tokens` and the natural log probability of each. A language model continues its
+input. The input is truncated on the left to leave room for `decode.max_new_tokens`, by default what
+the folder allows, or 100; a line on standard error at the end reports how many inputs were
+truncated, and by how much. --stream prints the answers on the terminal token by token, instead of
+JSON. --interactive reads prompts from the
 terminal, and shows the five most likely next tokens under each text (interactive.py); a model whose
 data has a chat template (`data.settings.template`, data/preference_files.py) holds a conversation
 instead. Both decode greedily even if the config asks for beam search, or sample with
@@ -27,9 +28,9 @@ of a language model's rows. The share of spans filled exactly is computed over a
 In a run with several tasks --task=NAME chooses the task, with its head, data and `decode` settings.
 
 An encoder predicts what its head was trained for (predictions.py): the [MASK] tokens of a text, a
-class, a number, a tag for each word, or an answer. Its .jsonl input has the fields described in
-data/labelled_files.py, except the label; a line of plain text is the field `text_a`, or `words` for
-a tagger.
+class, a number, a tag for each word, or an answer. Its rows have the fields described in
+data/labelled_files.py, except the label, or the columns that the run's settings give for them; a
+line of plain text is the field `text_a`, or `words` for a tagger.
 
     echo "The [MASK] sat on the mat." | python -m t5x_like.infer --config=configs/run.py:runs/bert \
         --input=-
@@ -60,7 +61,7 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,7 +95,13 @@ Prompt = Mapping[str, Any]  # a text `inputs`, and the other fields of its line
 # The share of spans filled exactly is computed over at least this many examples.
 _COUNTED = 64
 
-_ENDINGS = reading.with_endings((".txt", ".jsonl"))
+# Files with fields; each line of any other file is a text.
+_TABLES: dict[str, Callable[[pathlib.Path], Iterator[tuple[str, Mapping[str, Any]]]]] = {
+    ".jsonl": reading.json_lines,
+    ".tsv": reading.tsv_rows,
+    ".csv": reading.csv_rows,
+}
+_ENDINGS = reading.with_endings((".txt", *_TABLES))
 
 # Settings of beam search, which has no text to show before it ends.
 _OF_BEAMS = (
@@ -141,7 +148,8 @@ def infer(run: Run) -> None:
         if options.examples:
             show_predictions(predictor, data_side.build(part, mesh()), count=options.examples)
         else:
-            predict_lines(predictor, options.input, options.output)
+            columns = {k: v for k, v in part.data.settings.items() if isinstance(v, str)}
+            predict_lines(predictor, options.input, options.output, columns=columns)
         return
     model = _text_model(trained, part)
     if options.interactive and run.settings.dialog:
@@ -198,11 +206,11 @@ def _check_flags() -> None:
 
 
 def without_beams(part: Part) -> Part:
-    """Remove beam search from the task, unless the command line sets it, an error raised later."""
+    """Leave beam search out, unless the command line sets it, which is an error later."""
     if any(word.startswith("--config.decode.num_beams=") for word in sys.argv):
         return part
     decode = {name: value for name, value in part.decode.items() if name not in _OF_BEAMS}
-    return dataclasses.replace(part, decode=decode)
+    return dataclasses.replace(part, decode={**decode, "num_beams": 1})
 
 
 def talk(model: TextModel, settings: DialogSettings) -> None:
@@ -264,6 +272,7 @@ def _answered(
 
 def _prompts(model: TextModel, file: str, *, written: Collection[str] = ()) -> Iterator[Prompt]:
     """Yield the rows of a file; no row has a field that is to be written."""
+    model.check_room()
     lines = _read(file, with_objects=False, written=written)
     return _counted(model, ({"inputs": x} if isinstance(x, str) else x for x in lines))
 
@@ -351,17 +360,29 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
     return [int(token) for token in prompt], model.until_end(targets[written])
 
 
-def predict_lines(predictor: Predictor, file: str, output: str) -> None:
-    """Write the prediction for each line of a file as a line of JSON."""
+def predict_lines(
+    predictor: Predictor, file: str, output: str, *, columns: Mapping[str, str]
+) -> None:
+    """Write the prediction for each line of a file as a line of JSON.
+
+    Args:
+        columns: {field: the column that has it, in rows without such a field}.
+    """
     lines = _read(file, with_objects=True)
 
     def predicted() -> Iterator[dict[str, Any]]:
         for batch in _batched(lines, predictor.batch_size):
-            items = [{"text_a": line} if isinstance(line, str) else line for line in batch]
+            items = [_item(line, columns) for line in batch]
             for line, prediction in zip(batch, predictor(items), strict=True):
                 yield {"inputs": line, **prediction}
 
     _write(predicted(), output)
+
+
+def _item(line: Line, columns: Mapping[str, str]) -> Mapping[str, Any]:
+    if isinstance(line, str):
+        return {"text_a": line}
+    return {field: line[column] for field, column in columns.items() if column in line} | dict(line)
 
 
 def show_predictions(predictor: Predictor, data: data_side.TaskData, *, count: int) -> None:
@@ -398,9 +419,12 @@ def _read(name: str, *, with_objects: bool, written: Collection[str] = ()) -> It
     if not path.is_file():
         beside = [str(file) for file in path.parent.glob("*") if file.name.endswith(_ENDINGS)]
         raise ValueError(f"--input={str(path)!r} is not a file.{hint(str(path), beside)}")
-    if not reading.uncompressed(path).endswith(".jsonl"):
+    ending = pathlib.PurePath(reading.uncompressed(path)).suffix
+    if ending == ".json":
+        raise ValueError(f"--input={str(path)!r} is one JSON value: write a row a line (.jsonl)")
+    if ending not in _TABLES:
         return _some(name, list(reading.lines(path)))
-    rows = _some(name, list(reading.json_lines(path)))
+    rows = _some(name, list(_TABLES[ending](path)))
     return [row if with_objects else _prompt(row, written, where=where) for where, row in rows]
 
 

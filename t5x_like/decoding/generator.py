@@ -139,7 +139,7 @@ class Generator:
                 positions, or the cache does not fit into memory.
         """
         prefilled = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
-        request = decoding_request(settings, least=prefilled.least, most=prefilled.most)
+        request = self._request(settings, prefilled)
         output: decoding.Beams | Generated
         if settings.num_beams > 1:
             output = decoding.beam_search(
@@ -180,7 +180,7 @@ class Generator:
                 "chooses its text at the end"
             )
         prefilled = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
-        request = decoding_request(settings, least=prefilled.least, most=prefilled.most)
+        request = self._request(settings, prefilled)
         return decoding.stream(
             self.extend,
             prefilled.logits,
@@ -189,6 +189,11 @@ class Generator:
             prompt=prefilled.counted,
             **request,
         )
+
+    def _request(self, settings: GenerationSettings, prefilled: _Prefilled) -> dict[str, Any]:
+        if prefilled.prompt.shape[1] > 1:  # as in transformers, it is forced after a single token
+            settings = dataclasses.replace(settings, forced_bos_token_id=None)
+        return decoding_request(settings, least=prefilled.least, most=prefilled.most)
 
     def _prefill_prompts(
         self,

@@ -52,7 +52,8 @@ class GenerationSettings:
         pad_token_id: fills rows that have ended; None: the first end token, or 0 without an end
             token.
         decoder_start_token_id: the first token that an encoder-decoder's decoder reads.
-        forced_bos_token_id: the only token allowed as the first new token; None for any.
+        forced_bos_token_id: the only token allowed after a prompt of one token, such as the
+            decoder's start token; None for any.
         forced_eos_token_id: the only tokens allowed as the last token of a row of the largest
             length; None for any.
         seed: the seed of sampling.

@@ -112,7 +112,8 @@ class TaskData:
             if not self._pass(task).has_example():
                 raise ValueError(
                     f"data.task={task!r} has no example in its split 'validation' to evaluate on: "
-                    "hold out more of the text, or set evaluate.tasks"
+                    "hold out more of the text (data.settings.held_out of most tasks), or set "
+                    "evaluate.tasks"
                 )
 
     def notes(self) -> list[str]:

@@ -118,7 +118,8 @@ class _Writing:
         if self._model.is_end(token) or len(self.tokens) >= self._most:
             return True
         self.tokens.append(token)
-        self._out.write(self._text.push([token]))
+        if token not in self._model.marks:
+            self._out.write(self._text.push([token]))
         self._out.flush()
         return False
 

@@ -29,7 +29,7 @@ from t5x_like.batches.prompt_rows import (
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.generator import power_of_two
-from t5x_like.decoding.settings import OF_SAMPLING
+from t5x_like.decoding.settings import OF_SAMPLING, GenerationSettings
 from t5x_like.experiment.data_setup import DataSetup
 from t5x_like.experiment.run import Part
 from t5x_like.inference.likelihood import (
@@ -43,6 +43,8 @@ from t5x_like.inference.likelihood import (
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
+_MOST = 100  # new tokens, if neither a config nor the model's folder limits them
+
 
 class TextModel:
     """Score and continue texts in batches of `batch_size`.
@@ -52,6 +54,7 @@ class TextModel:
         prompt_format: the lengths and special tokens of the model's input rows.
         decode: settings of `generate`, with Hugging Face's names, including the end token.
         ends: ids of the tokens that end a text; [] without an end token.
+        marks: ids of the tokens that begin or pad a text, which are left out of it.
     """
 
     def __init__(
@@ -70,6 +73,8 @@ class TextModel:
             ends = vocabulary.eos_id
         ids = {"eos_token_id": ends, "decoder_start_token_id": prompt_format.start}
         self.decode = {**ids, **decode}
+        begins = (vocabulary.bos_id, pretrained.generation.forced_bos_token_id)
+        self.marks = frozenset({*begins, vocabulary.padding_id} - {None})
         ends = self.decode["eos_token_id"]
         self.ends = np.atleast_1d([] if ends is None else ends).tolist()
         if prompt_format.inputs:  # it may generate more tokens than its training targets had
@@ -332,27 +337,40 @@ class TextModel:
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Truncate the prompts that are too long."""
-        room, least = self.room, 1 + len(self.prompt_format.input_end)
-        if not self.encodes and room < least:
-            raise ValueError(
-                f"decode.max_new_tokens={self.new_tokens} leaves no room for a prompt: a row of "
-                f"this model has {self.length} tokens, so at most {self.length - least} allowed"
-            )
+        self.check_room()
+        room = self.room
         if self.answers:
             end = self._end
             return [[*row[: room - len(end)], *end] if len(row) > room else row for row in prompts]
         return [row[max(0, len(row) - room) :] for row in prompts]
+
+    def check_room(self) -> None:
+        """Check that a language model's row has room for a prompt before the new tokens.
+
+        Raises:
+            ValueError: it has none.
+        """
+        least = 1 + len(self.prompt_format.input_end)
+        if not self.encodes and self.room < least:
+            raise ValueError(
+                f"decode.max_new_tokens={self.new_tokens} leaves no room for a prompt: a row of "
+                f"this model has {self.length} tokens, so at most {self.length - least} allowed"
+            )
 
     def until_end(self, tokens: Iterable[int]) -> list[int]:
         """Return the tokens before the first end token."""
         return list(itertools.takewhile(lambda token: not self.is_end(token), map(int, tokens)))
 
     def text(self, tokens: Sequence[int], *, prompt: Sequence[int] = ()) -> str:
-        """Detokenize generated tokens, which for a language model continue the prompt's text."""
+        """Detokenize generated tokens, which for a language model continue the prompt's text.
+
+        `marks`, such as a forced <s>, are left out.
+        """
         before = () if self.prompt_format.ends[0] else prompt
         size = len(self.prompt_format.begin)
         if tuple(tokens[:size]) == self.prompt_format.begin:
             tokens = tokens[size:]
+        tokens = [token for token in tokens if token not in self.marks]
         return continued(self.vocabulary.decode, tokens, prompt=before)
 
     def piece(self, token: int) -> str:
@@ -420,6 +438,8 @@ def build(pretrained: Pretrained, part: Part) -> TextModel:
         if pretrained.generation.eos_token_id is not None:
             decode = {"eos_token_id": pretrained.generation.eos_token_id, **decode}
         prompt_format = _of_folder(prompt_format, pretrained, vocabulary)
+        if "max_length" not in decode:
+            decode = {**_limit(prompt_format, pretrained.generation), **decode}
     model = TextModel(
         pretrained,
         vocabulary,
@@ -444,6 +464,18 @@ def _of_folder(
         input_begin=around[0],
         input_end=around[1],
     )
+
+
+def _limit(prompt_format: PromptFormat, generation: GenerationSettings) -> dict[str, int]:
+    """Return a limit on new tokens if a Hugging Face folder has none.
+
+    The `max_length` of a language model's folder is none: it includes the prompt, and is mostly the
+    number of positions.
+    """
+    if generation.max_new_tokens or (prompt_format.inputs and generation.max_length):
+        return {}
+    most = _MOST if prompt_format.inputs else min(_MOST, prompt_format.length // 2)
+    return {"max_new_tokens": max(1, most)}
 
 
 def _check_positions(model: TextModel) -> None:

@@ -368,12 +368,15 @@ class EncoderDecoder(nn.Module):
         sides: the sides of a batch that the network reads.
         generates: True: the network has `prefill` and `extend`, and so generates text.
         visibility: the decoder's self-attention is causal.
+        language_last: whether the last token of a text names its language, and is the decoder's
+            first input, as in mBART.
         any_padding: whether the encoder's output at tokens is the same for any padding at the end
             of a row; False for attention in blocks that are chosen by the length of a row.
     """
 
     sides: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     generates: ClassVar[bool] = True
+    language_last: ClassVar[bool] = False
     visibility: ClassVar[Visibility] = "causal"
 
     make_embedding: Callable[..., nn.Module]

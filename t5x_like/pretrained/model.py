@@ -104,9 +104,18 @@ def infer_mask(tokens: TokenArray, settings: GenerationSettings) -> np.ndarray:
     return (tokens != settings.pad_token_id).astype(np.int32)
 
 
-def shift_right(labels: TokenArray, settings: GenerationSettings) -> TokenArray:
-    """Return the decoder's inputs: the start token, then the labels; -100 becomes padding."""
+def shift_right(
+    labels: TokenArray, settings: GenerationSettings, *, language_last: bool = False
+) -> TokenArray:
+    """Return the decoder's inputs: the start token, then the labels; -100 becomes padding.
+
+    Args:
+        language_last: whether the start token is the last label of each row, as in mBART.
+    """
     start = np.full((len(labels), 1), settings.decoder_start_token_id, np.int32)
+    if language_last:
+        real = (labels != IGNORED_LABEL) & (labels != settings.padding)
+        start = np.take_along_axis(labels, real.sum(axis=1, keepdims=True) - 1, axis=1)
     shifted = np.concatenate([start, labels[:, :-1]], axis=1)
     return np.where(shifted == IGNORED_LABEL, settings.padding, shifted).astype(np.int32)
 
@@ -544,7 +553,8 @@ class Pretrained:
         if tokens is not None:
             read = self._tokens("decoder_input_ids", tokens)
         elif labels is not None:
-            read = shift_right(labels, self.generation)
+            language_last = getattr(self.module, "language_last", False)
+            read = shift_right(labels, self.generation, language_last=language_last)
         else:
             raise ValueError(
                 "decoder_input_ids or labels must be set: this model is an encoder-decoder"

@@ -5,8 +5,9 @@ import importlib
 import math
 import pathlib
 import pkgutil
-from collections.abc import Mapping
-from types import ModuleType
+import types
+import typing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -159,8 +160,16 @@ def _in_file(file: pathlib.Path, name: str) -> System:
 
 
 @functools.cache
-def _import(file: pathlib.Path) -> ModuleType:
+def _import(file: pathlib.Path) -> types.ModuleType:
     return import_file("system", file, name=f"user_systems.{file.stem}")
+
+
+def _parts(value: Any, kind: Any) -> Sequence[Any]:
+    """Return the numbers of a setting that may also have several or none; else its value."""
+    kinds = typing.get_args(kind)
+    if value is None and types.NoneType in kinds:
+        return ()
+    return value if type(value) in (list, tuple) and Sequence[int] in kinds else (value,)
 
 
 def _check_value(setting: str, value: Any, published: Any) -> None:
@@ -213,8 +222,10 @@ def settings(name: str, config: Mapping[str, Any]) -> Any:
     for setting, value in config.items():
         if setting not in known:
             raise ValueError(f"model.{setting} is not a setting of {name}.{hint(setting, known)}")
-        _check_value(setting, value, known[setting])
-        check_type(f"model.{setting}", value, kinds.get(setting, Any))
+        kind = kinds.get(setting, Any)
+        for part in _parts(value, kind):
+            _check_value(setting, part, known[setting])
+        check_type(f"model.{setting}", value, kind)
     if missing := [setting for setting in known if setting not in config]:
         raise ValueError(
             f"model lacks {', '.join(missing)}: start from one of the sizes of system {name!r}, "

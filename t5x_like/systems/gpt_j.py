@@ -24,7 +24,7 @@ from t5x_like.nn.blocks import ParallelBlock
 from t5x_like.nn.compute import GELU_TANH
 from t5x_like.nn.embeddings import LinearHead
 from t5x_like.systems import gpt2, gpt_neox
-from t5x_like.systems.system import System, Task, head_width
+from t5x_like.systems.system import Ends, System, Task, head_width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,8 +37,8 @@ class GptJConfig(gpt_neox.ParallelConfig):
     d_ff: int = 16_384
     heads: int = 16
     rotary_width: int = 64
-    bos_id: int = 50_256
-    eos_id: int = 50_256
+    bos_id: int | None = 50_256
+    eos_id: Ends = 50_256
 
 
 SIZES: dict[str, GptJConfig] = {"6b": GptJConfig()}

@@ -36,7 +36,7 @@ from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.system import AttentionConfig, System, Task, head_width
+from t5x_like.systems.system import AttentionConfig, Ends, System, Task, head_width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,8 +49,8 @@ class ParallelConfig(AttentionConfig):
     d_ff: int
     heads: int
     norm_epsilon: float = 1e-5
-    bos_id: int = 0
-    eos_id: int = 0
+    bos_id: int | None = 0
+    eos_id: Ends = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

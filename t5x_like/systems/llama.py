@@ -34,7 +34,7 @@ from t5x_like.nn.embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.nn.linear import GLU, RMSNorm
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.system import AttentionConfig, System, Task
+from t5x_like.systems.system import AttentionConfig, Ends, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +55,7 @@ class UnquantizedLlamaConfig(AttentionConfig):
     window: int = 0  # Mistral's sliding window; 0 for none
     tied_head: bool = False
     bos_id: int | None = 1
-    eos_id: int = 2
+    eos_id: Ends = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -331,10 +331,15 @@ HUGGING_FACE = HuggingFaceFormat(
         "lm_head/kernel": ("lm_head.weight", "V D -> D V"),
     },
     # A tied folder may contain a copy.
-    aliases={"lm_head.weight": "model.embed_tokens.weight"},
+    aliases={
+        "lm_head.weight": "model.embed_tokens.weight",
+        # Headless.
+        **{f"{part}.*": f"model.{part}.*" for part in ("embed_tokens", "layers", "norm")},
+    },
     # Constants in old files.
     unused=tuple(
-        f"model.layers.{layer}.self_attn.rotary_emb.inv_freq"
+        f"{prefix}layers.{layer}.self_attn.rotary_emb.inv_freq"
+        for prefix in ("", "model.")
         for layer in range(max(size["layers"] for size in SIZES.values()))
     ),
 )

@@ -6,12 +6,13 @@ decoder's first input is the token of the language.
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 
 from t5x_like.hf.record import Settings
 from t5x_like.nn.blocks import PreNormBlock
+from t5x_like.nn.networks import EncoderDecoder
 from t5x_like.systems import bart, pegasus
 
 # Section 2.2; mBART-50 (Tang et al. 2020, arXiv:2008.00401) has more languages. The vocabulary
@@ -30,6 +31,12 @@ SIZES: dict[str, pegasus.PegasusConfig] = {
 }
 
 
+class MultilingualBart(EncoderDecoder):
+    """An encoder-decoder whose texts end with the token of their language (section 2.1)."""
+
+    language_last: ClassVar[bool] = True
+
+
 def build(config: pegasus.PegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES, see `pegasus.build`.
 
@@ -45,6 +52,7 @@ def build(config: pegasus.PegasusConfig) -> nn.Module:
         make_positions=bart.positions(config),
         begins=True,
         ends=True,
+        make=MultilingualBart,
     )
 
 

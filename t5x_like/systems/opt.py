@@ -30,7 +30,7 @@ from t5x_like.nn.embeddings import AddPositions, LearnedPositions, TiedHead, Tok
 from t5x_like.nn.linear import MLP, Initializer, LayerNorm, Linear, replicate_last_axis
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, head_width
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, Ends, System, Task, head_width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,8 +45,8 @@ class OptConfig(DropoutConfig, AttentionConfig):
     d_ff: int
     heads: int
     post_norm: bool = False
-    bos_id: int = 2
-    eos_id: int = 2
+    bos_id: int | None = 2
+    eos_id: Ends = 2
 
 
 def _size(

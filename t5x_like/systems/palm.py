@@ -14,7 +14,7 @@ from t5x_like.nn.embeddings import TiedHead, TokenEmbed
 from t5x_like.nn.linear import GLU, LayerNorm
 from t5x_like.nn.networks import Decoder, Tower
 from t5x_like.nn.stack import Stack
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, Ends, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +27,7 @@ class PalmConfig(DropoutConfig, AttentionConfig):
     d_ff: int
     heads: int
     head_width: int = 256
-    eos_id: int = 2
+    eos_id: Ends = 2
     dropout: float = 0.0  # in pretraining; 0.1 in fine-tuning
     dropout_broadcast: bool = True
 

@@ -88,6 +88,7 @@ def network(
     make_positions: Callable[..., nn.Module],
     begins: bool = False,
     ends: bool = False,
+    make: Callable[..., nn.Module] = EncoderDecoder,
 ) -> nn.Module:
     """Build an encoder-decoder with one class of layers, which have biases like BART's.
 
@@ -97,6 +98,7 @@ def network(
         make_positions: factory of the position embeddings.
         begins: whether each side begins with a layer norm, after the positions.
         ends: whether each side ends with a layer norm.
+        make: the class of the network.
 
     Raises:
         ValueError: the activation is unknown.
@@ -129,7 +131,7 @@ def network(
         )
 
     of_decoder = dataclasses.replace(config, **bart.decoder_sizes(config))
-    return EncoderDecoder(
+    return make(
         make_embedding=bart.embedding(config),
         make_encoder=tower(config, layers=config.encoder_layers, cross_attention=False),
         make_decoder=tower(of_decoder, layers=config.decoder_layers, cross_attention=True),

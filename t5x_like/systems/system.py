@@ -4,7 +4,7 @@ Also the tasks that all encoders share.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from t5x_like.nn.linear import Initializer
 from t5x_like.nn.matrix_product import select_product
 
 Config = Mapping[str, Any]  # the settings of a config's `model`
+Ends = int | Sequence[int] | None  # the end token of texts, several, or none
 Other = TypeVar("Other", bound="ModelConfig")
 
 

@@ -36,6 +36,8 @@ from t5x_like.vocabularies.tokenizer import TokenizerVocabulary
 AS_WRITTEN = "PreTrainedTokenizerFast"
 _SETTINGS = (TOKENIZER, SETTINGS, "special_tokens_map.json", "added_tokens.json")
 _NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_TYPES = "token_type_ids"  # the numbers of a row's segments
+_INPUTS = ["input_ids", _TYPES, "attention_mask"]
 _PROBES = (
     "The quick brown fox, don't: (12,345.67) = 3e-4!",
     "  several   blanks  ",
@@ -61,6 +63,12 @@ class Network:
     length: int | None = None
 
 
+def _has_token_types(network: Network) -> bool:
+    """Return whether a network reads numbers of segments; XLNet's has no table of them."""
+    kind, types = (network.config.get(name) for name in ("model_type", "type_vocab_size"))
+    return kind == "xlnet" or (types or 0) > 1
+
+
 def save(spec: str, folder: pathlib.Path, network: Network) -> None:
     """Write the tokenizer of a vocabulary; remove other files that would change how it is read.
 
@@ -78,6 +86,10 @@ def save(spec: str, folder: pathlib.Path, network: Network) -> None:
     else:
         vocabulary = files.load(spec)
         content = _copied(vocabulary, path) or _new(vocabulary, path, folder, network)
+    if content and _has_token_types(network):
+        # The classes of ALBERT and XLNet in transformers 5 return none unless they are asked to.
+        settings = {"model_input_names": _INPUTS} | json.loads(content.get(SETTINGS, b"{}"))
+        content = {**content, SETTINGS: _json(settings)}
     for name in _SETTINGS if content else ():
         if name not in content:
             (folder / name).unlink(missing_ok=True)
@@ -127,9 +139,7 @@ def _tokenizer_files(vocabulary: Vocabulary, network: Network) -> dict[str, byte
     names = _names(vocabulary, tokenizer)
     if tokenizer.post_processor is None:
         tokenizer.post_processor = _frame(vocabulary, tokenizer, encodes=network.encodes)
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    if (network.config.get("type_vocab_size") or 0) < 2:
-        inputs.remove("token_type_ids")
+    inputs = [name for name in _INPUTS if name != _TYPES or _has_token_types(network)]
     settings |= {
         "tokenizer_class": AS_WRITTEN,
         "clean_up_tokenization_spaces": getattr(vocabulary, "cleans", False),
@@ -173,10 +183,15 @@ def _frame(vocabulary: Vocabulary, tokenizer: tokenizers.Tokenizer, *, encodes: 
     elif not before and not after and vocabulary.eos_id is not None:
         after = (vocabulary.eos_id,)
     first, last = ([tokenizer.id_to_token(number) for number in ids] for ids in (before, after))
-    second = [f"{token}:1" for token in ("$B", *last)]
+    pair = [*first, "$A", *last, *(f"{token}:1" for token in ("$B", *last))]
+    single = [*first, "$A", *last]
+    if vocabulary.class_last:  # XLNet's <sep> and <cls>
+        separator, end = last
+        single = ["$A", separator, f"{end}:2"]
+        pair = ["$A", separator, "$B:1", f"{separator}:1", f"{end}:2"]
     return processors.TemplateProcessing(
-        single=[*first, "$A", *last],
-        pair=[*first, "$A", *last, *second],
+        single=single,
+        pair=pair,
         special_tokens=list(zip([*first, *last], [*before, *after], strict=True)),
     )
 
