@@ -223,19 +223,23 @@ def test_bytes_and_stacked_layers(files, parsed):
     [
         # t5x/losses.py, compute_weighted_cross_entropy: None leaves the sum over the targets, a
         # number divides it, and get_loss_normalizing_factor_and_weights makes one of the names.
-        ("None", {"clip_sum": 0.5}),
-        ("200", {"clip_sum": 100.0}),
-        ("'NUM_REAL_TARGET_TOKENS'", {"clip_norm": 0.5}),
-        ("'num_total_target_tokens'", {"clip_sum": 0.5 * 64 * 24}),
+        ("None", {"loss_normalizing_factor": 1.0}),
+        ("200", {"loss_normalizing_factor": 200.0}),
+        ("'NUM_REAL_TARGET_TOKENS'", {}),
+        ("'num_total_target_tokens'", {"loss_normalizing_factor": 64 * 24}),
     ],
 )
-def test_the_global_norm_is_clipped_as_the_loss_is_normalized(parsed, factor, expected):
+def test_the_gradient_is_normalized_and_clipped_as_in_t5x(parsed, factor, expected):
     threshold = "--gin.adafactor.Adafactor.global_norm_clip_threshold=0.5"
-    found = parsed(threshold, f"--gin.LOSS_FACTOR={factor}").optimizer
-    assert {name: found[name] for name in found if name.startswith("clip_")} == expected
-    of_config(parsed(threshold))
-    unlimited = parsed(f"--gin.LOSS_FACTOR={factor}").optimizer
-    assert not [name for name in unlimited if name.startswith("clip_")]
+
+    def found(*flags):
+        config = parsed(*flags, f"--gin.LOSS_FACTOR={factor}")
+        of_config(config)
+        names = ("loss_normalizing_factor", "clip_norm", "clip_sum", "clip_value", "clip_sum_value")
+        return {name: config.optimizer[name] for name in names if name in config.optimizer}
+
+    assert found() == expected
+    assert found(threshold) == expected | {"clip_norm": 0.5}
 
 
 def test_a_task_without_an_equal_is_the_users_to_name(parsed):
@@ -413,7 +417,8 @@ def test_chains_of_optax(files, parsed, capsys):
         "warmup_steps": 100,
         "decay_steps": 1000,
         "end_learning_rate": 1e-6,
-        "clip_sum_value": 1.0,  # without a loss factor T5X's gradient is that of the sum
+        "loss_normalizing_factor": 1.0,  # without one T5X's gradient is that of the sum
+        "clip_value": 1.0,
     }
     assert "weight decay: optax decays all parameters" in capsys.readouterr().out
     adam = parsed(

@@ -144,11 +144,12 @@ _OPTAX = {
         {"mask": None},
     ),
 }
-# {clipping of optax: (its limit, our setting for the gradient of the mean, of the sum)}
+# {clipping of optax: (its limit, our setting)}
 _CLIPS = {
-    "optax.clip_by_global_norm": ("max_norm", "clip_norm", "clip_sum"),
-    "optax.clip": ("max_delta", "clip_value", "clip_sum_value"),
+    "optax.clip_by_global_norm": ("max_norm", "clip_norm"),
+    "optax.clip": ("max_delta", "clip_value"),
 }
+_REAL, _TOTAL = "NUM_REAL_TARGET_TOKENS", "NUM_TOTAL_TARGET_TOKENS"
 _CHAIN = "t5x.optimizers.chain"
 # {task name in the package t5: data settings}, for the tasks that T5X's files train on.
 _TASKS: dict[str, dict[str, str]] = {
@@ -513,6 +514,7 @@ def _optimizer(bindings: Bindings, data: DataSettings, *, steps: int | None) -> 
         rate = bindings.get(_TRAINER, "learning_rate_fn", Reference(_RATE))
         return {
             "name": "adafactor",
+            **_factor(bindings, data),
             **_adafactor(bindings, data),
             **_schedule(bindings, f"{_TRAINER}.learning_rate_fn", rate, steps=steps),
         }
@@ -523,15 +525,16 @@ def _optimizer(bindings: Bindings, data: DataSettings, *, steps: int | None) -> 
     known = {f"{room}.{rule}": rule for rule in _OPTAX for room in ("optax", "t5x.optimizers")}
     *clips, last = parts
     optax = _OPTAX[_equal(f"{model}.optimizer_def", last, {**known})]
-    settings = {"name": optax.name, **_optax(bindings, last, optax, steps=steps)}
+    settings = {"name": optax.name, **_factor(bindings, data)}
+    settings |= _optax(bindings, last, optax, steps=steps)
     if len(clips) > 1:
         raise ValueError(f"{_CHAIN}.transformations clip {len(clips)} times: once is supported")
     for clip in clips:
-        limit, of_mean, of_sum = _equal(f"{_CHAIN}.transformations", clip, _CLIPS)
+        limit, ours = _equal(f"{_CHAIN}.transformations", clip, _CLIPS)
         value = bindings.get(clip.name, limit, scope=clip.scope)
         if type(value) not in (int, float):
             raise ValueError(f"{clip.name}.{limit}={value!r} must be a number")
-        settings |= _limit(bindings, data, value, of_mean=of_mean, of_sum=of_sum)
+        settings[ours] = value / _scale(bindings)
     return settings
 
 
@@ -576,15 +579,11 @@ def _adafactor(bindings: Bindings, data: DataSettings) -> dict[str, Any]:
     if not bindings.get(_ADAFACTOR, "factored", True):
         settings["min_dim_size_to_factor"] = sys.maxsize
     limit = float(bindings.get(_ADAFACTOR, "global_norm_clip_threshold") or 0)
-    # Without clipping, Adafactor's steps do not depend on the gradient's scale.
-    clip = _limit(bindings, data, limit, of_mean="clip_norm", of_sum="clip_sum")
-    return settings | (clip if limit else {})
+    return settings | ({"clip_norm": limit / _scale(bindings)} if limit else {})
 
 
-def _limit(
-    bindings: Bindings, data: DataSettings, limit: float, *, of_mean: str, of_sum: str
-) -> dict[str, float]:
-    """Return the clipping setting, which depends on how T5X normalizes the sum of the losses.
+def _normalization(bindings: Bindings) -> tuple[Any, int]:
+    """Return what T5X divides the loss by, and the parts of a batch that it divides separately.
 
     T5X's gradient is the sum of the microbatches' gradients, each normalized separately.
 
@@ -595,14 +594,24 @@ def _limit(
     factor = bindings.get(model, "loss_normalizing_factor")
     kind = factor.upper() if isinstance(factor, str) else factor
     if isinstance(kind, str):
-        allowed = {"NUM_REAL_TARGET_TOKENS": None, "NUM_TOTAL_TARGET_TOKENS": None}
-        _equal(f"{model}.loss_normalizing_factor", kind, allowed)
-    microbatches = bindings.get(_TRAINER, "num_microbatches") or 1
-    if kind == "NUM_REAL_TARGET_TOKENS":
-        return {of_mean: limit / microbatches}
-    if kind == "NUM_TOTAL_TARGET_TOKENS":
-        return {of_sum: limit * data.batch_size * data.lengths["targets"] / microbatches}
-    return {of_sum: limit * (1.0 if kind is None else float(kind))}
+        _equal(f"{model}.loss_normalizing_factor", kind, {_REAL: None, _TOTAL: None})
+    return kind, bindings.get(_TRAINER, "num_microbatches") or 1
+
+
+def _factor(bindings: Bindings, data: DataSettings) -> dict[str, float]:
+    """Return the setting `loss_normalizing_factor`; {} if T5X takes the mean, too."""
+    kind, microbatches = _normalization(bindings)
+    if kind == _REAL:
+        return {}
+    total = data.batch_size * data.lengths["targets"] / microbatches
+    known = {_TOTAL: total, None: 1.0}
+    return {"loss_normalizing_factor": float(known.get(kind, kind))}
+
+
+def _scale(bindings: Bindings) -> float:
+    """Return T5X's gradient, relative to the gradient that the optimizer gets here."""
+    kind, microbatches = _normalization(bindings)
+    return microbatches if kind == _REAL else 1
 
 
 def _schedule(bindings: Bindings, setting: str, rate: Any, *, steps: int | None) -> dict[str, Any]:

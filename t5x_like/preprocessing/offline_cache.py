@@ -229,6 +229,7 @@ def _digest(source: seqio.DataSource, split: str) -> str:
     """Return a hash of the rows of a source that has no files."""
     digest = hashlib.sha256()
     for block in source.get_dataset(split, shuffle=False).ragged_batch(1024):
+        block = block if isinstance(block, Mapping) else {"": block}  # lines of text
         for name in sorted(block):
             column = block[name]
             ragged = isinstance(column, tf.RaggedTensor)

@@ -43,6 +43,22 @@ def of_sum(clip: optax.GradientTransformation) -> optax.GradientTransformationEx
     return optax.GradientTransformationExtraArgs(clip.init, update)
 
 
+def normalized(factor: float) -> optax.GradientTransformationExtraArgs:
+    """Convert the gradient of the mean loss to the gradient of the batch's loss sum over a factor.
+
+    It is T5X's gradient with this `loss_normalizing_factor`, or with None for a factor of 1. The
+    `update` function needs `weight=`, the sum of the batch's weights.
+    """
+
+    def update(
+        updates: Any, state: Any, params: Any = None, *, weight: Array, **_: Any
+    ) -> tuple[Any, Any]:
+        del params
+        return jax.tree.map(lambda g: g * (weight / factor).astype(g.dtype), updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
 class Factored(NamedTuple):
     """Factored second moments of a matrix: its row means and its column means."""
 
@@ -194,10 +210,12 @@ CLIPS: dict[str, Callable[[float], optax.GradientTransformation]] = {
     "clip_sum": lambda limit: of_sum(optax.clip_by_global_norm(limit)),
     "clip_sum_value": lambda limit: of_sum(optax.clip(limit)),
 }
+_FACTOR = "loss_normalizing_factor"
 _COMMON_SETTINGS = (
     "name",
     "schedule",
     *_SCHEDULE_SETTINGS,
+    _FACTOR,
     *CLIPS,
     *_DECAY_SETTINGS,
     "layer_decay",
@@ -220,6 +238,8 @@ def build(
             `name`: a name in OPTIMIZERS.
             `schedule`, `learning_rate`, `warmup_steps`, `decay_steps`, `end_learning_rate`,
             `start_learning_rate`, `schedule_offset`: see `schedules.build`.
+            `loss_normalizing_factor`: the optimizer gets the gradient of the batch's loss sum over
+            this number, as in T5X; 0 for the gradient of the mean over the target tokens.
             `clip_norm`: the largest global gradient norm; 0 for no limit.
             `clip_value`: alternatively, the largest absolute value of the gradient's elements.
             `clip_sum`, `clip_sum_value`: alternatively, the same limits for the gradient of the
@@ -545,10 +565,18 @@ def _not_negative(settings: Mapping[str, Any], key: str) -> float:
 
 def _clipping(settings: Mapping[str, Any]) -> list[optax.GradientTransformation]:
     limits = {name: limit for name in CLIPS if (limit := _not_negative(settings, name))}
+    factor = _not_negative(settings, _FACTOR)
+    of_sum = [name for name in limits if name.startswith("clip_sum")]
+    if factor and of_sum:
+        raise ValueError(
+            f"optimizer.{_FACTOR}={factor} and optimizer.{of_sum[0]}={limits[of_sum[0]]}: set "
+            "clip_norm or clip_value, which then limit the gradient of the sum"
+        )
     if len(limits) > 1:
         both = " and ".join(f"optimizer.{name}={limit}" for name, limit in limits.items())
         raise ValueError(f"{both}: set one of them, and the others to 0")
-    return [CLIPS[name](limit) for name, limit in limits.items()]
+    normalization = [normalized(factor)] if factor else []
+    return [*normalization, *(CLIPS[name](limit) for name, limit in limits.items())]
 
 
 def _weight_decay(

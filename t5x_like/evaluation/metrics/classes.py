@@ -75,10 +75,14 @@ def f1(targets: Sequence[Hashable], predictions: Sequence[Hashable], *, average:
 def f1_binary(
     targets: Sequence[Hashable], predictions: Sequence[Hashable], *, positive: Hashable
 ) -> Statistics:
-    """F1 of the positive of two classes; a prediction of None counts as the wrong class."""
+    """F1 of the positive of two classes; a prediction that is neither counts as the wrong class.
+
+    So does T5's `f1_score_with_invalid`, for -1 of `string_label_to_class_id`.
+    """
+    classes = {*targets, positive}
     is_positive = [target == positive for target in targets]
     is_predicted = [
-        not right if prediction is None else prediction == positive
+        prediction == positive if prediction in classes else not right
         for right, prediction in zip(is_positive, predictions, strict=True)
     ]
 
