@@ -240,6 +240,10 @@ class ShardedBatches(Iterator[NumpyBatch]):
         any_here = any(shard.take(1) for shard in self._shards.values())
         return self._any_process(any_here) if self._any_process else any_here
 
+    def notes(self) -> list[str]:
+        """Return lines about what a user may not have intended; [] if there are none."""
+        return []
+
     def blank(self) -> NumpyBatch:
         """Return a batch of padding with the shapes and dtypes of all batches; reads no data."""
         return self._batch([[] for _ in self._row_indices])

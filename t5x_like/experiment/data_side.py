@@ -119,10 +119,10 @@ class TaskData:
     def notes(self) -> list[str]:
         """Return lines about the data that a user may not have intended; [] if there are none.
 
-        They are about rows of the embeddings without an id, and about a single class. Call it on
-        all processes.
+        They are about rows of the embeddings without an id, a single class, and files that are
+        read more often than others. Call it on all processes.
         """
-        return [*_unused_rows(self.part), *_single_class(self)]
+        return [*_unused_rows(self.part), *_single_class(self), *self.train_batches.notes()]
 
     def batch_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shapes of a global training batch."""

@@ -186,6 +186,10 @@ def files_of(source: seqio.DataSource, split: str) -> Iterator[str]:
     yield from getattr(source, "files", source.list_shards)(split)
 
 
+_UNREADABLE = (tf.errors.NotFoundError, tf.errors.PermissionDeniedError)
+_PLACES = re.compile(r"\{\{.*?\}\}\s*|\s*\[Op:.*")  # of TensorFlow's functions
+
+
 @contextlib.contextmanager
 def file_errors(files: Iterable[str] = ()) -> Iterator[None]:
     """Turn TensorFlow's errors about files into a `FileError`.
@@ -201,6 +205,9 @@ def file_errors(files: Iterable[str] = ()) -> Iterator[None]:
         if isinstance(error, tf.errors.DataLossError):
             problem = error.message.splitlines()[0]
             raise FileError(_damaged(files) or f"the data are damaged: {problem}") from error
+        if isinstance(error, _UNREADABLE):
+            [problem] = _PLACES.sub("", error.message).splitlines()[:1]
+            raise FileError(f"a file of the data cannot be read: {problem}") from error
         raise
 
 

@@ -112,6 +112,7 @@ class SeqioBatches(ShardedBatches):
             reading,
             features=converter.features,
         )
+        self._readers = readers
         super().__init__(
             readers,
             shares,
@@ -126,6 +127,10 @@ class SeqioBatches(ShardedBatches):
             phase=phase,
             sizes={name: _tokens_of(member, split=split) for name, member in members.items()},
         )
+
+    def notes(self) -> list[str]:
+        """See `ShardedBatches`."""
+        return [note for reader in self._readers.values() for note in reader.notes()]
 
 
 def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
@@ -181,8 +186,9 @@ def find(task: str, *, split: str) -> mixtures.Provider:
     """Return the registered task or mixture; raise ValueError if it or the split is unknown."""
     provider = _registered(task)
     if split not in provider.splits:
+        needs = " Tasks in evaluate.tasks need it." if split == "validation" else ""
         raise ValueError(
-            f"split={split!r} of task {task!r} does not exist.{hint(split, provider.splits)}"
+            f"split={split!r} of task {task!r} does not exist.{hint(split, provider.splits)}{needs}"
         )
     return provider
 

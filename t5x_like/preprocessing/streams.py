@@ -6,6 +6,7 @@ A position contains the state of a tf.data iterator as bytes.
 import collections
 import functools
 import logging
+import math
 import pathlib
 import tempfile
 import weakref
@@ -82,6 +83,7 @@ def load(iterator: Any, saved: Mapping[str, Any]) -> None:
 # The version of positions. In the first, objectives were operations of the dataset's graph.
 _VERSION = 2
 
+_MANY_FILES = 20  # of a shard, from which on one more changes little
 # At each epoch of each shard seqio warns that restarts repeat data, which is not true here.
 logging.getLogger("absl").addFilter(
     lambda record: "an uncached FunctionDataset" not in record.getMessage()
@@ -108,6 +110,22 @@ class TaskReader:
         """Return a stream of the examples of a shard, from the first example."""
         return TaskStream(self, shard=shard)
 
+    def _files_of_source(self) -> int:
+        return len(self.task.source.list_shards(self.reading.split))
+
+    def notes(self) -> list[str]:
+        """Return a note if the shards have unequal numbers of few files, which each repeats."""
+        files, shards = self._files_of_source(), self.reading.shards
+        few, more = divmod(files, shards)
+        if self.task.source.supports_arbitrary_sharding or not more or not 0 < few < _MANY_FILES:
+            return []
+        return [
+            f"{self.task.name}: {files} files in {shards} shards (data.shards, by default one for "
+            f"each device): a shard repeats its {few} or {few + 1} files, and examples of the "
+            f"former come {(few + 1) / few:.2g} times as often; data.shards="
+            f"{math.gcd(files, shards)} would read all equally often"
+        ]
+
     def source(self, *, shard: int, epoch: int) -> tf.data.Dataset:
         """Return the source's examples for one shard: some of its files, or every n-th example.
 
@@ -122,8 +140,7 @@ class TaskReader:
             shuffle=self.reading.shuffle,
             seed=self.reading.seed_for(self.task.name, epoch),
         )
-        enough_files = len(source.list_shards(self.reading.split)) >= shards
-        if enough_files or source.supports_arbitrary_sharding:
+        if self._files_of_source() >= shards or source.supports_arbitrary_sharding:
             return read(shard_info=seqio.ShardInfo(index=shard, num_shards=shards))
         return read().shard(shards, shard)
 
