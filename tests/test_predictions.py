@@ -166,6 +166,39 @@ def test_infer_fills_in_the_lines_of_standard_input(folder, tmp_path, monkeypatc
     assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 5 for one in predicted)
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("rows.csv", 'sentence,text_b,id\n"the cat, a mat",on,1\nsat,a,2\n'),
+        ("rows.tsv", "sentence\ttext_b\tid\nthe cat, a mat\ton\t1\nsat\ta\t2\n"),
+        (
+            "rows.jsonl",
+            '{"text_a": "the cat, a mat", "text_b": "on", "id": "1", "sentence": "x"}\n',
+        ),
+    ],
+)
+def test_tables_have_the_columns_of_the_run(file, content, predictor, tmp_path):
+    (tmp_path / file).write_text(content)
+    made, output = predictor("classification", labels=("a", "b", "c")), tmp_path / "out.jsonl"
+    infer.predict_lines(
+        made, str(tmp_path / file), str(output), columns={"text_a": "sentence", "label": "label"}
+    )
+    first, *more = (json.loads(line) for line in output.read_text().splitlines())
+    [expected] = made([{"text_a": "the cat, a mat", "text_b": "on"}])
+    assert first["prediction"] == expected["prediction"]
+    assert first["probabilities"] == pytest.approx(expected["probabilities"])
+    assert first["inputs"]["id"] == "1"
+    assert len(more) == (file != "rows.jsonl")
+
+
+def test_a_json_value_is_no_file_of_lines(predictor, tmp_path):
+    (tmp_path / "rows.json").write_text('[{"text_a": "the cat"}]')
+    with pytest.raises(ValueError, match=r"rows\.json' is one JSON value: write a row a line"):
+        infer.predict_lines(
+            predictor("classification"), str(tmp_path / "rows.json"), "-", columns={}
+        )
+
+
 @pytest.mark.parametrize("flag", ["interactive", "stream", "log_probs"])
 def test_an_encoder_neither_types_nor_converses(folder, flag, monkeypatch, capsys):
     made = tiny_encoder.settings("bert")

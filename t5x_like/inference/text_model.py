@@ -29,7 +29,7 @@ from t5x_like.batches.prompt_rows import (
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.generator import power_of_two
-from t5x_like.decoding.settings import OF_SAMPLING, GenerationSettings
+from t5x_like.decoding.settings import OF_SAMPLING
 from t5x_like.experiment.data_setup import DataSetup
 from t5x_like.experiment.run import Part
 from t5x_like.inference.likelihood import (
@@ -439,7 +439,7 @@ def build(pretrained: Pretrained, part: Part) -> TextModel:
             decode = {"eos_token_id": pretrained.generation.eos_token_id, **decode}
         prompt_format = _of_folder(prompt_format, pretrained, vocabulary)
         if "max_length" not in decode:
-            decode = {**_limit(prompt_format, pretrained.generation), **decode}
+            decode = {**_limit(prompt_format, pretrained), **decode}
     model = TextModel(
         pretrained,
         vocabulary,
@@ -466,16 +466,17 @@ def _of_folder(
     )
 
 
-def _limit(prompt_format: PromptFormat, generation: GenerationSettings) -> dict[str, int]:
+def _limit(prompt_format: PromptFormat, pretrained: Pretrained) -> dict[str, int]:
     """Return a limit on new tokens if a Hugging Face folder has none.
 
     The `max_length` of a language model's folder is none: it includes the prompt, and is mostly the
     number of positions.
     """
-    if generation.max_new_tokens or (prompt_format.inputs and generation.max_length):
+    limits, encodes = pretrained.generation, bool(prompt_format.inputs)
+    if limits.max_new_tokens or (encodes and limits.max_length):
         return {}
-    most = _MOST if prompt_format.inputs else min(_MOST, prompt_format.length // 2)
-    return {"max_new_tokens": max(1, most)}
+    room = pretrained.longest_rows.get("decoder", _MOST) if encodes else prompt_format.length // 2
+    return {"max_new_tokens": max(1, min(_MOST, room))}
 
 
 def _check_positions(model: TextModel) -> None:

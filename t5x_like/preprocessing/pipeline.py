@@ -186,7 +186,7 @@ def find(task: str, *, split: str) -> mixtures.Provider:
     """Return the registered task or mixture; raise ValueError if it or the split is unknown."""
     provider = _registered(task)
     if split not in provider.splits:
-        needs = " Tasks in evaluate.tasks need it." if split == "validation" else ""
+        needs = "; the tasks in evaluate.tasks need it" if split == "validation" else ""
         raise ValueError(
             f"split={split!r} of task {task!r} does not exist.{hint(split, provider.splits)}{needs}"
         )

@@ -87,3 +87,12 @@ def test_a_damaged_tfrecord_file_is_found(tmp_path):
     dataset = tf.data.TFRecordDataset(paths)
     with pytest.raises(reading.FileError, match=r"b\.tfrecord: it is damaged after 1?\d records"):
         list(line_datasets.named(dataset, paths))
+
+
+def test_a_missing_file_of_a_dataset_is_one_line(tmp_path):
+    dataset = tf.data.TextLineDataset(str(tmp_path / "no.tsv"))
+    with pytest.raises(reading.FileError) as caught:
+        list(line_datasets.named(dataset))
+    assert str(caught.value) == (
+        f"a file of the data cannot be read: {tmp_path / 'no.tsv'}; No such file or directory"
+    )

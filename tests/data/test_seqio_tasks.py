@@ -1,5 +1,6 @@
 """Tasks of another seqio project, which knows nothing of this package, train by their names."""
 
+import importlib
 import sys
 import textwrap
 
@@ -13,6 +14,7 @@ from t5x_like.batches import converters
 from t5x_like.batches.data_modules import load
 from t5x_like.config import parse
 from t5x_like.experiment import reporting
+from t5x_like.preprocessing import offline_cache
 from t5x_like.preprocessing.pipeline import RegisteredTasks
 
 # As people write them: TensorFlow preprocessors, seqio's own vocabulary, a source of lines.
@@ -132,3 +134,40 @@ def test_another_vocabulary_and_a_module_that_is_not_there_are_refused(project):
         tasks("question_projekt")
     with pytest.raises(ValueError, match=r"data.settings.modules is not set"):
         tasks("")
+
+
+def test_lines_of_text_have_a_digest(project, tmp_path):
+    importlib.import_module(project)
+    source, file = seqio.TaskRegistry.get("questions").source, tmp_path / "questions.tsv"
+    before = offline_cache._digest(source, "train")
+    assert before == offline_cache._digest(source, "train")
+    file.write_text(file.read_text().replace("what is 3", "what is 4"))
+    assert offline_cache._digest(source, "train") != before
+
+
+@pytest.mark.parametrize(("files", "shards", "noted"), [(3, 2, True), (4, 2, False), (1, 2, False)])
+def test_files_that_are_read_more_often_than_others_are_noted(
+    files, shards, noted, project, tmp_path
+):
+    importlib.import_module(project)
+    for number in range(files):
+        (tmp_path / f"{number}.tsv").write_text("what is 1 and 2\t3\n" * 8)
+    task = seqio.TaskRegistry.get("questions")
+    seqio.TaskRegistry.add(
+        "few_files",
+        source=seqio.TextLineDataSource({"train": str(tmp_path / "?.tsv")}),
+        preprocessors=task.preprocessors,
+        output_features=task.output_features,
+    )
+    batches = tasks(project).batches(
+        "few_files",
+        split="train",
+        batch_size=4,
+        lengths=LENGTHS,
+        converter=converters.build("encoder_decoder"),
+        shards=shards,
+    )
+    seqio.TaskRegistry.remove("few_files")
+    assert [f"few_files: {files} files in {shards} shards" in note for note in batches.notes()] == (
+        [True] if noted else []
+    )

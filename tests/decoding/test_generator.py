@@ -167,3 +167,15 @@ def test_a_network_that_cannot_generate_is_refused():
     config = next(iter(systems.find("bert").sizes.values()))
     with pytest.raises(ValueError, match="the network Encoder does not generate text"):
         Generator(systems.build("bert", config), {})
+
+
+def test_a_forced_token_follows_only_a_single_token():
+    model = make("gpt2")
+    settings = {"max_new_tokens": 3, "forced_bos_token_id": 7, "eos_token_id": None}
+    after_one = model.generate(np.array([[3]]), **settings)
+    assert after_one[0, 1] == 7
+    prompt = np.array([[3, 9, 4]])  # transformers forces nothing here
+    np.testing.assert_array_equal(
+        model.generate(prompt, **settings),
+        model.generate(prompt, **{**settings, "forced_bos_token_id": None}),
+    )

@@ -6,6 +6,8 @@ transformers 5.24 make of the same files, for tiny models of random weights.
 
 import json
 
+import flax.linen as nn
+import jax
 import numpy as np
 import pytest
 
@@ -14,8 +16,9 @@ from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.experiment.run import of_config
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.inference import text_model
-from t5x_like.pretrained import Pretrained
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.pretrained.model import infer_mask
+from t5x_like.systems import llama
 from tests.preprocessing.test_tokenizer_folders import change, write
 
 GPT2, LLAMA, T5 = ({"model_type": name} for name in ("gpt2", "llama", "t5"))
@@ -150,3 +153,32 @@ def test_a_run_ends_as_it_was_trained(tmp_path):
     )
     model = text_model.build(pretrained, of_config(config).parts[0])
     assert model.ends == [model.vocabulary.eos_id]
+
+
+@pytest.mark.parametrize("system", ["llama", "mixtral", "gpt_neox", "gpt_j", "opt"])
+@pytest.mark.parametrize("ends", [[5, 6], None], ids=["several", "none"])
+def test_a_folder_with_several_end_tokens_or_none_is_read(system, ends, tmp_path):
+    # config.json of LLaMA 3 Instruct has three, of a default `Qwen2Config` none.
+    tiny = {"vocab_size": 40, "layers": 1, "d_model": 32, "d_ff": 24, "heads": 2}
+    tiny |= {"llama": {"kv_heads": 1}, "mixtral": {"kv_heads": 1}}.get(system, {})
+    tiny |= {"gpt_j": {"rotary_width": 8}, "opt": {"d_embedding": 32}}.get(system, {})
+    size = next(iter(systems.find(system).sizes.values()))
+    config = {name: tiny.get(name, value) for name, value in size.items()}
+    module = systems.build(system, config)
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), module.example_batch()))
+    params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), nn.unbox(shapes["params"]))
+    Pretrained(module, params, system=system, config=config).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(stored | {"eos_token_id": ends}))
+    model = from_pretrained(tmp_path)
+    assert model.generation.ends == tuple(ends or ())
+    assert model.config["eos_id"] == ends
+    model.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["eos_token_id"] == ends
+
+
+@pytest.mark.parametrize("ends", [[5, -1], [5, "6"], 1.5])
+def test_other_end_tokens_are_refused(ends):
+    with pytest.raises(ValueError, match=r"model\.eos_id="):
+        systems.settings("llama", llama.SIZES["7b"] | {"eos_id": ends})

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf.folder import read_json
 from t5x_like.pretrained import from_pretrained
+from t5x_like.pretrained.model import shift_right
+from t5x_like.systems import mbart
 from t5x_like.systems.pegasus import POSITIONS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -140,3 +143,13 @@ def test_an_mbart_without_a_start_begins_as_hugging_face_does(folders, tmp_path)
 def test_what_is_not_supported_is_refused(name, changed, message, folders, tmp_path):
     with pytest.raises(ValueError, match=message):
         from_pretrained(folders[name].write(tmp_path, **changed))
+
+
+def test_the_decoder_of_an_mbart_begins_with_the_language_of_the_labels():
+    # `shift_tokens_right` of transformers' modeling_mbart moves the last token to the front.
+    settings = GenerationSettings(decoder_start_token_id=2, pad_token_id=1)
+    labels = np.array([[63, 67, 2, 91, -100], [48, 40, 41, 2, 92]], np.int32)
+    assert mbart.MultilingualBart.language_last
+    found = shift_right(labels, settings, language_last=True)
+    assert found.tolist() == [[91, 63, 67, 2, 91], [92, 48, 40, 41, 2]]
+    assert shift_right(labels, settings)[:, 0].tolist() == [2, 2]

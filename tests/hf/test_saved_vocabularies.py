@@ -7,7 +7,7 @@ import pytest
 from t5x_like import convert, vocabularies
 from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.model import Pretrained
-from t5x_like.vocabularies import chat
+from t5x_like.vocabularies import chat, saving
 from tests.programs import tiny_encoder
 
 TEXT = "the cat, caf\u00e9 [MASK] 12  and"
@@ -73,6 +73,34 @@ def test_the_vocabulary_of_a_run_becomes_a_tokenizer(run, tmp_path):
     assert settings["model_max_length"] == 64
     assert "token_type_ids" in settings["model_input_names"]
     assert (settings["mask_token"], settings["pad_token"]) == ("[MASK]", "[PAD]")
+
+
+@pytest.mark.parametrize(
+    ("model", "asks"),
+    [
+        ({"model_type": "albert", "type_vocab_size": 2}, True),
+        ({"model_type": "xlnet"}, True),
+        ({"model_type": "roberta", "type_vocab_size": 1}, False),
+    ],
+)
+@pytest.mark.parametrize("settings", [None, {"do_lower_case": True}])
+def test_a_copied_tokenizer_is_asked_for_the_token_types_that_the_network_reads(
+    model, asks, settings, tmp_path
+):
+    # The classes of ALBERT and XLNet in transformers 5.24 return none by themselves.
+    source, folder = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    folder.mkdir()
+    write(source, {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n"})
+    (source / "config.json").write_text(json.dumps(model))
+    if settings is not None:
+        (source / "tokenizer_config.json").write_text(json.dumps(settings))
+    saving.save(str(source), folder, saving.Network(config=model, encodes=True))
+    assert (folder / "vocab.txt").read_bytes() == (source / "vocab.txt").read_bytes()
+    file = folder / "tokenizer_config.json"
+    written = json.loads(file.read_text()) if file.exists() else None
+    names = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    assert written == ({**(settings or {}), **names} if asks else settings)
 
 
 def test_a_tokenizer_that_was_written_is_copied_from_then_on(run, tmp_path):
