@@ -13,13 +13,13 @@ also the generated `tokens` and the natural log probability of each. A language 
 input. The input is truncated on the left to leave room for `decode.max_new_tokens`, by default what
 the folder allows, or 100; a line on standard error at the end reports how many inputs were
 truncated, and by how much. --stream prints the answers on the terminal token by token, instead of
-JSON. --interactive reads prompts from the
-terminal, and shows the five most likely next tokens under each text (interactive.py); a model whose
-data has a chat template (`data.settings.template`, data/preference_files.py) holds a conversation
-instead. Both decode greedily even if the config asks for beam search, or sample with
-`decode.do_sample`. With settings in `dialog`, --interactive talks with a dialog model, which ranks
-candidate responses (configs/lamda_dialogs.py). --best_of=N, for a policy that was trained with
-rewards, samples N responses and writes the best.
+JSON. --interactive reads prompts from the terminal, and shows the five most likely next tokens
+under each text (interactive.py); a model whose data has a chat template
+(`data.settings.template`, data/preference_files.py) holds a conversation instead. Both decode
+greedily even if the config asks for beam search, or sample with `decode.do_sample`. With settings
+in `dialog`, --interactive talks with a dialog model, which ranks candidate responses
+(configs/lamda_dialogs.py). --best_of=N, for a policy that was trained with rewards, samples N
+responses and writes the best.
 
 --examples=N instead shows N held-out examples of the config's task, with the model's prediction
 beside the original: the spans of a text with blanks, each marked right or wrong, or the second half

@@ -140,6 +140,11 @@ def _with_labels(run: Run, part: Part) -> Run:
             f"model.labels=0 counts the labels of the data, and data.module={data.module!r} has "
             f"none for data.objective={data.objective!r}: set model.labels"
         )
+    if len(names) == 1:
+        raise ValueError(
+            f"data.module={data.module!r} has a single label for data.objective="
+            f"{data.objective!r}, {names[0]!r}: a model needs 2 or more to tell apart"
+        )
     labels = {"labels": len(names)}
     named = dict(data.settings)
     if "labels" in named and not named["labels"]:

@@ -510,12 +510,13 @@ def _optimizer(bindings: Bindings, data: DataSettings, *, steps: int | None) -> 
     model = _model(bindings)
     definition = bindings.get(model, "optimizer_def", Reference(_ADAFACTOR))
     name = definition.name if isinstance(definition, Reference) else str(definition)
+    normalization, scale = _normalization(bindings, data)
     if name == _ADAFACTOR:
         rate = bindings.get(_TRAINER, "learning_rate_fn", Reference(_RATE))
         return {
             "name": "adafactor",
-            **_factor(bindings, data),
-            **_adafactor(bindings, data),
+            **normalization,
+            **_adafactor(bindings, scale=scale),
             **_schedule(bindings, f"{_TRAINER}.learning_rate_fn", rate, steps=steps),
         }
     # T5X's Trainer does not set the learning rate of an optimizer of optax.
@@ -525,7 +526,7 @@ def _optimizer(bindings: Bindings, data: DataSettings, *, steps: int | None) -> 
     known = {f"{room}.{rule}": rule for rule in _OPTAX for room in ("optax", "t5x.optimizers")}
     *clips, last = parts
     optax = _OPTAX[_equal(f"{model}.optimizer_def", last, {**known})]
-    settings = {"name": optax.name, **_factor(bindings, data)}
+    settings = {"name": optax.name, **normalization}
     settings |= _optax(bindings, last, optax, steps=steps)
     if len(clips) > 1:
         raise ValueError(f"{_CHAIN}.transformations clip {len(clips)} times: once is supported")
@@ -534,7 +535,7 @@ def _optimizer(bindings: Bindings, data: DataSettings, *, steps: int | None) -> 
         value = bindings.get(clip.name, limit, scope=clip.scope)
         if type(value) not in (int, float):
             raise ValueError(f"{clip.name}.{limit}={value!r} must be a number")
-        settings[ours] = value / _scale(bindings)
+        settings[ours] = value / scale
     return settings
 
 
@@ -555,8 +556,8 @@ def _optax(
     return settings | _schedule(bindings, setting, get("learning_rate", None), steps=steps)
 
 
-def _adafactor(bindings: Bindings, data: DataSettings) -> dict[str, Any]:
-    """Return the settings of Adafactor."""
+def _adafactor(bindings: Bindings, *, scale: float) -> dict[str, Any]:
+    """Return the settings of Adafactor; T5X's gradient is `scale` times ours."""
     for name, (harmless, why) in _ADAFACTOR_REFUSED.items():
         value = bindings.get(_ADAFACTOR, name, harmless[0])
         if value not in harmless:
@@ -579,13 +580,14 @@ def _adafactor(bindings: Bindings, data: DataSettings) -> dict[str, Any]:
     if not bindings.get(_ADAFACTOR, "factored", True):
         settings["min_dim_size_to_factor"] = sys.maxsize
     limit = float(bindings.get(_ADAFACTOR, "global_norm_clip_threshold") or 0)
-    return settings | ({"clip_norm": limit / _scale(bindings)} if limit else {})
+    return settings | ({"clip_norm": limit / scale} if limit else {})
 
 
-def _normalization(bindings: Bindings) -> tuple[Any, int]:
-    """Return what T5X divides the loss by, and the parts of a batch that it divides separately.
+def _normalization(bindings: Bindings, data: DataSettings) -> tuple[dict[str, float], int]:
+    """Return the setting `loss_normalizing_factor`, and T5X's gradient as a multiple of ours.
 
-    T5X's gradient is the sum of the microbatches' gradients, each normalized separately.
+    T5X's gradient is the sum of the microbatches' gradients, each normalized separately. {} if that
+    is by the real targets, as here: then T5X's gradient is the sum of the means.
 
     Raises:
         ValueError: each sequence has the same weight, which changes the loss.
@@ -595,23 +597,11 @@ def _normalization(bindings: Bindings) -> tuple[Any, int]:
     kind = factor.upper() if isinstance(factor, str) else factor
     if isinstance(kind, str):
         _equal(f"{model}.loss_normalizing_factor", kind, {_REAL: None, _TOTAL: None})
-    return kind, bindings.get(_TRAINER, "num_microbatches") or 1
-
-
-def _factor(bindings: Bindings, data: DataSettings) -> dict[str, float]:
-    """Return the setting `loss_normalizing_factor`; {} if T5X takes the mean, too."""
-    kind, microbatches = _normalization(bindings)
+    microbatches = bindings.get(_TRAINER, "num_microbatches") or 1
     if kind == _REAL:
-        return {}
-    total = data.batch_size * data.lengths["targets"] / microbatches
-    known = {_TOTAL: total, None: 1.0}
-    return {"loss_normalizing_factor": float(known.get(kind, kind))}
-
-
-def _scale(bindings: Bindings) -> float:
-    """Return T5X's gradient, relative to the gradient that the optimizer gets here."""
-    kind, microbatches = _normalization(bindings)
-    return microbatches if kind == _REAL else 1
+        return {}, microbatches
+    known = {_TOTAL: data.batch_size * data.lengths["targets"] / microbatches, None: 1.0}
+    return {"loss_normalizing_factor": float(known.get(kind, kind))}, 1
 
 
 def _schedule(bindings: Bindings, setting: str, rate: Any, *, steps: int | None) -> dict[str, Any]:

@@ -106,13 +106,12 @@ class SeqioBatches(ShardedBatches):
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
         shares = mixtures.shares(provider, split=split)
         members = {member.name: member for member in tasks_of(task) if member.name in shares}
-        readers = _readers(
+        readers = self._readers = _readers(
             [cache.task(member, split=split) if cache else member for member in members.values()],
             shares,
             reading,
             features=converter.features,
         )
-        self._readers = readers
         super().__init__(
             readers,
             shares,
