@@ -92,7 +92,7 @@ class SeqioBatches(ShardedBatches):
         is_mixture = isinstance(provider, seqio.Mixture)
         if isinstance(converter, str):
             converter = converters.build(converter)
-        features = list(provider.output_features)
+        features = _read_features(provider, converter)
         converters.check(converter, features=features, lengths=lengths, pack=pack)
         check_continued(
             converter,
@@ -149,6 +149,13 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
                 rows = step(rows)
         files = line_datasets.files_of(member.source, split)
         yield from line_datasets.named(rows.as_numpy_iterator(), files)
+
+
+def _read_features(provider: mixtures.Provider, converter: Converter) -> list[str]:
+    """Return the features of a task, except optional ones that the converter does not read."""
+    features = provider.output_features.items()
+    read = converter.features
+    return [name for name, feature in features if feature.required or name in read]
 
 
 def _readers(

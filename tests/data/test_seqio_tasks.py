@@ -1,5 +1,6 @@
 """Tasks of another seqio project, which knows nothing of this package, train by their names."""
 
+import dataclasses
 import importlib
 import sys
 import textwrap
@@ -171,3 +172,45 @@ def test_files_that_are_read_more_often_than_others_are_noted(
     assert [f"few_files: {files} files in {shards} shards" in note for note in batches.notes()] == (
         [True] if noted else []
     )
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_only_an_optional_feature_may_be_one_that_nobody_reads(required, project):
+    importlib.import_module(project)
+    task = seqio.TaskRegistry.get("questions")
+    features = dict(task.output_features)
+    seqio.TaskRegistry.add(
+        "more_features",
+        source=task.source,
+        preprocessors=[
+            task.preprocessors[0],
+            seqio.map_over_dataset(lambda row: {**row, "source": row["inputs"]}),
+            *task.preprocessors[1:],
+        ],
+        output_features=features
+        | {"source": dataclasses.replace(features["inputs"], required=required)},
+    )
+
+    def first(name):
+        return next(
+            tasks(project).batches(
+                name,
+                split="validation",
+                batch_size=8,
+                lengths=LENGTHS,
+                converter=converters.build("encoder_decoder"),
+                shuffle=False,
+            )
+        )
+
+    try:
+        if required:
+            with pytest.raises(ValueError, match=r"but the examples have inputs, source, targets"):
+                first("more_features")
+        else:
+            expected, found = first("questions"), first("more_features")
+            assert expected.keys() == found.keys()
+            for name in expected:
+                np.testing.assert_array_equal(found[name], expected[name])
+    finally:
+        seqio.TaskRegistry.remove("more_features")
