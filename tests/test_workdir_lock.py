@@ -11,10 +11,12 @@ import time
 import pytest
 
 from t5x_like.experiment import run_folder
+from t5x_like.experiment.command_line import WriteError
 from t5x_like.experiment.run_folder import LockedError, WorkdirLock
 
 HOLD = """
 import pathlib, sys, time
+from t5x_like.experiment.command_line import WriteError
 from t5x_like.experiment.run_folder import WorkdirLock
 with WorkdirLock(pathlib.Path(sys.argv[1]), report=print):
     print("locked", flush=True)
@@ -147,3 +149,9 @@ def test_a_run_whose_lock_was_taken_over_may_not_write(lock, tmp_path):
         with pytest.raises(LockedError, match=r"process 7 on host elsewhere.*took over"):
             own.check()
     assert found(tmp_path)["run"] == "another"
+
+
+def test_a_workdir_that_cannot_be_made_is_named(lines):
+    lock = WorkdirLock(pathlib.Path("/proc/run"), report=lines.append)  # where no folder is made
+    with pytest.raises(WriteError, match=r"cannot write /proc/run: .*choose another place"):
+        lock.__enter__()

@@ -45,6 +45,7 @@ class WorkdirLock:
 
     Raises:
         LockedError: on entering, if another run is alive.
+        WriteError: on entering, if the folder cannot be created.
     """
 
     def __init__(self, workdir: pathlib.Path, *, report: Callable[[str], None]):
@@ -62,7 +63,8 @@ class WorkdirLock:
             raise LockedError(self._refusal(holder))
 
     def __enter__(self) -> "WorkdirLock":
-        self._workdir.mkdir(parents=True, exist_ok=True)
+        with command_line.writing(self._workdir):
+            self._workdir.mkdir(parents=True, exist_ok=True)
         self._content = _identity() | {"run": uuid.uuid4().hex, "beat": 0}
         while not self._create():
             holder = self._read()
