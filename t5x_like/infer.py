@@ -61,7 +61,7 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -95,13 +95,7 @@ Prompt = Mapping[str, Any]  # a text `inputs`, and the other fields of its line
 # The share of spans filled exactly is computed over at least this many examples.
 _COUNTED = 64
 
-# Files with fields; each line of any other file is a text.
-_TABLES: dict[str, Callable[[pathlib.Path], Iterator[tuple[str, Mapping[str, Any]]]]] = {
-    ".jsonl": reading.json_lines,
-    ".tsv": reading.tsv_rows,
-    ".csv": reading.csv_rows,
-}
-_ENDINGS = reading.with_endings((".txt", *_TABLES))
+_ENDINGS = reading.with_endings((".txt", *reading.TABLES))
 
 # Settings of beam search, which has no text to show before it ends.
 _OF_BEAMS = (
@@ -422,9 +416,9 @@ def _read(name: str, *, with_objects: bool, written: Collection[str] = ()) -> It
     ending = pathlib.PurePath(reading.uncompressed(path)).suffix
     if ending == ".json":
         raise ValueError(f"--input={str(path)!r} is one JSON value: write a row a line (.jsonl)")
-    if ending not in _TABLES:
+    if ending not in reading.TABLES:
         return _some(name, list(reading.lines(path)))
-    rows = _some(name, list(_TABLES[ending](path)))
+    rows = _some(name, list(reading.TABLES[ending](path)))
     return [row if with_objects else _prompt(row, written, where=where) for where, row in rows]
 
 

@@ -191,7 +191,7 @@ class TaskReader:
     @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of the files and preprocessors, since tf.data does not check that they match."""
-        files = len(self.task.source.list_shards(self.reading.split))
+        files = self._files_of_source()
         version = getattr(self.task.source, "position_version", "")
         operations = tracing.hash_of_operations(self._preprocess.graph.as_graph_def())
         return f"{version}{files}-{operations:08x}"

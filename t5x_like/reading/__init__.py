@@ -35,6 +35,7 @@ from t5x_like.reading.lines import (
     without_mark,
 )
 from t5x_like.reading.rows import (
+    TABLES,
     TextColumns,
     csv_rows,
     field_text,
@@ -44,6 +45,7 @@ from t5x_like.reading.rows import (
 )
 
 __all__ = [
+    "TABLES",
     "Blocks",
     "FileError",
     "TextColumns",

@@ -123,9 +123,7 @@ def _conll(path: str) -> Iterator[tuple[str, RawRow]]:
 _DOCUMENT = "-DOCSTART-"
 _CONLL = (".conll", ".train", ".testa", ".testb", ".txt")
 _READERS: dict[str, Callable[[str], Iterator[tuple[str, RawRow]]]] = {
-    ".jsonl": reading.json_lines,
-    ".tsv": reading.tsv_rows,
-    ".csv": reading.csv_rows,
+    **reading.TABLES,
     ".json": _squad,
     **dict.fromkeys(_CONLL, _conll),
 }

@@ -141,6 +141,14 @@ def csv_rows(name: FileName) -> Iterator[tuple[str, Cells]]:
         raise FileError(f"{shown}:{reader.line_num}: it is not a row of CSV: {error}") from error
 
 
+# {ending of a file with fields: its reader, which yields ("FILE:LINE", row)}
+TABLES: dict[str, Callable[[FileName], Iterator[tuple[str, Mapping[str, Any]]]]] = {
+    ".jsonl": json_lines,
+    ".tsv": tsv_rows,
+    ".csv": csv_rows,
+}
+
+
 def _distinct(names: list[str], where: str) -> list[str]:
     if twice := next((name for name in names if name and names.count(name) > 1), None):
         raise FileError(f"{where}: two columns have the name {twice!r}")

@@ -23,40 +23,28 @@ from t5x_like.training.layer_tensors import matrices, rms, two_sides, without
 from t5x_like.training.several_tasks import by_task, keep_absent_heads
 
 
-def of_sum(clip: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """Convert the gradient of the mean to the gradient of the sum, and clip that.
+def of_sum(
+    after: optax.GradientTransformation, *, factor: float = 1.0
+) -> optax.GradientTransformationExtraArgs:
+    """Convert the gradient of the mean to the gradient of the sum over a factor, and transform it.
 
     With g the gradient of the mean loss and w the sum of the batch's weights, w g is the gradient
-    of the summed loss. The `update` function needs `weight=w`; the output is the sum's gradient.
+    of the summed loss. The `update` function needs `weight=w`. w g / factor is T5X's gradient with
+    this `loss_normalizing_factor`, or with None for a factor of 1.
 
     Args:
-        clip: a clipping without state, such as `optax.clip_by_global_norm(limit)`.
+        after: a transformation without state, such as `optax.clip_by_global_norm(limit)`.
+        factor: what the sum is divided by.
     """
 
     def update(
         updates: Any, state: Any, params: Any = None, *, weight: Array, **_: Any
     ) -> tuple[Any, Any]:
         del params
-        updates = jax.tree.map(lambda g: g * weight.astype(g.dtype), updates)
-        return clip.update(updates, state)
+        updates = jax.tree.map(lambda g: g * (weight / factor).astype(g.dtype), updates)
+        return after.update(updates, state)
 
-    return optax.GradientTransformationExtraArgs(clip.init, update)
-
-
-def normalized(factor: float) -> optax.GradientTransformationExtraArgs:
-    """Convert the gradient of the mean loss to the gradient of the batch's loss sum over a factor.
-
-    It is T5X's gradient with this `loss_normalizing_factor`, or with None for a factor of 1. The
-    `update` function needs `weight=`, the sum of the batch's weights.
-    """
-
-    def update(
-        updates: Any, state: Any, params: Any = None, *, weight: Array, **_: Any
-    ) -> tuple[Any, Any]:
-        del params
-        return jax.tree.map(lambda g: g * (weight / factor).astype(g.dtype), updates), state
-
-    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    return optax.GradientTransformationExtraArgs(after.init, update)
 
 
 class Factored(NamedTuple):
@@ -566,16 +554,16 @@ def _not_negative(settings: Mapping[str, Any], key: str) -> float:
 def _clipping(settings: Mapping[str, Any]) -> list[optax.GradientTransformation]:
     limits = {name: limit for name in CLIPS if (limit := _not_negative(settings, name))}
     factor = _not_negative(settings, _FACTOR)
-    of_sum = [name for name in limits if name.startswith("clip_sum")]
-    if factor and of_sum:
+    sums = [name for name in limits if name.startswith("clip_sum")]
+    if factor and sums:
         raise ValueError(
-            f"optimizer.{_FACTOR}={factor} and optimizer.{of_sum[0]}={limits[of_sum[0]]}: set "
+            f"optimizer.{_FACTOR}={factor} and optimizer.{sums[0]}={limits[sums[0]]}: set "
             "clip_norm or clip_value, which then limit the gradient of the sum"
         )
     if len(limits) > 1:
         both = " and ".join(f"optimizer.{name}={limit}" for name, limit in limits.items())
         raise ValueError(f"{both}: set one of them, and the others to 0")
-    normalization = [normalized(factor)] if factor else []
+    normalization = [of_sum(optax.identity(), factor=factor)] if factor else []
     return [*normalization, *(CLIPS[name](limit) for name, limit in limits.items())]
 
 

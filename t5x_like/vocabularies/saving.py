@@ -82,14 +82,10 @@ def save(spec: str, folder: pathlib.Path, network: Network) -> None:
     """
     path = files.find(spec) if hub.names(spec) else paths.path(spec)
     if path.is_dir() and "model_type" in TokenizerFiles(path).model:
-        content = _copies(path)
+        content = _copies(path, network)
     else:
         vocabulary = files.load(spec)
-        content = _copied(vocabulary, path) or _new(vocabulary, path, folder, network)
-    if content and _has_token_types(network):
-        # The classes of ALBERT and XLNet in transformers 5 return none unless they are asked to.
-        settings = {"model_input_names": _INPUTS} | json.loads(content.get(SETTINGS, b"{}"))
-        content = {**content, SETTINGS: _json(settings)}
+        content = _copied(vocabulary, path, network) or _new(vocabulary, path, folder, network)
     for name in _SETTINGS if content else ():
         if name not in content:
             (folder / name).unlink(missing_ok=True)
@@ -97,20 +93,25 @@ def save(spec: str, folder: pathlib.Path, network: Network) -> None:
         (folder / name).write_bytes(data)
 
 
-def _copied(vocabulary: Vocabulary, path: Path) -> dict[str, bytes]:
+def _copied(vocabulary: Vocabulary, path: Path, network: Network) -> dict[str, bytes]:
     """Return the files of a tokenizer's folder; {} for a vocabulary that has no such folder."""
     of_folder = isinstance(vocabulary, FolderVocabulary) and path.is_dir()
     if of_folder or isinstance(vocabulary, MarianVocabulary | ByteTokens):
-        return _copies(path if path.is_dir() else path.parent)
+        return _copies(path if path.is_dir() else path.parent, network)
     return {}
 
 
-def _copies(folder: Path) -> dict[str, bytes]:
-    return {
+def _copies(folder: Path, network: Network) -> dict[str, bytes]:
+    content = {
         path.name: path.read_bytes()
         for path in folder.iterdir()
         if path.is_file() and any(fnmatch.fnmatchcase(path.name, name) for name in hub.TOKENIZER)
     }
+    if content and _has_token_types(network):
+        # The classes of ALBERT and XLNet in transformers 5 return none unless they are asked to.
+        settings = {"model_input_names": _INPUTS} | json.loads(content.get(SETTINGS, b"{}"))
+        content[SETTINGS] = _json(settings)
+    return content
 
 
 def _new(

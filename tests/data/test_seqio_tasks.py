@@ -75,18 +75,19 @@ def tasks(modules, vocabulary="bytes:0"):
     )
 
 
-@pytest.mark.parametrize("name", ["questions", "all_questions"])
-def test_batches_have_the_examples_of_plain_seqio(project, name):
-    batches = tasks(project).batches(
+def batches(modules, name, *, vocabulary="bytes:0", **settings):
+    return tasks(modules, vocabulary).batches(
         name,
-        split="validation",
-        batch_size=8,
         lengths=LENGTHS,
         converter=converters.build("encoder_decoder"),
-        shuffle=False,
-        repeat=False,
+        **{"split": "validation", "batch_size": 8, **settings},
     )
-    found = np.concatenate([batch["decoder_target_tokens"] for batch in batches])
+
+
+@pytest.mark.parametrize("name", ["questions", "all_questions"])
+def test_batches_have_the_examples_of_plain_seqio(project, name):
+    read = batches(project, name, shuffle=False, repeat=False)
+    found = np.concatenate([batch["decoder_target_tokens"] for batch in read])
     plain = seqio.get_mixture_or_task(name).get_dataset(
         LENGTHS, "validation", shuffle=False, num_epochs=1
     )
@@ -124,13 +125,7 @@ def test_a_task_trains_by_its_name_and_resumes(project, tmp_path):
 
 def test_another_vocabulary_and_a_module_that_is_not_there_are_refused(project):
     with pytest.raises(ValueError, match=r"vocab_size would be 359, and is 259 there"):
-        tasks(project, "bytes").batches(
-            "questions",
-            split="train",
-            batch_size=8,
-            lengths=LENGTHS,
-            converter=converters.build("encoder_decoder"),
-        )
+        batches(project, "questions", vocabulary="bytes", split="train")
     with pytest.raises(ValueError, match=r"modules='question_projekt' cannot be imported"):
         tasks("question_projekt")
     with pytest.raises(ValueError, match=r"data.settings.modules is not set"):
@@ -160,16 +155,9 @@ def test_files_that_are_read_more_often_than_others_are_noted(
         preprocessors=task.preprocessors,
         output_features=task.output_features,
     )
-    batches = tasks(project).batches(
-        "few_files",
-        split="train",
-        batch_size=4,
-        lengths=LENGTHS,
-        converter=converters.build("encoder_decoder"),
-        shards=shards,
-    )
+    notes = batches(project, "few_files", split="train", batch_size=4, shards=shards).notes()
     seqio.TaskRegistry.remove("few_files")
-    assert [f"few_files: {files} files in {shards} shards" in note for note in batches.notes()] == (
+    assert [f"few_files: {files} files in {shards} shards" in note for note in notes] == (
         [True] if noted else []
     )
 
@@ -192,16 +180,7 @@ def test_only_an_optional_feature_may_be_one_that_nobody_reads(required, project
     )
 
     def first(name):
-        return next(
-            tasks(project).batches(
-                name,
-                split="validation",
-                batch_size=8,
-                lengths=LENGTHS,
-                converter=converters.build("encoder_decoder"),
-                shuffle=False,
-            )
-        )
+        return next(batches(project, name, shuffle=False))
 
     try:
         if required:
