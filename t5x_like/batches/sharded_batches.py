@@ -241,7 +241,7 @@ class ShardedBatches(Iterator[NumpyBatch]):
         return self._any_process(any_here) if self._any_process else any_here
 
     def notes(self) -> list[str]:
-        """Return lines about what a user may not have intended; [] if there are none."""
+        """Return warnings about how the data are read; [] if there are none."""
         return []
 
     def blank(self) -> NumpyBatch:

@@ -54,7 +54,7 @@ class TextModel:
         prompt_format: the lengths and special tokens of the model's input rows.
         decode: settings of `generate`, with Hugging Face's names, including the end token.
         ends: ids of the tokens that end a text; [] without an end token.
-        marks: ids of the tokens that begin or pad a text, which are left out of it.
+        marks: ids of the tokens that begin or pad a text; detokenized texts leave them out.
     """
 
     def __init__(
@@ -469,7 +469,7 @@ def _of_folder(
 def _limit(prompt_format: PromptFormat, pretrained: Pretrained) -> dict[str, int]:
     """Return a limit on new tokens if a Hugging Face folder has none.
 
-    The `max_length` of a language model's folder is none: it includes the prompt, and is mostly the
+    A language model's `max_length` does not count: it includes the prompt, and is usually the
     number of positions.
     """
     limits, encodes = pretrained.generation, bool(prompt_format.inputs)

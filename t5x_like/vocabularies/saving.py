@@ -36,7 +36,7 @@ from t5x_like.vocabularies.tokenizer import TokenizerVocabulary
 AS_WRITTEN = "PreTrainedTokenizerFast"
 _SETTINGS = (TOKENIZER, SETTINGS, "special_tokens_map.json", "added_tokens.json")
 _NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-_TYPES = "token_type_ids"  # the numbers of a row's segments
+_TYPES = "token_type_ids"
 _INPUTS = ["input_ids", _TYPES, "attention_mask"]
 _PROBES = (
     "The quick brown fox, don't: (12,345.67) = 3e-4!",
@@ -64,7 +64,7 @@ class Network:
 
 
 def _has_token_types(network: Network) -> bool:
-    """Return whether a network reads numbers of segments; XLNet's has no table of them."""
+    """Return whether a network reads token types; the config of XLNet's does not count them."""
     kind, types = (network.config.get(name) for name in ("model_type", "type_vocab_size"))
     return kind == "xlnet" or (types or 0) > 1
 

@@ -199,7 +199,7 @@ def _activations(model: TaskProgram, program: Program) -> int:
 def _forward_loops(program: Program) -> Iterator[tuple[Instruction, int]]:
     """Yield the loops of the forward pass of a loss, and the layers that each stacks.
 
-    If a loop keeps arrays on the host, libtpu takes one trip out of it, and its name.
+    If a loop keeps arrays on the host, libtpu peels one trip off it and drops its name.
     """
     for loop, trips, _ in program.loops:
         named = "op_name" in loop.attributes
