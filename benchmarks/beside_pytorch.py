@@ -65,12 +65,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.beside_pytorch_rows import ROWS, Row
+from benchmarks.beside_pytorch_side import MODULES
 from t5x_like.experiment import command_line, startup
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WARM_UP = 2
 _QUIET = 1.0  # maximum load of a quiet machine
-_PYTORCH = ("eager", "compiled")
 _T5X = "t5x"
 
 
@@ -145,7 +145,7 @@ def started(
     sides: list[Side] = []
     try:
         for name in names:
-            library = preload or (None if name in _PYTORCH else startup.find_tcmalloc())
+            library = preload or (None if MODULES[name] == "theirs" else startup.find_tcmalloc())
             extra = {"LD_PRELOAD": str(library)} if library else {}
             python = sys.executable
             if name == _T5X:
