@@ -14,28 +14,14 @@ benchmarks/beside_flax_rows.py, what the table has in benchmarks/compiled_beside
 other side is compiled in benchmarks/beside_flax_theirs.py.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser
-
-    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.beside_flax")
-    PARSER.add_argument("names", nargs="*", help="rows to compile; all, if none is named")
-    PARSER.add_argument("--flax", metavar="FOLDER", required=True, help="the environment with Flax")
-    PARSER.add_argument("--t5x", metavar="FOLDER", help="T5X's source, for its rows")
-    PARSER.add_argument("--flaxformer", metavar="FOLDER", help="its source, for rows with experts")
-    PARSER.add_argument(
-        "--only",
-        choices=["ours", "flax"],
-        help="the only side to compile; of the other the stored results are read",
-    )
-    ARGUMENTS = PARSER.parse_args()
-
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks.beside_flax_rows import ROWS
 from benchmarks.compiled_beside import Comparison, run
 from t5x_like.config import one_line_errors
+from t5x_like.experiment.command_line import ArgumentParser
 
 # {flag: the file by which its source is known}
 _SOURCES = {"t5x": "t5x/trainer.py", "flaxformer": "flaxformer/sharding.py"}
@@ -72,9 +58,23 @@ def comparison(names: Sequence[str], sources: Mapping[str, str | None]) -> Compa
     )
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Compile rows and print the table."""
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.beside_flax")
+    parser.add_argument("names", nargs="*", help="rows to compile; all, if none is named")
+    parser.add_argument("--flax", metavar="FOLDER", required=True, help="the environment with Flax")
+    parser.add_argument("--t5x", metavar="FOLDER", help="T5X's source, for its rows")
+    parser.add_argument("--flaxformer", metavar="FOLDER", help="its source, for rows with experts")
+    parser.add_argument(
+        "--only",
+        choices=["ours", "flax"],
+        help="the only side to compile; of the other the stored results are read",
+    )
+    options = parser.parse_args(arguments)
+    with one_line_errors():
+        compared = comparison(options.names, {flag: getattr(options, flag) for flag in _SOURCES})
+    run(compared, names=options.names, folder=options.flax, only=options.only)
+
+
 if __name__ == "__main__":
-    with one_line_errors(ValueError):
-        COMPARISON = comparison(
-            ARGUMENTS.names, {flag: getattr(ARGUMENTS, flag) for flag in _SOURCES}
-        )
-    run(COMPARISON, names=ARGUMENTS.names, folder=ARGUMENTS.flax, only=ARGUMENTS.only)
+    main(sys.argv[1:])

@@ -9,24 +9,12 @@ The rows are in benchmarks/beside_maxtext_rows.py, what the table has in
 benchmarks/compiled_beside.py. MaxText's side is its own `train_compile`.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser
-
-    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.beside_maxtext")
-    PARSER.add_argument("names", nargs="*", help="rows to compile; all, if none is named")
-    PARSER.add_argument(
-        "--maxtext", metavar="FOLDER", required=True, help="the environment with MaxText"
-    )
-    PARSER.add_argument(
-        "--only",
-        choices=["ours", "maxtext"],
-        help="the only side to compile; of the other the stored results are read",
-    )
-    ARGUMENTS = PARSER.parse_args()
+import sys
+from collections.abc import Sequence
 
 from benchmarks.beside_maxtext_rows import ROWS
 from benchmarks.compiled_beside import Comparison, run
+from t5x_like.experiment.command_line import ArgumentParser
 
 MAXTEXT = Comparison(
     name="maxtext",
@@ -37,5 +25,21 @@ MAXTEXT = Comparison(
 )
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Compile rows and print the table."""
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.beside_maxtext")
+    parser.add_argument("names", nargs="*", help="rows to compile; all, if none is named")
+    parser.add_argument(
+        "--maxtext", metavar="FOLDER", required=True, help="the environment with MaxText"
+    )
+    parser.add_argument(
+        "--only",
+        choices=["ours", "maxtext"],
+        help="the only side to compile; of the other the stored results are read",
+    )
+    options = parser.parse_args(arguments)
+    run(MAXTEXT, names=options.names, folder=options.maxtext, only=options.only)
+
+
 if __name__ == "__main__":
-    run(MAXTEXT, names=ARGUMENTS.names, folder=ARGUMENTS.maxtext, only=ARGUMENTS.only)
+    main(sys.argv[1:])

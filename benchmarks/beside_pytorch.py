@@ -1,9 +1,9 @@
 """Compare training and generation with Hugging Face's networks in PyTorch: time ratios.
 
     pip install torch transformers      # only for this benchmark
-    python benchmarks/beside_pytorch.py [--rows train_t5 t5_greedy] [--repeats 5] [--json FILE]
-    python benchmarks/beside_pytorch.py --rows gpu_t5_greedy gpu_llama_1     # with a GPU
-    python benchmarks/beside_pytorch.py --rows train_narrow --t5x FLAX SOURCE
+    python -m benchmarks.beside_pytorch [--rows train_t5 t5_greedy] [--repeats 5] [--json FILE]
+    python -m benchmarks.beside_pytorch --rows gpu_t5_greedy gpu_llama_1     # with a GPU
+    python -m benchmarks.beside_pytorch --rows train_narrow --t5x FLAX SOURCE
 
 Each side of a row runs in a separate process with the same weights and tokens, in float32 on a CPU
 and in bfloat16 on a GPU, and the sides take turns: PyTorch eager and compiled; here with scanned
@@ -21,38 +21,10 @@ threads wait for each other, which flatters this side.
 describes, SOURCE a clone of T5X. Its weights are random.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    import importlib.util
-    import pathlib
-    import sys
-
-    sys.path[0] = str(
-        pathlib.Path(__file__).resolve().parents[1]
-    )  # to import `benchmarks` when run as a file
-
-    from benchmarks.beside_pytorch_rows import ROWS
-    from t5x_like.experiment.command_line import ArgumentParser, count
-
-    PARSER = ArgumentParser(__doc__, prog="python benchmarks/beside_pytorch.py")
-    PARSER.add_argument(
-        "--rows",
-        nargs="+",
-        default=[name for name, row in ROWS.items() if not row.gpu],
-        choices=list(ROWS),
-    )
-    PARSER.add_argument("--repeats", type=count, default=5)
-    PARSER.add_argument("--json", metavar="FILE", help="JSON file for the figures")
-    PARSER.add_argument("--preload", metavar="FILE", help="a library that all sides preload")
-    PARSER.add_argument("--t5x", nargs=2, metavar=("FLAX", "SOURCE"), help="measure T5X, too")
-    PARSER.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
-    ARGUMENTS = PARSER.parse_args()
-    if None in map(importlib.util.find_spec, ("torch", "transformers")):
-        PARSER.error("torch or transformers is not there: pip install torch transformers")
-
 import argparse
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -67,6 +39,7 @@ from typing import Any
 from benchmarks.beside_pytorch_rows import ROWS, Row
 from benchmarks.beside_pytorch_side import MODULES
 from t5x_like.experiment import command_line, startup
+from t5x_like.experiment.command_line import ArgumentParser, count
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WARM_UP = 2
@@ -106,27 +79,47 @@ class Side:
             self.cpu.append(found["cpu"])
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print a line for each side of each row."""
-    if arguments.json:
-        command_line.check_file("--json", arguments.json)
+    options = _parse(arguments)
+    if options.json:
+        command_line.check_file("--json", options.json)
     results = []
-    for name in arguments.rows:
+    for name in options.rows:
         row, load = ROWS[name], wait_until_quiet()
-        compiled = row.compiled and not arguments.no_compiled
-        beside_t5x = row.optimizer == "adafactor" and arguments.t5x
+        compiled = row.compiled and not options.no_compiled
+        beside_t5x = row.optimizer == "adafactor" and options.t5x
         names = ["eager", *["compiled"] * compiled, *[_T5X] * bool(beside_t5x), *row.ours]
         with (
             tempfile.TemporaryDirectory() as folder,
-            started(row, names, folder, preload=arguments.preload, t5x=arguments.t5x) as sides,
+            started(row, names, folder, preload=options.preload, t5x=options.t5x) as sides,
         ):
-            for number in range(WARM_UP + arguments.repeats):
+            for number in range(WARM_UP + options.repeats):
                 for side in sides:
                     side.take(counts=number >= WARM_UP)
         print(f"{row.title} (load {load:.2f} before; {agreement(row, sides)})", flush=True)
         results.append({"row": name, "load": load, "sides": report(row, sides)})
-    if arguments.json:
-        command_line.write_json(arguments.json, results)
+    if options.json:
+        command_line.write_json(options.json, results)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.beside_pytorch")
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        default=[name for name, row in ROWS.items() if not row.gpu],
+        choices=list(ROWS),
+    )
+    parser.add_argument("--repeats", type=count, default=5)
+    parser.add_argument("--json", metavar="FILE", help="JSON file for the figures")
+    parser.add_argument("--preload", metavar="FILE", help="a library that all sides preload")
+    parser.add_argument("--t5x", nargs=2, metavar=("FLAX", "SOURCE"), help="measure T5X, too")
+    parser.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
+    options = parser.parse_args(arguments)
+    if None in map(importlib.util.find_spec, ("torch", "transformers")):
+        parser.error("torch or transformers is not there: pip install torch transformers")
+    return options
 
 
 def wait_until_quiet() -> float:
@@ -206,4 +199,4 @@ def report(row: Row, sides: Sequence[Side]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS)
+    main(sys.argv[1:])

@@ -9,43 +9,24 @@ should last several epochs (pydocs: 290 batches of 32), since filling the shuffl
 done before.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser, count
-
-    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.data_pipeline")
-    PARSER.add_argument("--vocabulary", required=True)
-    for NAME, DEFAULT in {
-        "data": "data/pydocs.py",
-        "task": "pydocs",
-        "objective": "span_corruption",
-        "inputs": 512,
-        "targets": 114,
-        "batch_size": 32,
-        "batches": 1500,
-        "shards": 1,
-        "shuffle_buffer": 10_000,
-    }.items():
-        KIND = str if isinstance(DEFAULT, str) else count
-        PARSER.add_argument(f"--{NAME}", default=DEFAULT, type=KIND)
-    PARSER.add_argument("--pack", default=0, type=int, choices=(0, 1))
-    ARGUMENTS = PARSER.parse_args()
-
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from t5x_like import vocabularies
 from t5x_like.config import one_line_errors
+from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.preprocessing import seqio_objectives, sources
 from t5x_like.preprocessing.pipeline import SeqioBatches
 
 
-def main(flags: argparse.Namespace) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print the figures of a pipeline, one per line."""
+    flags = _parse(arguments)
     with one_line_errors():
         module = sources.load_module(flags.data)
         sources.check_settings(module.register, {})
@@ -74,6 +55,22 @@ def main(flags: argparse.Namespace) -> None:
     report("restore it", lambda: (resumed.restore(position), next(resumed)))
 
 
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.data_pipeline")
+    parser.add_argument("--vocabulary", required=True)
+    parser.add_argument("--data", default="data/pydocs.py")
+    parser.add_argument("--task", default="pydocs")
+    parser.add_argument("--objective", default="span_corruption")
+    parser.add_argument("--inputs", type=count, default=512)
+    parser.add_argument("--targets", type=count, default=114)
+    parser.add_argument("--batch_size", type=count, default=32)
+    parser.add_argument("--batches", type=count, default=1500)
+    parser.add_argument("--shards", type=count, default=1)
+    parser.add_argument("--shuffle_buffer", type=count, default=10_000)
+    parser.add_argument("--pack", type=int, default=0, choices=(0, 1))
+    return parser.parse_args(arguments)
+
+
 def tokens_in(batch: dict[str, np.ndarray]) -> int:
     """Return the number of tokens in inputs and targets that are not padding."""
     return sum(
@@ -95,4 +92,4 @@ def report(what: str, work: Callable[[], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS)
+    main(sys.argv[1:])

@@ -10,18 +10,6 @@ Linux, without pages of mapped files, which the kernel can drop) while it reads,
 processes write the folder again. A small folder is read first, so that imports do not count.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser, count
-
-    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.folder_memory")
-    PARSER.add_argument("--layers", type=count, default=12)
-    PARSER.add_argument("--d_model", type=count, default=1536)
-    PARSER.add_argument("--vocabulary", type=count, default=32_000)
-    PARSER.add_argument("--processes", type=count, default=1)
-    PARSER.add_argument("--devices", type=count, default=8)
-    ARGUMENTS = PARSER.parse_args()
-
 import argparse
 import contextlib
 import multiprocessing
@@ -29,15 +17,25 @@ import os
 import pathlib
 import re
 import socket
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from t5x_like.experiment.command_line import ArgumentParser, count
 
 _EVERY = 0.002  # seconds between two measurements
 
 
-def main(flags: argparse.Namespace) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Write the folder, and measure in separate processes."""
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.folder_memory")
+    parser.add_argument("--layers", type=count, default=12)
+    parser.add_argument("--d_model", type=count, default=1536)
+    parser.add_argument("--vocabulary", type=count, default=32_000)
+    parser.add_argument("--processes", type=count, default=1)
+    parser.add_argument("--devices", type=count, default=8)
+    flags = parser.parse_args(arguments)
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
         free.bind(("localhost", 0))
@@ -137,4 +135,4 @@ def _anonymous() -> int:
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS)
+    main(sys.argv[1:])

@@ -1,6 +1,6 @@
 """Compare separate products for projections of one input with one product of joined kernels.
 
-    python benchmarks/fused_projections.py [--topology v5e:2x2]
+    python -m benchmarks.fused_projections [--topology v5e:2x2]
 
 Queries, keys and values, and the two input projections of a gated feed-forward, of T5 1.1 large
 and LLaMA 3 8B in bfloat16 with float32 parameters, forward and backward, are compiled for one chip
@@ -34,7 +34,7 @@ CPU_TOKENS = 512
 
 def main() -> None:
     """Print FLOPs, bytes and temporaries of each variant."""
-    parser = ArgumentParser(__doc__, prog="python benchmarks/fused_projections.py")
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.fused_projections")
     parser.add_argument("--topology", default="v5e:2x2")
     given = parser.parse_args()
     places = {

@@ -17,18 +17,6 @@ continues; processes with other seeds may run at the same time. At the end the t
 all measured seeds.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser
-
-    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.instructgpt")
-    PARSER.add_argument("--out", required=True, metavar="FOLDER", help="of the runs")
-    PARSER.add_argument("--seeds", default="0,1,2")
-    PARSER.add_argument("--write", metavar="FOLDER", help="for table and figure (--out)")
-    PARSER.add_argument("--steps", type=float, default=1.0, help="times the steps, to try it out")
-    ARGUMENTS = PARSER.parse_args()
-
-import argparse
 import dataclasses
 import json
 import subprocess
@@ -41,7 +29,7 @@ from benchmarks.instructgpt_measures import LENGTHS
 from data.generators import instructions
 from t5x_like import checkpoints
 from t5x_like.config import one_line_errors
-from t5x_like.experiment.command_line import check_folder
+from t5x_like.experiment.command_line import ArgumentParser, check_folder
 
 BETAS = (0.02, 0.1, 0.5)
 PTX = "ppo_ptx"
@@ -72,18 +60,24 @@ def policies() -> list[str]:
     return [*(f"ppo_{beta}" for beta in BETAS), PTX]
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Run the missing stages of each seed, and write the table."""
-    out = Path(arguments.out)
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.instructgpt")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="of the runs")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--write", metavar="FOLDER", help="for table and figure (--out)")
+    parser.add_argument("--steps", type=float, default=1.0, help="times the steps, to try it out")
+    options = parser.parse_args(arguments)
+    out = Path(options.out)
     with one_line_errors():
         check_folder("--out", out)
-        check_folder("--write", arguments.write or out)
-        seeds = [int(one) for one in arguments.seeds.split(",")]
-        keep_steps(out, arguments.steps)
+        check_folder("--write", options.write or out)
+        seeds = [int(one) for one in options.seeds.split(",")]
+        keep_steps(out, options.steps)
         _prepare(out)
         for seed in seeds:
-            Stages(out, out / str(seed), seed, arguments.steps).run()
-    path = instructgpt_table.write(out, Path(arguments.write or out), policies(), notes=NOTES)
+            Stages(out, out / str(seed), seed, options.steps).run()
+    path = instructgpt_table.write(out, Path(options.write or out), policies(), notes=NOTES)
     print(path.read_text())
     print(f"written to {path}")
 
@@ -251,4 +245,4 @@ def _command(name: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS)
+    main(sys.argv[1:])

@@ -11,21 +11,10 @@ program, which is not run if they exceed `--most` GB. The slopes are fitted to t
 2k tokens on: 1 is linear in the length, 2 quadratic.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser, count
-
-    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.long_rows")
-    PARSER.add_argument("--system", choices=("bigbird", "gpt3"), default="bigbird")
-    PARSER.add_argument("--lengths", default="1024,2048,4096,8192,16384")
-    PARSER.add_argument("--repeats", type=count, default=5)
-    PARSER.add_argument("--most", type=count, default=12)
-    ARGUMENTS = PARSER.parse_args()
-
-import argparse
 import dataclasses
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x_like import systems
+from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.systems import bigbird, gpt3
 
 # {system: {kind of attention: settings}}
@@ -70,19 +60,25 @@ class Program:
     memory: int
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print the table and the slopes."""
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.long_rows")
+    parser.add_argument("--system", choices=list(KINDS), default="bigbird")
+    parser.add_argument("--lengths", default="1024,2048,4096,8192,16384")
+    parser.add_argument("--repeats", type=count, default=5)
+    parser.add_argument("--most", type=count, default=12)
+    options = parser.parse_args(arguments)
     print(f"load {os.getloadavg()[0]:.1f}")
-    kinds = KINDS[arguments.system]
+    kinds = KINDS[options.system]
     print(f"{'tokens':>7}" + "".join(f"{kind:>12} s{'GB':>8}" for kind in kinds))
     seconds: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
     memory: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
-    for length in map(int, arguments.lengths.split(",")):
+    for length in map(int, options.lengths.split(",")):
         programs = {
-            kind: compiled(arguments.system, changes, length) for kind, changes in kinds.items()
+            kind: compiled(options.system, changes, length) for kind, changes in kinds.items()
         }
-        fits = {kind: one for kind, one in programs.items() if one.memory <= arguments.most * 1e9}
-        times = in_turns(fits, repeats=arguments.repeats)
+        fits = {kind: one for kind, one in programs.items() if one.memory <= options.most * 1e9}
+        times = in_turns(fits, repeats=options.repeats)
         line = f"{length:>7,}"
         for kind, one in programs.items():
             memory[kind][length] = one.memory / 1e9
@@ -149,4 +145,4 @@ def slope(values: dict[int, float]) -> str:
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS)
+    main(sys.argv[1:])

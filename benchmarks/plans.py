@@ -7,14 +7,6 @@ Each plan runs in a separate process, since compiling a large step takes gigabyt
 stored in runs/plans/, and copied to the page. Of published runs only the utilizations are copied.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser
-
-    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.plans")
-    PARSER.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
-    ARGUMENTS = PARSER.parse_args()
-
 import json
 import subprocess
 import sys
@@ -26,6 +18,7 @@ from typing import Any
 from configs.plans import TOPOLOGIES
 from configs.published_runs import RUNS, PublishedRun
 from t5x_like.config import one_line_errors
+from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.names import choose
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,11 +28,14 @@ BEGIN, END = "<!-- written by make plans -->\n", "<!-- end -->\n"
 SLICES = {name: run.topology for name, run in RUNS.items()} | TOPOLOGIES
 
 
-def main(names: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Compile the named plans, or all, and write the page.
 
     Exits with status 1 if a plan of configs/plans.py does not fit.
     """
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.plans")
+    parser.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
+    names = parser.parse_args(arguments).names
     with one_line_errors():
         for name in names:
             choose("the plan", name, SLICES)
@@ -146,4 +142,4 @@ def _memory(plan: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS.names)
+    main(sys.argv[1:])

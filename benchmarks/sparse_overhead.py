@@ -6,23 +6,11 @@
 The measured functions take turns in one process; results are medians, and ratios of medians.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser, count
-
-    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.sparse_overhead")
-    PARSER.add_argument("--experts", type=count, default=8)
-    PARSER.add_argument("--batch", type=count, default=4)
-    PARSER.add_argument("--loop", choices=("scan", "unroll"), default="scan")
-    PARSER.add_argument("--repeats", type=count, default=7)
-    PARSER.add_argument("--parts", action="store_true")
-    ARGUMENTS = PARSER.parse_args()
-
-import argparse
 import functools
 import statistics
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -32,6 +20,7 @@ import ml_collections
 
 from benchmarks.train_step import load_config, random_batch
 from t5x_like.experiment import model_side
+from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.run import of_config
 from t5x_like.nn import moe
 from t5x_like.nn.linear import MLP
@@ -39,16 +28,23 @@ from t5x_like.systems import switch
 from t5x_like.training import flops
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print the figures."""
-    if arguments.parts:
-        measure_parts(arguments.experts, batch=arguments.batch, repeats=arguments.repeats)
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.sparse_overhead")
+    parser.add_argument("--experts", type=count, default=8)
+    parser.add_argument("--batch", type=count, default=4)
+    parser.add_argument("--loop", choices=("scan", "unroll"), default="scan")
+    parser.add_argument("--repeats", type=count, default=7)
+    parser.add_argument("--parts", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.parts:
+        measure_parts(options.experts, batch=options.batch, repeats=options.repeats)
     else:
         measure_steps(
-            arguments.experts,
-            batch=arguments.batch,
-            repeats=arguments.repeats,
-            loop=arguments.loop,
+            options.experts,
+            batch=options.batch,
+            repeats=options.repeats,
+            loop=options.loop,
         )
 
 
@@ -174,4 +170,4 @@ def take_turns(calls: Mapping[str, Callable[[], Any]], *, repeats: int) -> dict[
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS)
+    main(sys.argv[1:])

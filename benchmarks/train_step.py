@@ -1,29 +1,18 @@
 """Measure speed and memory of a training step on random tokens, and its compile time.
 
-    python benchmarks/train_step.py                      T5 v1.1 small, batch 4, 512 and 114 tokens
-    python benchmarks/train_step.py --compile            compile times, scanned and looped
+    python -m benchmarks.train_step                      T5 v1.1 small, batch 4, 512 and 114 tokens
+    python -m benchmarks.train_step --compile            compile times, scanned and looped
 
 The step is compared with the machine's measured peak, a large matrix product timed before and after
 it in the same run. Times are medians.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment.command_line import ArgumentParser, count
-
-    PARSER = ArgumentParser(__doc__, prog="python benchmarks/train_step.py")
-    PARSER.add_argument("--size", default="small")
-    PARSER.add_argument("--batch", type=count, default=4)
-    PARSER.add_argument("--steps", type=count, default=10)
-    PARSER.add_argument("--compile", action="store_true")
-    ARGUMENTS = PARSER.parse_args()
-
-import argparse
 import importlib.util
 import resource
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +23,26 @@ import numpy as np
 
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
+from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.run import of_config
 from t5x_like.training import flops
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print the figures."""
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.train_step")
+    parser.add_argument("--size", default="small")
+    parser.add_argument("--batch", type=count, default=4)
+    parser.add_argument("--steps", type=count, default=10)
+    parser.add_argument("--compile", action="store_true")
+    options = parser.parse_args(arguments)
     with one_line_errors():
-        config = load_config("configs/t5.py", arguments.size)
-    config.data.batch_size = arguments.batch
-    if not arguments.compile:
-        measure_steps(config, steps=arguments.steps)
+        config = load_config("configs/t5.py", options.size)
+    config.data.batch_size = options.batch
+    if not options.compile:
+        measure_steps(config, steps=options.steps)
         return
     for layers in (8, 48):
         for loop in ("scan", "unroll"):
@@ -131,4 +127,4 @@ def matrix_product_peak(size: int = 2048) -> float:
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS)
+    main(sys.argv[1:])

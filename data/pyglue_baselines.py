@@ -11,15 +11,6 @@ with the most similar words. The rule is what a person would write in a few line
 twenty rows (`RULES`). A threshold in a rule is the best value on the training rows.
 """
 
-if __name__ == "__main__":
-    # Before the imports below, which take seconds, so that help and errors are quick.
-    from t5x_like.experiment import command_line, startup
-
-    PARSER = command_line.ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
-    PARSER.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
-    ARGUMENTS = PARSER.parse_args()
-    startup.silence_tensorflow()
-
 import collections
 import dataclasses
 import itertools
@@ -30,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from data import pyglue_rows
 from data.pyglue_tasks import overlap
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation.metrics import METRICS
+from t5x_like.experiment import command_line, startup
 from t5x_like.names import choose
 
 Row = dict[str, Any]
@@ -284,6 +275,8 @@ def measure(
     task: str, baseline: Baseline, *, packages: Sequence[str] | None = None
 ) -> dict[str, float]:
     """Return the metrics of a baseline on the test rows of a task, by name."""
+    from data import pyglue_rows  # imports TensorFlow, whose messages `main` silences
+
     train, test = (pyglue_rows.rows(task, split, packages=packages) for split in ("train", "test"))
     predicted, right = baseline(train, test), [target(row) for row in test]
     found: dict[str, float] = {}
@@ -297,6 +290,8 @@ def measure(
 
 def table(tasks: Sequence[str]) -> list[str]:
     """Return the lines of a table in Markdown: sizes, and each metric of each baseline."""
+    from data import pyglue_rows
+
     lines = [
         "| task | train, validation, test | metric | constant | bag of words | rule |",
         "|---|---|---|---|---|---|",
@@ -311,13 +306,17 @@ def table(tasks: Sequence[str]) -> list[str]:
     return lines
 
 
-def main(tasks: str) -> None:
-    """Print the table of some tasks, given as comma-separated names; "" for all."""
-    names = tasks.split(",") if tasks else list(pyglue_rows.TASKS)
+def main(arguments: Sequence[str]) -> None:
+    """Print the table of some tasks, or of all."""
+    parser = command_line.ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
+    parser.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
+    tasks = parser.parse_args(arguments).tasks
+    startup.silence_tensorflow()
+    names = tasks.split(",") if tasks else list(RULES)
     with one_line_errors():
         lines = table([choose("--tasks", name, {one: one for one in RULES}) for name in names])
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    main(ARGUMENTS.tasks)
+    main(sys.argv[1:])

@@ -150,12 +150,9 @@ COMMANDS = (
         "data.filters.quality_filter",
         "data.filters.deduplicate",
         "data.filters.decontaminate",
-        "data.pyglue_baselines",
+        "data.filters.contamination",
+        "data.generators.augment",
     ),
-    *("data.generators.augment", "data.filters.contamination"),
-    *("benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),
-    *("benchmarks.instructgpt", "benchmarks.sparse_overhead"),
-    *("benchmarks.train_step", "benchmarks.beside_maxtext", "benchmarks.beside_flax"),
 )
 
 

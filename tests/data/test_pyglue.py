@@ -318,7 +318,7 @@ def test_fewer_training_rows_on_request_are_at_equal_distances():
 
 def test_the_command_prints_a_table(monkeypatch, made):
     monkeypatch.setattr(pyglue_rows, "folder", lambda packages=None: made)
-    pyglue_baselines.main("summary")
+    pyglue_baselines.main(["--tasks=summary"])
     done = in_process.run("data.pyglue_baselines", "--tasks=sumary")
     assert done.status == 2
     assert "Did you mean 'summary'" in done.err
