@@ -44,7 +44,7 @@ def layers(arguments: Sequence[str]) -> None:
         command_line.check_file("--figure", options.figure)
     texts = _checked(folders, options.texts, json=options.json)
     # JAX takes seconds to import: after the arguments have been checked, and not for --help.
-    from t5x_like.research.inspection import inspected, layer_figure, layer_statistics
+    from t5x_like.research.inspection import drawings, inspected, layer_statistics
 
     models = [inspected.load(folder) for folder in folders]
     rows = [[model.read_line(*text) for text in texts] for model in models]
@@ -60,7 +60,7 @@ def layers(arguments: Sequence[str]) -> None:
             options.json, {name: statistics.as_json() for name, statistics in by_folder.items()}
         )
     if options.figure:
-        _write_figure(options.figure, layer_figure.draw(by_folder))
+        _write_figure(options.figure, drawings.draw_layers(by_folder))
 
 
 def _table(statistics: "LayerStatistics") -> Iterator[str]:
@@ -102,7 +102,7 @@ def neighbours(arguments: Sequence[str]) -> None:
     if options.figure:
         command_line.check_file("--figure", options.figure)
     texts = _checked([options.source], options.texts, json=options.json)
-    from t5x_like.research.inspection import inspected, neighbour_figure, word_neighbours
+    from t5x_like.research.inspection import drawings, inspected, word_neighbours
 
     query = word_neighbours.occurrences(options.word, [("--text", options.text)])
     others = word_neighbours.occurrences(options.word, texts)
@@ -124,7 +124,7 @@ def neighbours(arguments: Sequence[str]) -> None:
             options.json, [dataclasses.asdict(neighbour) for neighbour in nearest]
         )
     if options.figure:
-        _write_figure(options.figure, neighbour_figure.draw(query[0], nearest, top=options.top))
+        _write_figure(options.figure, drawings.draw_neighbours(query[0], nearest, top=options.top))
 
 
 def _write_figure(name: str, content: bytes) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import inspect
-from t5x_like.research.inspection import inspected, layer_figure, layer_statistics
+from t5x_like.research.inspection import drawings, inspected, layer_statistics
 from t5x_like.research.inspection.network_states import States
 from tests.programs import tiny_encoder, tiny_writer
 
@@ -145,7 +145,7 @@ def test_both_sides_of_an_encoder_decoder_and_its_cross_attention(folders, capsy
 def test_the_figure_has_a_line_for_each_side():
     weights = heads(np.eye(3))
     one = layer_statistics.of_texts([states(attention={"encoder": weights, "cross": weights})])
-    file = io.BytesIO(layer_figure.draw({"model": one}))
+    file = io.BytesIO(drawings.draw_layers({"model": one}))
     drawn = matplotlib.image.imread(file)[..., :3].reshape(-1, 3)
     for colour in ("#1f77b4", "#ff7f0e"):  # C0 and C1
         rgb = np.array([int(colour[n : n + 2], 16) for n in (1, 3, 5)]) / 255

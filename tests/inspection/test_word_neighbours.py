@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t5x_like import inspect, vocabularies
-from t5x_like.research.inspection import inspected, neighbour_figure, server, word_neighbours
+from t5x_like.research.inspection import drawings, inspected, server, word_neighbours
 from t5x_like.research.inspection.word_neighbours import Neighbour, Occurrence
 from tests.programs import tiny_encoder, tiny_writer
 
@@ -81,7 +81,7 @@ def test_the_figure_has_a_bar_for_each_neighbour(folder, tmp_path):
     query = Occurrence("f:1", "costs $5 or $6: the play" + " long" * 20, 20, 24)
     found = [Neighbour(Occurrence("f:2", f"{n} play", 2, 6), 0.9 - 0.1 * n) for n in range(4)]
     with mock.patch.object(matplotlib.figure.Figure, "savefig", autospec=True) as save:
-        neighbour_figure.draw(query, found, top=3)
+        drawings.draw_neighbours(query, found, top=3)
     [axes] = save.call_args.args[0].axes
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.9, 0.8, 0.7])
     assert [one.get_text() for one in axes.get_yticklabels()] == [f"{n} [play]" for n in range(3)]
