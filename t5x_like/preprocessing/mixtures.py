@@ -111,11 +111,12 @@ def shares(provider: Provider, *, split: str) -> dict[str, float]:
     """Return the share of each task that has the split; shares sum to 1.
 
     Raises:
-        ValueError: no task has the split, or the rates are negative or sum to 0.
+        ValueError: no task has the split; a rate cannot be computed, as from a size that the source
+            does not know; or the rates are negative or sum to 0.
     """
     if isinstance(provider, seqio.Task):
         return {provider.name: 1.0}
-    rates = {task.name: provider.get_rate(task) for task in provider.tasks if split in task.splits}
+    rates = {task.name: _rate(provider, task) for task in provider.tasks if split in task.splits}
     total = sum(rates.values())
     if min(rates.values(), default=0) < 0 or not total > 0:
         raise ValueError(
@@ -123,6 +124,17 @@ def shares(provider: Provider, *, split: str) -> dict[str, float]:
             f"all 0: {rates}"
         )
     return {name: value / total for name, value in rates.items()}
+
+
+def _rate(provider: seqio.Mixture, task: seqio.Task) -> float:
+    try:
+        return provider.get_rate(task)
+    except (KeyError, TypeError) as error:  # of a function such as seqio.mixing_rate_num_examples
+        raise ValueError(
+            f"the rate of the task {task.name!r} in mixture {provider.name!r} cannot be computed: "
+            f"{type(error).__name__}: {error}. If it depends on the number of examples, give the "
+            'source of the task num_input_examples={"train": ...}'
+        ) from error
 
 
 def _check_limit(limit: int | None) -> None:

@@ -56,6 +56,14 @@ def test_equal():
     assert shares(mixtures.equal()) == pytest.approx([1 / 3] * 3)
 
 
+def test_a_rate_of_seqio_needs_the_size_of_a_task():
+    rates = [("mixture_small", 1), ("mixture_unknown", seqio.mixing_rate_num_examples)]
+    seqio.MixtureRegistry.remove("mixture_of_seqio")
+    mixture = seqio.MixtureRegistry.add("mixture_of_seqio", rates)
+    with pytest.raises(ValueError, match=r"mixture_unknown.*computed.*num_input_examples"):
+        mixtures.shares(mixture, split="train")
+
+
 def test_examples_proportional():
     assert shares(mixtures.examples_proportional()) == pytest.approx([1 / 51, 10 / 51, 40 / 51])
     limited = shares(mixtures.examples_proportional(limit=1_000))
