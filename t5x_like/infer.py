@@ -7,19 +7,19 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
     python -m t5x_like.infer --config=configs/run.py:runs/gpt2_demo --interactive
     python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --input=-
 
-Input is a text file, a .jsonl, .tsv or .csv file (field `inputs` or `text`), or - for standard
-input. Output lines have `inputs`, the other fields of a row, and `prediction`; with --log_probs
-also the generated `tokens` and the natural log probability of each. A language model continues its
-input. The input is truncated on the left to leave room for `decode.max_new_tokens`, by default what
-the folder allows, or 100; a line on standard error at the end reports how many inputs were
-truncated, and by how much. --stream prints the answers on the terminal token by token, instead of
-JSON. --interactive reads prompts from the terminal, and shows the five most likely next tokens
-under each text (interactive.py); a model whose data has a chat template
-(`data.settings.template`, data/preference_files.py) holds a conversation instead. Both decode
-greedily even if the config asks for beam search, or sample with `decode.do_sample`. With settings
-in `dialog`, --interactive talks with a dialog model, which ranks candidate responses
-(configs/lamda_dialogs.py). --best_of=N, for a policy that was trained with rewards, samples N
-responses and writes the best.
+Input is a text file, a .jsonl, .tsv or .csv file (field `inputs` or `text`, or the column that
+`data.settings` names for it), or - for standard input. Output lines have `inputs`, the other fields
+of a row, and `prediction`; with --log_probs also the generated `tokens` and the natural log
+probability of each. A language model continues its input. The input is truncated on the left to
+leave room for `decode.max_new_tokens`, by default what the folder allows, or 100; a line on
+standard error at the end reports how many inputs were truncated, and by how much. --stream prints
+the answers on the terminal token by token, instead of JSON. --interactive reads prompts from the
+terminal, and shows the five most likely next tokens under each text (interactive.py); a model whose
+data has a chat template (`data.settings.template`, data/preference_files.py) holds a conversation
+instead. Both decode greedily even if the config asks for beam search, or sample with
+`decode.do_sample`. With settings in `dialog`, --interactive talks with a dialog model, which ranks
+candidate responses (configs/lamda_dialogs.py). --best_of=N, for a policy that was trained with
+rewards, samples N responses and writes the best.
 
 --examples=N instead shows N held-out examples of the config's task, with the model's prediction
 beside the original: the spans of a text with blanks, each marked right or wrong, or the second half
@@ -61,6 +61,7 @@ import os
 import pathlib
 import shutil
 import sys
+import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -132,20 +133,17 @@ def infer(run: Run) -> None:
     pretrained = trained.policy()
     kind = predictions.name_of(pretrained)
     mesh = functools.partial(partitioning.make_mesh, dataclasses.asdict(run.settings.mesh))
+    columns = {k: v for k, v in part.data.settings.items() if isinstance(v, str)}
     if kind != predictions.TEXT:
-        for name in ("interactive", "stream", "log_probs", "best_of"):
-            if getattr(options, name):
-                raise ValueError(
-                    f"--{name} needs a model that generates text; this one predicts {kind}"
-                )
+        _refuse_flags_of_texts(kind)
         predictor = predictions.build(pretrained, part)
         if options.examples:
             show_predictions(predictor, data_side.build(part, mesh()), count=options.examples)
         else:
-            columns = {k: v for k, v in part.data.settings.items() if isinstance(v, str)}
             predict_lines(predictor, options.input, options.output, columns=columns)
         return
     model = _text_model(trained, part)
+    prompts = functools.partial(_prompts, model, options.input, columns=columns)
     if options.interactive and run.settings.dialog:
         talk(model, dialog)
     elif options.interactive:
@@ -153,11 +151,12 @@ def infer(run: Run) -> None:
     elif options.examples:
         show_examples(model, data_side.build(part, mesh()), count=options.examples)
     elif options.stream:
-        stream_answers(model, options.input)
+        stream_answers(model, prompts())
     elif options.log_probs:
-        answer_lines_with_log_probs(model, options.input, options.output)
+        rows = prompts(written=["prediction", "tokens", "log_probs"])
+        _write(answers_with_log_probs(model, rows), options.output)
     else:
-        answer_lines(model, options.input, options.output)
+        _write(answers_to(model, prompts(written=["prediction"])), options.output)
 
 
 def _text_model(trained: Pretrained, part: Part) -> TextModel:
@@ -199,6 +198,14 @@ def _check_flags() -> None:
             raise ValueError(f"--output={options.output!r} is also the --input: give another file")
 
 
+def _refuse_flags_of_texts(kind: str) -> None:
+    for name in ("interactive", "stream", "log_probs", "best_of"):
+        if flags.FLAGS[name].value:
+            raise ValueError(
+                f"--{name} needs a model that generates text; this one predicts {kind}"
+            )
+
+
 def without_beams(part: Part) -> Part:
     """Leave beam search out, unless the command line sets it, which is an error later."""
     if any(word.startswith("--config.decode.num_beams=") for word in sys.argv):
@@ -220,39 +227,30 @@ def converse(model: TextModel, *, template: str) -> None:
         interactive.converse(model, lines=sys.stdin, out=sys.stdout)
 
 
-def stream_answers(model: TextModel, file: str) -> None:
-    """Type the answer to each prompt of a file, token by token."""
+def stream_answers(model: TextModel, prompts: Iterable[Prompt]) -> None:
+    """Type the answer to each prompt, token by token."""
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C keeps the text typed so far
-        for row in _prompts(model, file):
+        for row in prompts:
             interactive.type_out(model, row["inputs"], out=sys.stdout)
 
 
-def answer_lines(model: TextModel, file: str, output: str) -> None:
-    """Write the answer to each line of a file as a line of JSON."""
-    batches = _answered(model, _prompts(model, file, written=["prediction"]))
-    answers = (
-        {**row, "prediction": model.text(tokens, prompt=prompt)}
-        for batch in batches
-        for row, prompt, tokens in zip(*batch, strict=True)
-    )
-    _write(answers, output)
+def answers_to(model: TextModel, prompts: Iterable[Prompt]) -> Iterator[dict[str, Any]]:
+    """Yield each row with the answer to its prompt."""
+    for batch in _answered(model, prompts):
+        for row, prompt, tokens in zip(*batch, strict=True):
+            yield {**row, "prediction": model.text(tokens, prompt=prompt)}
 
 
-def answer_lines_with_log_probs(model: TextModel, file: str, output: str) -> None:
-    """Write the answers with their tokens, and the natural log probability of each token."""
-    written = ["prediction", "tokens", "log_probs"]
-    batches = _answered(model, _prompts(model, file, written=written))
-    answers = (
-        {
-            **row,
-            "prediction": model.text(tokens, prompt=prompt),
-            "tokens": [model.piece(token) for token in tokens],
-            "log_probs": score.log_probs.tolist(),
-        }
-        for batch in batches
-        for row, prompt, tokens, score in zip(*batch, model.score_written(*batch[1:]), strict=True)
-    )
-    _write(answers, output)
+def answers_with_log_probs(model: TextModel, prompts: Iterable[Prompt]) -> Iterator[dict[str, Any]]:
+    """Yield each row with its answer, the tokens, and the natural log probability of each token."""
+    for batch in _answered(model, prompts):
+        for row, prompt, tokens, score in zip(*batch, model.score_written(*batch[1:]), strict=True):
+            yield {
+                **row,
+                "prediction": model.text(tokens, prompt=prompt),
+                "tokens": [model.piece(token) for token in tokens],
+                "log_probs": score.log_probs.tolist(),
+            }
 
 
 def _answered(
@@ -264,10 +262,18 @@ def _answered(
         yield batch, prompts, model.generate_tokens(prompts)
 
 
-def _prompts(model: TextModel, file: str, *, written: Collection[str] = ()) -> Iterator[Prompt]:
-    """Yield the rows of a file; no row has a field that is to be written."""
+def _prompts(
+    model: TextModel, file: str, *, columns: Mapping[str, str], written: Collection[str] = ()
+) -> Iterator[Prompt]:
+    """Yield the rows of a file, with their prompts as `inputs`.
+
+    Args:
+        model, file: the model, and the file, or "-".
+        columns: {field: the column that has it, in rows without such a field}.
+        written: the fields that no row may have.
+    """
     model.check_room()
-    lines = _read(file, with_objects=False, written=written)
+    lines = _read(file, with_objects=False, columns=columns, written=written)
     return _counted(model, ({"inputs": x} if isinstance(x, str) else x for x in lines))
 
 
@@ -394,13 +400,20 @@ def show_predictions(predictor: Predictor, data: data_side.TaskData, *, count: i
         print(f"\n{example_display.describe_fields(fields, width=width)}")
 
 
-def _read(name: str, *, with_objects: bool, written: Collection[str] = ()) -> Iterable[Line]:
+def _read(
+    name: str,
+    *,
+    with_objects: bool,
+    columns: Mapping[str, str] = types.MappingProxyType({}),
+    written: Collection[str] = (),
+) -> Iterable[Line]:
     """Read the lines of a file, or of standard input for "-".
 
     Args:
-        with_objects: whether lines of standard input may be JSON objects, and the objects of a
-            .jsonl need no text, `inputs` or `text`, which is else returned as `inputs`.
-        written: the fields that such objects with a text must not have.
+        name: the file.
+        with_objects: whether lines of standard input may be JSON objects, and the rows of a table
+            need no text, which is else returned as `inputs`.
+        columns, written: see `_prompts`.
     """
     if name == "-":
         where = "a line of standard input"
@@ -419,7 +432,9 @@ def _read(name: str, *, with_objects: bool, written: Collection[str] = ()) -> It
     if ending not in reading.TABLES:
         return _some(name, list(reading.lines(path)))
     rows = _some(name, list(reading.TABLES[ending](path)))
-    return [row if with_objects else _prompt(row, written, where=where) for where, row in rows]
+    if with_objects:
+        return [row for _, row in rows]
+    return [_prompt(row, columns, written, where=where) for where, row in rows]
 
 
 def _some(name: str, lines: list[T]) -> list[T]:
@@ -428,7 +443,9 @@ def _some(name: str, lines: list[T]) -> list[T]:
     return lines
 
 
-def _prompt(row: Mapping[str, Any], written: Collection[str], *, where: str) -> Prompt:
+def _prompt(
+    row: Mapping[str, Any], columns: Mapping[str, str], written: Collection[str], *, where: str
+) -> Prompt:
     """Return a row of `--input` with its text as `inputs`, and its other fields as they are.
 
     Raises:
@@ -436,9 +453,12 @@ def _prompt(row: Mapping[str, Any], written: Collection[str], *, where: str) -> 
     """
     if lost := sorted(row.keys() & set(written)):
         raise ValueError(f"{where} has {lost[0]!r}, which infer writes: rename it")
-    field = "inputs" if "inputs" in row else "text"
-    if field not in row:
-        raise ValueError(f"{where} has neither 'inputs' nor 'text', but {list(row)}")
+    # The columns that the run was trained on come after the field of the same meaning.
+    fields = [name for field in ("inputs", "text") for name in (field, columns.get(field, field))]
+    field = next((name for name in fields if name in row), None)
+    if field is None:
+        known = ", ".join(map(repr, dict.fromkeys(fields)))
+        raise ValueError(f"{where} has none of {known}, but {list(row)}")
     try:
         text = reading.field_text(row, field)
     except ValueError as error:

@@ -161,14 +161,25 @@ def test_positions_limit_only_what_is_generated(folder):
 def test_answers_keep_the_fields_of_their_rows(folder, tmp_path):
     """So that questions written about passages train a model with the passages' answers."""
     rows = [{"text": PROMPTS[0], "answers": ["b"], "id": 7}, {"text": PROMPTS[1], "answers": []}]
-    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = build(folder)
-    infer.answer_lines(model, str(source), str(out))
-    written = [json.loads(line) for line in out.read_text().splitlines()]
+    prompts = infer._prompts(model, str(source), columns={}, written=["prediction"])
+    written = list(infer.answers_to(model, prompts))
     predicted = [row.pop("prediction") for row in written]
     assert predicted == model.generate(PROMPTS[:2])
     assert written == [{"inputs": row.pop("text"), **row} for row in rows]
+
+
+def test_a_prompt_is_in_the_column_of_the_training_data(folder, tmp_path):
+    source = tmp_path / "in.csv"
+    source.write_text(f"text,article\nnot read,{PROMPTS[0]}\n")
+    columns = {"inputs": "article", "targets": "summary"}
+    [row] = infer._prompts(build(folder), str(source), columns=columns)
+    assert row == {"inputs": PROMPTS[0], "text": "not read"}
+    source.write_text("body\na b\n")
+    with pytest.raises(ValueError, match=r"has none of 'inputs', 'article', 'text', but"):
+        infer._prompts(build(folder), str(source), columns=columns)
 
 
 def test_rows_of_another_network_are_refused(folder):
