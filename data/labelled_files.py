@@ -1,4 +1,4 @@
-"""Your own labelled text for fine-tuning: JSON Lines, TSV, CSV, SQuAD's or CoNLL's files.
+"""Your own labelled text for fine-tuning: JSON Lines, TSV, CSV, Parquet, SQuAD's or CoNLL's files.
 
     --config.data.module=data/labelled_files.py --config.data.task=labelled_files
     --config.data.objective=classification --config.data.settings.train=reviews.jsonl
@@ -28,7 +28,8 @@ With `group=FIELD` rows have the key of a group, a string or an integer, for met
 
 `answers` are a list of strings, or of {"text", "answer_start"}, or {"text": [...], "answer_start":
 [...]}; an empty list or null marks a question without an answer. Files of SQuAD 1.1 and 2.0 are
-read as published. The first line of a .tsv or .csv names its columns; a .tsv has no quoting.
+read as published. The first line of a .tsv or .csv names its columns; a .tsv has no quoting. A
+.parquet has the values of JSON Lines.
 
 For supporting_facts `context` is a list of paragraphs, texts with the title in the first line and a
 sentence in each other line, `answer` is a text, and `facts` is {"title": [...], "sent_id": [...]}

@@ -7,9 +7,9 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
     python -m t5x_like.infer --config=configs/run.py:runs/gpt2_demo --interactive
     python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --input=-
 
-Input is a text file, a .jsonl, .tsv or .csv file (field `inputs` or `text`, or the column that
-`data.settings` names for it), or - for standard input. Output lines have `inputs`, the other fields
-of a row, and `prediction`; with --log_probs also the generated `tokens` and the natural log
+Input is a text file, a .jsonl, .tsv, .csv or .parquet file (field `inputs` or `text`, or the column
+that `data.settings` names for it), or - for standard input. Output lines have `inputs`, the other
+fields of a row, and `prediction`; with --log_probs also the generated `tokens` and the natural log
 probability of each. A language model continues its input. The input is truncated on the left to
 leave room for `decode.max_new_tokens`, by default what the folder allows, or 100; a line on
 standard error at the end reports how many inputs were truncated, and by how much. --stream prints

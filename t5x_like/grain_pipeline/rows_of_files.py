@@ -272,7 +272,7 @@ class Parquet:
 
     def __init__(self, path: str, columns: Columns):
         self._columns = columns
-        self._file = reading.TextColumns(path)
+        self._file = reading.ParquetFile(path)
         for field, column in columns.items():
             self._file.check(field, column)
         self._ends = [*itertools.accumulate(self._file.rows)]

@@ -455,7 +455,7 @@ def _fields(line: str, *, columns: Sequence[str]) -> list[str]:
 
 
 def _check_parquet(path: str, columns: FileColumns) -> None:
-    table = reading.TextColumns(path)
+    table = reading.ParquetFile(path)
     for feature, column in columns.items():
         table.check(feature, column)
 
@@ -463,14 +463,14 @@ def _check_parquet(path: str, columns: FileColumns) -> None:
 def _row_groups(paths: list[str]) -> list[str]:
     """Return all row groups, as "path#number"."""
     return [
-        f"{path}#{group}" for path in paths for group in range(len(reading.TextColumns(path).rows))
+        f"{path}#{group}" for path in paths for group in range(len(reading.ParquetFile(path).rows))
     ]
 
 
 def _read_row_group(unit: tf.Tensor, columns: FileColumns) -> tf.data.Dataset:
     def load(unit: bytes) -> list[np.ndarray]:
         path, _, group = unit.decode().rpartition("#")
-        texts = reading.TextColumns(path).read(int(group), list(columns.values()))
+        texts = reading.ParquetFile(path).read(int(group), list(columns.values()))
         return [np.array([text.encode() for text in column], object) for column in texts]
 
     loaded = tf.numpy_function(load, [unit], [tf.string] * len(columns))

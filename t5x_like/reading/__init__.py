@@ -36,7 +36,7 @@ from t5x_like.reading.lines import (
 )
 from t5x_like.reading.rows import (
     TABLES,
-    TextColumns,
+    ParquetFile,
     csv_rows,
     field_text,
     json_lines,
@@ -48,7 +48,7 @@ __all__ = [
     "TABLES",
     "Blocks",
     "FileError",
-    "TextColumns",
+    "ParquetFile",
     "count_lines",
     "create",
     "csv_rows",

@@ -1,4 +1,4 @@
-"""Read and check files of labelled text: JSON Lines, TSV, CSV, SQuAD's JSON, CoNLL's columns.
+"""Read and check labelled text: JSON Lines, TSV, CSV, Parquet, SQuAD's JSON, CoNLL's columns.
 
 The kinds of labelled text have the names of objectives (classification, regression, tagging, ...).
 A row has the fields that the objective of its kind reads; labels are still strings.

@@ -5,6 +5,7 @@ Each row of text has its location "FILE:LINE".
 
 import contextlib
 import csv
+import itertools
 import json
 import os
 import re
@@ -142,10 +143,24 @@ def csv_rows(name: FileName) -> Iterator[tuple[str, Cells]]:
 
 
 # {ending of a file with fields: its reader, which yields ("FILE:LINE", row)}
+def parquet_rows(name: FileName) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("FILE: row NUMBER", {column: value}) for each row of a Parquet file.
+
+    Raises:
+        FileError: see `ParquetFile`.
+        OSError: the file cannot be read.
+    """
+    file, number = ParquetFile(name), itertools.count(1)
+    for group in range(len(file.rows)):
+        for row in file.objects(group):
+            yield f"{os.fspath(name)}: row {next(number)}", row
+
+
 TABLES: dict[str, Callable[[FileName], Iterator[tuple[str, Mapping[str, Any]]]]] = {
     ".jsonl": json_lines,
     ".tsv": tsv_rows,
     ".csv": csv_rows,
+    ".parquet": parquet_rows,
 }
 
 
@@ -163,8 +178,8 @@ def _row(names: list[str], cells: list[str], where: str) -> Cells:
     return dict(zip(names, cells, strict=True))
 
 
-class TextColumns:
-    """The string columns of a Parquet file.
+class ParquetFile:
+    """A Parquet file, read by row groups.
 
     Args:
         name: the name of the file.
@@ -174,7 +189,7 @@ class TextColumns:
         OSError: it cannot be read.
 
     Attributes:
-        columns: the names of its string columns.
+        columns: the names of its columns of strings.
         rows: the number of rows of each row group.
     """
 
@@ -212,6 +227,21 @@ class TextColumns:
             values = {name: table.column(name).to_pylist() for name in columns}
         return [[text or "" for text in values[name]] for name in columns]
 
+    def objects(self, group: int) -> list[dict[str, Any]]:
+        """Read the rows of a row group as JSON objects.
+
+        Raises:
+            FileError: the row group is damaged, or a column has values that JSON cannot have.
+        """
+        for name, type_ in self._types.items():
+            if not _is_json(type_):
+                raise FileError(
+                    f"{self._name}: the column {name!r} has the type {type_}, which JSON cannot "
+                    "have: leave it out, or make it a string"
+                )
+        with self._opened() as file, self._named(f"row group {group}: "):
+            return file.read_row_group(group).to_pylist()
+
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
         import pyarrow.parquet  # not needed for files of lines
@@ -234,12 +264,23 @@ class TextColumns:
 
 
 def _is_text(type_: Any) -> bool:
-    import pyarrow
+    from pyarrow import types
 
-    types = pyarrow.types
     if types.is_dictionary(type_):
         type_ = type_.value_type
     tests = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(test(type_) for test in tests)
+
+
+def _is_json(type_: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_struct(type_):
+        return all(_is_json(field.type) for field in type_)
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if types.is_dictionary(type_) or any(test(type_) for test in lists):
+        return _is_json(type_.value_type)
+    tests = (_is_text, types.is_integer, types.is_floating, types.is_boolean, types.is_null)
     return any(test(type_) for test in tests)
 
 

@@ -3,6 +3,7 @@
 The files are those of pyarrow, array_record and TensorFlow, with bytes overwritten or cut off.
 """
 
+import datetime
 from pathlib import Path
 
 import pyarrow
@@ -13,7 +14,15 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from t5x_like import reading
 from t5x_like.preprocessing import line_datasets
-from tests.programs.text_readers import of_grain, of_seqio, of_vocabulary, row
+from t5x_like.reading import labelled_text
+from tests.programs.text_readers import (
+    of_grain,
+    of_infer,
+    of_predictor,
+    of_seqio,
+    of_vocabulary,
+    row,
+)
 
 MANY = [f"Document {n} {n * n}." for n in range(300)]
 
@@ -42,6 +51,24 @@ def test_columns_of_parquet_must_be_strings(tmp_path):
             read(path)
 
 
+def of_labels(path):
+    return labelled_text.read(str(path), kind="classification", names={"text_a": "text_a"})
+
+
+def test_rows_of_parquet_have_values_of_json(tmp_path):
+    path = tmp_path / "rows.parquet"
+    more = {"text": ["a"], "n": [{"x": [1.5, None]}], "is": [True]}
+    pyarrow.parquet.write_table(pyarrow.table(more), path)
+    [(_, found)] = reading.TABLES[".parquet"](path)
+    assert found == {"text": "a", "n": {"x": [1.5, None]}, "is": True}
+    assert of_infer(path) == ["a"]
+    for value in (b"a", [{"bytes": b"a"}], datetime.datetime(2026, 1, 1)):
+        pyarrow.parquet.write_table(pyarrow.table({"text_a": ["a"], "odd": [value]}), path)
+        for read in (of_infer, of_predictor, of_labels):
+            with pytest.raises(ValueError, match=r"rows\.parquet: the column 'odd' has the type"):
+                read(path)
+
+
 def test_a_damaged_parquet_file_is_named(tmp_path):
     path = tmp_path / "rows.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": MANY}), path, compression="gzip")
@@ -53,7 +80,7 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
     }
     for content in damaged.values():
         path.write_bytes(content)
-        for read in (of_seqio, of_grain, of_vocabulary):
+        for read in (of_seqio, of_grain, of_vocabulary, of_infer, of_predictor, of_labels):
             with pytest.raises(ValueError, match=r"rows\.parquet: ") as error:
                 read(path)
             assert "\n" not in str(error.value)

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from t5x_like import vocabularies
@@ -28,6 +30,9 @@ def vocabulary(tmp_path_factory):
 
 
 def write(path, rows):
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=1)
+        return str(path)
     text = rows if isinstance(rows, str) else "".join(json.dumps(row) + "\n" for row in rows)
     path.write_text(text)
     return str(path)
@@ -59,6 +64,7 @@ TEXTS = [
 ]
 AS = {
     "rows.jsonl": TEXTS,
+    "rows.parquet": [{"idx": n, **row} for n, row in enumerate(TEXTS)],
     "rows.tsv": 'text_a\ttext_b\tlabel\nit was good\tgood\tyes\nit "was" bad\t\tno\n',
     "rows.csv": 'text_a,text_b,label\nit was good,good,yes\n"it ""was"" bad",,no\n',
 }
@@ -286,6 +292,21 @@ def test_squad_is_read_as_published(vocabulary, tmp_path):
     assert rows[1]["answers"].size == 0
 
 
+def test_parquet_of_squad_has_structs_as_the_hub_has_them(tmp_path):
+    """The columns of `load_dataset("squad_v2")`: answers are lists within a struct."""
+    none = {"text": [], "answer_start": []}
+    answers = ({"text": ["Jim Henson", "Henson"], "answer_start": [7, 11]}, none)
+    rows = [
+        {"id": str(n), "title": "Jim", "question": "Who ?", "context": CONTEXT, "answers": answer}
+        for n, answer in enumerate(answers)
+    ]
+    path = write(tmp_path / "validation.parquet", rows)
+    found = labelled.read("question_answering", train=path, validation=path)
+    first, second = found.rows["validation"]
+    assert (first["answers"], first["answer_start"]) == (["Jim Henson", "Henson"], 7)
+    assert (second["answers"], second["answer_start"], second["id"]) == ([], -1, "1")
+
+
 def test_held_out_rows_are_of_other_texts(tmp_path):
     rows = [{"text_a": f"text {n % 100}", "label": n % 2} for n in range(300)]
     found = labelled.read("classification", train=write(tmp_path / "a.jsonl", rows), held_out=0.2)
@@ -327,7 +348,7 @@ BAD_ROWS = [
     ("classification", "a.tsv", "text_a\tlabel\na\tb\na\tb\tc\n", ":3: it has 3 cells"),
     ("classification", "a.csv", 'text_a,label\n"a"b,c\n', ":2: it is not a row of CSV"),
     ("classification", "a.json", "{}", "it is not SQuAD's JSON"),
-    ("classification", "a.xlsx", "x", "must end in one of .jsonl, .tsv, .csv, .json"),
+    ("classification", "a.xlsx", "x", "must end in one of .jsonl, .tsv, .csv, .parquet, .json"),
     ("tagging", "a.conll", "a O\nb\n", ":2: there is no tag after the word 'b'"),
     ("tagging", "eng.testa", "a X O\n\nb O\n", ":3: it has 2 columns, and others have 3"),
     ("classification", "a.txt", "a X\n", ":1: there is no field 'text_a'"),
