@@ -71,7 +71,8 @@ class Model:
         """
         settings, encodes = self.about["generation"], self._encodes
         length = self._padded(max(map(len, prompts)), new=new)
-        ids = np.full((len(prompts), length), settings["pad_token_id"], np.int32)
+        # Without a padding token any token is right: the mask leaves it out.
+        ids = np.full((len(prompts), length), settings["pad_token_id"] or 0, np.int32)
         mask = np.zeros_like(ids)
         for row, prompt in enumerate(prompts):  # a decoder's prompts are padded on the left
             place = slice(len(prompt)) if encodes else slice(length - len(prompt), length)

@@ -10,7 +10,7 @@ from t5x_like.decoding.spans import Answer
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure, check_group, in_groups
 from t5x_like.evaluation.metrics import METRICS, Metric, directions
 from t5x_like.evaluation.metrics.metric import Statistics, means
-from t5x_like.evaluation.metrics.texts import exact_match, f1
+from t5x_like.evaluation.metrics.texts import exact_match, f1, normalize
 from t5x_like.inference.encoder_predictions import AnswerPrediction
 from t5x_like.inference.predictions import PREDICTIONS
 from t5x_like.inference.predictor import Prediction, Predictor
@@ -177,7 +177,7 @@ def rates(
     *,
     threshold: float | None,
 ) -> dict[str, float]:
-    """Return the metrics averaged over questions.
+    """Return the metrics averaged over questions, as evaluate-v2.0.py of SQuAD 2.0.
 
     Args:
         answers: the model's answer to each question.
@@ -206,13 +206,19 @@ def _statistics(
     limit = float("inf") if threshold is None else threshold
     values = [
         [measure(answer.under(limit), right) for measure in (exact_match, f1)]
-        for answer, right in zip(answers, references, strict=True)
+        for answer, right in zip(answers, map(_with_words, references), strict=True)
     ]
     return Statistics(np.array(values), means("exact_match", "f1"))
 
 
+def _with_words(references: Sequence[str]) -> list[str]:
+    """Leave out the answers without a word, such as "|", which SQuAD 2.0 has beside others."""
+    return [answer for answer in references if normalize(answer)]
+
+
 def _best(pairs: Sequence[tuple[Answer, Sequence[str]]]) -> dict[str, float]:
     """Find the threshold with the largest F1: one of the margins, or below all margins."""
+    pairs = [(answer, _with_words(references)) for answer, references in pairs]
     ordered = sorted(pairs, key=lambda pair: pair[0].null_margin)
     total = sum(f1("", right) for _, right in ordered)  # no answer to any question
     best, threshold = total, ordered[0][0].null_margin - 1

@@ -157,6 +157,8 @@ class JinjaTemplate(ChatTemplate):
             text = self._template.render(
                 messages=[dict(turn) for turn in turns],
                 add_generation_prompt=add_generation_prompt,
+                tools=None,  # templates also ask `is not none`, which holds for what is undefined
+                documents=None,
                 **self._tokens,
             )
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError) as error:

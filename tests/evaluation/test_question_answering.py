@@ -41,6 +41,14 @@ def test_a_threshold_of_none_always_answers():
     assert rates(answers, [["b"], ["cat"]], threshold=0.0)["exact_match"] == 0
 
 
+def test_right_answers_without_a_word_do_not_count_beside_others():
+    """evaluate-v2.0.py leaves them out: a model that gives no answer is wrong."""
+    found = rates([Answer("x", 5.0)], [["does not", "|"]], threshold=0.0)
+    assert found == {"exact_match": 0.0, "f1": 0.0}
+    only = rates([Answer("x", 5.0)], [["|"]], threshold=0.0)
+    assert (only["exact_match"], only["f1"]) == (1.0, 1.0)
+
+
 def test_the_best_threshold_is_the_best_of_all():
     random = np.random.default_rng(0)
     for _ in range(50):

@@ -57,7 +57,8 @@ def model_of(system):
     make = Pretrained if "decoder" in module.sides else PretrainedEncoder
     made = make(module, params, system=system, config=config)
     if module.generates:
-        made.generation = made.generation.override({"eos_token_id": None})
+        without = {"eos_token_id": None, **({"pad_token_id": None} if system == "gpt2" else {})}
+        made.generation = made.generation.override(without)  # GPT-2 has no padding token
     return made
 
 

@@ -39,6 +39,13 @@ def test_an_answer_follows_its_prompt(name):
     assert whole.startswith(template.prompt(TURNS[:1]) + template.answer("two"))
 
 
+def test_a_conversation_without_tools_and_documents_has_none():
+    """As transformers 5.24 renders it: both are given, and None."""
+    given = "tools is not none or documents is not none"
+    source = f"{{% if {given} %}}tools{{% endif %}}{{{{ messages[0].content }}}}"
+    assert chat.JinjaTemplate(source, {}).prompt(TURNS[:1]) == "one"
+
+
 @pytest.mark.parametrize("name", ["plain", "chatml"])
 def test_our_templates_are_written_in_jinja(name):
     ours = chat.find_template(name)
