@@ -24,7 +24,9 @@ pair (`sources.held_out`), so that copies are never in both splits. Or set `vali
 all of `files` is for training, and you must make sure that the two have no text in common.
 
 A row that is not a JSON object, or has no string in the column, is an error with its file and line.
-Texts that `preprocessing/cleaning.py` rejects are skipped and counted.
+Documents are cleaned by the rules of `preprocessing/cleaning.py`, which also join runs of white
+space (so indentation is lost), and those without text are skipped; the sides of pairs stay as they
+are, and a pair with an empty side is skipped. The end of a run says how many there were.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Clean documents in Python, by the rules of `preprocessing/cleaning.py`; count what changes."""
+"""Clean documents and pairs in Python, as `preprocessing/cleaning.py`; count what changes."""
 
 import collections
 import re
@@ -73,16 +73,18 @@ def clean(text: str) -> list[str]:
 
 
 def clean_pair(row: Mapping[str, str], sides: Sequence[str]) -> dict[str, str] | None:
-    """Return the cleaned sides of a pair, truncated to `MOST_CHARACTERS`; None if it is skipped.
+    """Return the sides of a pair, truncated to `MOST_CHARACTERS`; None if it is skipped.
 
-    A pair is skipped if either side is. An event that happens to both sides counts once.
+    A pair is skipped if either side is empty or not text; white space stays as it is. An event that
+    happens to both sides counts once.
     """
     cleaned: dict[str, str] = {}
     events: set[str] = set()
     for side in sides:
-        tidy, happened = _tidy(row[side])
-        events |= happened | ({"cut"} if len(tidy) > MOST_CHARACTERS else set())
-        cleaned[side] = tidy[:MOST_CHARACTERS]
+        text = row[side]
+        events |= _unfit(text, text.strip(_ASCII_SPACE))
+        events |= {"cut"} if len(text) > MOST_CHARACTERS else set()
+        cleaned[side] = text[:MOST_CHARACTERS]
     skipped = bool(events & _SKIPPED)
     _count(events, kept=int(not skipped))
     return None if skipped else cleaned
@@ -95,11 +97,14 @@ def _tidy(text: str) -> tuple[str, set[str]]:
     tidy = re.sub(" ?\n ?", "\n", _BLANKS.sub(" ", printable))
     tidy = re.sub("\n{3,}", "\n\n", tidy).strip(_ASCII_SPACE)
     events = {"control_characters"} if printable != lines else set()
+    return tidy, events | _unfit(text, tidy)
+
+
+def _unfit(text: str, tidy: str) -> set[str]:
+    """Return why a text is skipped, if it is."""
     if 10 * text.count("\ufffd") > len(text):
-        events.add("not_text")
-    elif not tidy:
-        events.add("empty")
-    return tidy, events
+        return {"not_text"}
+    return set() if tidy else {"empty"}
 
 
 def _count(events: Iterable[str], *, kept: int) -> None:

@@ -1,15 +1,15 @@
 """Clean documents inside tf.data: no text can stop a run, and every change is counted.
 
-The rules, in the order in which they are applied:
+The rules of documents, in the order in which they are applied (the sides of pairs, which are often
+code or tables, keep their white space):
 
 1. Bytes that are not UTF-8 become U+FFFD. If these are more than a tenth of a document's
    characters, it is in another encoding, or not text, and is skipped.
 2. Every kind of line break (CR, CRLF, VT, FF, NEL, U+2028, U+2029) becomes LF. The other control
    characters (Unicode's category Cc) and the byte-order mark are removed.
-3. A run of whitespace becomes one space, and whitespace at either end of a line is removed. With
-   `newlines` "keep", single line breaks are kept and several blank lines become one (a
-   SentencePiece vocabulary reads both as a space, a byte vocabulary does not); with "space" all
-   lines are joined into one.
+3. A run of blanks and tabs becomes one space, white space at either end of a line is removed, and
+   several blank lines become one. A SentencePiece vocabulary reads all white space as a space
+   anyway; a byte vocabulary does not.
 4. A document with nothing left is skipped.
 5. A document longer than `max_characters` is split into pieces of that length; no text is lost.
 
@@ -23,9 +23,6 @@ import numpy as np
 import tensorflow as tf
 
 from t5x_like.batches.document_cleaning import count
-from t5x_like.names import choose
-
-NEWLINES = ("keep", "space")
 
 # Rows per batch: enough to make a call cheap, few enough for rows of a million characters.
 _ROWS = 32
@@ -34,27 +31,24 @@ _CONTROL = r"[\x00-\x08\x0e-\x1f\x7f-\x{84}\x{86}-\x{9f}\x{feff}]+"
 _BLANKS = r"[ \t\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}]+"
 
 
-def clean(
-    dataset: tf.data.Dataset, *, max_characters: int = 100_000, newlines: str = "keep"
-) -> tf.data.Dataset:
+def clean(dataset: tf.data.Dataset, *, max_characters: int = 100_000) -> tf.data.Dataset:
     """Clean documents; a seqio preprocessor.
 
     Args:
         dataset: a dataset of {"text": scalar string}; other features are dropped, since a document
             may become several, or be skipped.
         max_characters: the most characters of a document; longer documents are split.
-        newlines: "keep" or "space", see above.
 
     Returns:
         A dataset of {"text": scalar string}: valid UTF-8, not empty, of the maximum length or less.
 
     Raises:
-        ValueError: a setting is out of range.
+        ValueError: `max_characters` is below 1.
     """
-    _check(max_characters=max_characters, newlines=newlines)
+    _check(max_characters)
 
     def clean_rows(rows):
-        text, happened, skip = _tidy(rows, newlines=newlines)
+        text, happened, skip = _tidy(rows)
         pieces = _cut(text, skip=skip, max_characters=max_characters)
         happened["cut"] = ~skip & (_characters(text) > max_characters)
         _record(happened, documents=tf.size(rows), kept=tf.size(pieces))
@@ -69,32 +63,33 @@ def clean_pairs(
     *,
     features: Sequence[str] = ("inputs", "targets"),
     max_characters: int = 100_000,
-    newlines: str = "keep",
 ) -> tf.data.Dataset:
-    """Clean the sides of text-to-text pairs; a seqio preprocessor.
+    """Make the sides of text-to-text pairs valid text; a seqio preprocessor.
 
-    The rules are the same as in `clean`, except that a side that is too long is truncated to
-    `max_characters` (a pair cannot be cut in two), and a pair is skipped if either side is. An
-    event that happens to both sides of a pair counts once.
+    Rules 1 and 4 hold, and a pair is skipped if either side is. A side that is too long is
+    truncated to `max_characters`, since a pair cannot be cut in two. All else is as in the files,
+    also indentation and white space at the ends. An event that happens to both sides of a pair
+    counts once.
 
     Args:
         dataset: examples with a scalar string for each of `features`; others are dropped.
         features: names of the sides.
         max_characters: the most characters of a side.
-        newlines: "keep" or "space", see above.
 
     Returns:
         A dataset of {feature: scalar string}.
 
     Raises:
-        ValueError: a setting is out of range.
+        ValueError: `max_characters` is below 1.
     """
-    _check(max_characters=max_characters, newlines=newlines)
+    _check(max_characters)
 
     def clean_rows(rows):
         texts, events, skips = {}, [], []
         for feature in features:
-            text, happened, skip = _tidy(rows[feature], newlines=newlines)
+            text, happened = _decoded(rows[feature])
+            happened["empty"] = (tf.strings.strip(text) == "") & ~happened["not_text"]
+            skip = happened["not_text"] | happened["empty"]
             happened["cut"] = _characters(text) > max_characters
             texts[feature] = tf.strings.substr(text, 0, max_characters, unit="UTF8_CHAR")
             events.append(happened)
@@ -108,37 +103,35 @@ def clean_pairs(
     return sides.batch(_ROWS).map(clean_rows, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
-def _check(*, max_characters: int, newlines: str) -> None:
+def _check(max_characters: int) -> None:
     if max_characters < 1:
         raise ValueError(f"max_characters={max_characters!r} must be 1 or more.")
-    choose("newlines", newlines, {known: known for known in NEWLINES})
 
 
 def _characters(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.length(text, unit="UTF8_CHAR")
 
 
-def _tidy(raw: tf.Tensor, *, newlines: str) -> tuple[tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
-    """Apply rules 1 to 4; return the texts, the events of each row, and which to skip, all [N]."""
-    replace = tf.strings.regex_replace
+def _decoded(raw: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Apply rule 1; return the texts and the events of each row, all [N]."""
     valid = tf.strings.unicode_transcode(raw, "UTF-8", "UTF-8", errors="replace")
-    replaced = tf.strings.length(valid) - tf.strings.length(replace(valid, r"\x{fffd}+", ""))
+    others = tf.strings.regex_replace(valid, r"\x{fffd}+", "")
+    replaced = tf.strings.length(valid) - tf.strings.length(others)
     # U+FFFD is three bytes long.
     not_text = 10 * (replaced // 3) > _characters(valid)
+    return valid, {"invalid_utf8": valid != raw, "not_text": not_text}
+
+
+def _tidy(raw: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
+    """Apply rules 1 to 4; return the texts, the events of each row, and which to skip, all [N]."""
+    replace = tf.strings.regex_replace
+    valid, happened = _decoded(raw)
     lines = replace(valid, _LINE_BREAK, "\n")
     printable = replace(lines, _CONTROL, "")
     text = replace(printable, _BLANKS, " ")
-    if newlines == "space":
-        text = replace(text, r"[ \n]+", " ")
-    else:
-        text = replace(replace(text, r" ?\n ?", "\n"), r"\n{3,}", "\n\n")
-    text = tf.strings.strip(text)
-    happened = {
-        "invalid_utf8": valid != raw,
-        "control_characters": printable != lines,
-        "not_text": not_text,
-        "empty": (text == "") & ~not_text,
-    }
+    text = tf.strings.strip(replace(replace(text, r" ?\n ?", "\n"), r"\n{3,}", "\n\n"))
+    happened["control_characters"] = printable != lines
+    happened["empty"] = (text == "") & ~happened["not_text"]
     return text, happened, happened["not_text"] | happened["empty"]
 
 

@@ -74,10 +74,8 @@ def test_cutting_counts_characters_not_bytes(maximum):
     assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
 
 
-def test_lines_are_kept_or_joined():
-    raw = b"one \n two\n\n\n three"
-    assert clean(raw, newlines="keep") == ["one\ntwo\n\nthree"]
-    assert clean(raw, newlines="space") == ["one two three"]
+def test_lines_are_kept():
+    assert clean(b"one \n two\n\n\n three") == ["one\ntwo\n\nthree"]
 
 
 def test_clean_text_stays_as_it_is():
@@ -90,24 +88,39 @@ def test_a_dataset_of_nothing_but_dirt_is_empty():
     assert document_cleaning.counts()["empty"] == 100
 
 
-def test_pairs_are_cleaned_side_by_side_and_skipped_together():
-    pairs = {
-        "inputs": [b"a\x00sk ", b"no answer", b"", b"l" * 50],
-        "targets": [b"\r\nanswer", b"\x01", b"no question", b"ok"],
-        "id": [1, 2, 3, 4],
-    }
-    dataset = cleaning.clean_pairs(tf.data.Dataset.from_tensor_slices(pairs), max_characters=10)
-    assert list(dataset.as_numpy_iterator()) == [
-        {"inputs": b"ask", "targets": b"answer"},
-        {"inputs": b"l" * 10, "targets": b"ok"},
-    ]
+CODE = "def f(x):\n    if x:\n\treturn  1\n\n\n\n    return 0\n"
+PAIRS = {
+    "inputs": [b"Write  f:\t", b"no answer", b"", b"l" * 80, b"\xff\xfe", b"caf\xe9 and more text"],
+    "targets": [CODE.encode(), b" \r\n", b"no question", b" ok", b"Latin-1", b"kept"],
+    "id": [1, 2, 3, 4, 5, 6],
+}
+VALID = [
+    {"inputs": "Write  f:\t", "targets": CODE},
+    {"inputs": "l" * 60, "targets": " ok"},
+    {"inputs": "caf\ufffd and more text", "targets": "kept"},
+]
+
+
+def test_pairs_keep_their_white_space_and_are_skipped_together():
+    """So that a model of code learns indentation, and GPT-2's answers begin with a blank."""
+    dataset = cleaning.clean_pairs(tf.data.Dataset.from_tensor_slices(PAIRS), max_characters=60)
+    rows = [{k: v.decode() for k, v in row.items()} for row in dataset.as_numpy_iterator()]
+    assert rows == VALID
     counts = document_cleaning.counts()
-    assert (counts["documents"], counts["kept"], counts["empty"], counts["cut"]) == (4, 2, 2, 2)
+    assert (counts["documents"], counts["kept"], counts["empty"], counts["cut"]) == (6, 3, 2, 1)
+    assert (counts["invalid_utf8"], counts["not_text"]) == (2, 1)
+
+
+def test_both_drivers_keep_the_same_of_pairs(monkeypatch):
+    monkeypatch.setattr(document_cleaning, "MOST_CHARACTERS", 60)
+    texts = {side: [text.decode(errors="replace") for text in PAIRS[side]] for side in VALID[0]}
+    rows = [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
+    found = [document_cleaning.clean_pair(row, ("inputs", "targets")) for row in rows]
+    assert [row for row in found if row] == VALID
+    assert document_cleaning.counts()["cut"] == 1
 
 
 def test_wrong_settings_are_found_before_anything_is_read():
-    with pytest.raises(ValueError, match=r"newlines='spaces' .* Did you mean 'space'"):
-        clean(b"text", newlines="spaces")
     with pytest.raises(ValueError, match="max_characters=0"):
         clean(b"text", max_characters=0)
     with pytest.raises(ValueError, match=r"event='emptied' .* Did you mean 'empty'"):
