@@ -9,6 +9,7 @@ from t5x_like import checkpoints, paths, systems, vocabularies
 from t5x_like.config.run_settings import DataSettings, RunSettings
 from t5x_like.experiment.data_setup import label_names
 from t5x_like.experiment.run import AUTO, Part, Run
+from t5x_like.hf.architectures import SINGLE, Labels
 from t5x_like.names import hint
 from t5x_like.objectives import examples_of
 from t5x_like.pretrained.weight_source import Source, data_settings, vocabulary_of
@@ -28,7 +29,8 @@ def complete(run: Run) -> Run:
     - With `data.converter` "", the converter and `data.lengths` of 0 are copied from the folder's
       run, or chosen to suit the network of a Hugging Face folder.
     - With `model.labels` 0, the classes or tags that `data.module` finds in the data are counted;
-      an empty `data.settings.labels` gets their names, so that they are stored with the run.
+      an empty `data.settings.labels` gets their names, so that they are stored with the run. They
+      are in the order of the folder `initialize`, if its head has the same names.
     - With several `tasks` that have heads, `model.head` becomes the mapping {task: head}.
     - If a task's `batches` is "auto", its training rows are counted.
 
@@ -148,7 +150,8 @@ def _with_labels(run: Run, part: Part) -> Run:
     labels = {"labels": len(names)}
     named = dict(data.settings)
     if "labels" in named and not named["labels"]:
-        named["labels"] = names
+        head = _head_of_source(run, part)
+        named["labels"] = head.names if sorted(head.names) == sorted(names) else names
     if not part.name:
         data = dataclasses.replace(run.settings.data, settings=named)
         return run.replace(model={**run.settings.model, **labels}, data=data)
@@ -157,6 +160,37 @@ def _with_labels(run: Run, part: Part) -> Run:
     if "settings" in task.get("data", {}):
         changes["data"] = {**task["data"], "settings": named}
     return _with_task(run, part.name, changes)
+
+
+def _head_of_source(run: Run, part: Part) -> Labels:
+    """Return the labels of the head that a task starts from; no names without such a head."""
+    source = run.source
+    if source is None or source.config.get("head") != part.model.get("head"):
+        return Labels()
+    return source.labels.get(part.name, Labels())
+
+
+def check_labels(run: Run) -> None:
+    """Check the labels of the heads that a run starts from.
+
+    Raises:
+        ValueError: a head has the labels of the data in another order, or gives a text several.
+    """
+    for part in run.parts:
+        head, names = _head_of_source(run, part), part.text.labels
+        if not names or len(head.names) != len(names):
+            continue  # the head is new
+        folder = f"initialize={run.settings.initialize!r}"
+        if head.problem not in ("", SINGLE):
+            raise ValueError(
+                f"{folder} has problem_type={head.problem!r}, and a run trains one class for each "
+                "text: start from a folder without this head"
+            )
+        if head.names != names and sorted(head.names) == sorted(names):
+            raise ValueError(
+                f"the head of {folder} has the labels {', '.join(head.names)}, and the data "
+                f"{', '.join(names)}: set data.settings.labels to the order of the head"
+            )
 
 
 def origin(run: Run) -> dict[str, str]:

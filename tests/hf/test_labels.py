@@ -143,6 +143,39 @@ def test_data_with_the_names_in_another_order_goes_by_the_names(tmp_path, monkey
         assert list(one["probabilities"]) == ["positive", "negative", "neutral"]
 
 
+def of_fine_tuning(folder, **settings):
+    """Returns the run that fine-tunes a folder on texts with its three labels."""
+    rows = [json.dumps({"text_a": TEXTS[0], "label": name}) + "\n" for name in NAMES]
+    (folder / "rows.jsonl").write_text("".join(rows))
+    made = command_line.load_file("configs/fine_tuning.py:classification")
+    made.initialize = str(folder)
+    file = str(folder / "rows.jsonl")
+    made.data.settings = {"train": file, "validation": file, **settings}
+    return completion.complete(of_config(made))
+
+
+def test_training_goes_on_with_the_labels_in_the_order_of_the_head(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    order = ("positive", "negative", "neutral")
+    own = {"problem_type": None, "id2label": dict(enumerate(order))}
+    run = of_fine_tuning(write(tmp_path / "hf", **own), labels=())
+    assert run.parts[0].text.labels == order
+    completion.check_labels(run)
+    other = of_fine_tuning(tmp_path / "hf", labels=NAMES)
+    with pytest.raises(ValueError, match=r"labels positive, negative, neutral, and the data nega"):
+        completion.check_labels(other)
+    new = of_fine_tuning(write(tmp_path / "new", **own | {"id2label": {0: "a", 1: "b"}}), labels=())
+    assert new.parts[0].text.labels == NAMES
+    completion.check_labels(new)  # the head is new
+
+
+def test_training_refuses_a_head_that_gives_a_text_several_labels(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    run = of_fine_tuning(write(tmp_path / "hf"), labels=())
+    with pytest.raises(ValueError, match=r"problem_type='multi_label_classification', and a run"):
+        completion.check_labels(run)
+
+
 def configs_pretrained(folder):
     settings = command_line.load_file("configs/pretrained.py")
     settings.initialize = str(folder)
