@@ -477,10 +477,14 @@ class Pretrained:
         return systems.hugging_face_format(self.system).of(self.config)
 
     def _save_generation(self, folder: pathlib.Path) -> None:
-        """Write generation_config.json for a network that generates text; remove it for another."""
+        """Write generation_config.json for a network that generates text; remove it for another.
+
+        A run's `decode` is written, too, so that transformers generates the texts of `infer`.
+        """
         if self.module.generates:
             begin = self.token_ids.get("bos_token_id")
-            write_generation(folder, self.generation, bos_token_id=begin)
+            settings = self.generation.override(self.card.decode if self.card else {})
+            write_generation(folder, settings, bos_token_id=begin)
         else:
             (folder / files.GENERATION).unlink(missing_ok=True)
 

@@ -12,6 +12,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from t5x_like.decoding.settings import GenerationSettings
+
 FILE = "README.md"
 # The numbers in the folder of a run: of each evaluated step, and of the command `evaluate`.
 _LOG, _EVALUATED = "metrics.jsonl", "evaluation.json"
@@ -42,6 +44,13 @@ class ModelCard:
     def chat_template(self) -> Any:
         """The setting `template` of the run's data, see `chat.find_template`; None without it."""
         return self.settings.get("data", {}).get("settings", {}).get("template")
+
+    @property
+    def decode(self) -> dict[str, Any]:
+        """The settings of `generate` in the run's `decode`."""
+        known = {field.name for field in dataclasses.fields(GenerationSettings)}
+        decode = self.settings.get("decode", {})
+        return {name: value for name, value in decode.items() if name in known}
 
     @property
     def base(self) -> str:

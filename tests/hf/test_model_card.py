@@ -11,6 +11,7 @@ import yaml
 
 from t5x_like import config
 from t5x_like.experiment import reporting
+from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.model_card import ModelCard
 from tests.programs import tiny_writer
 
@@ -68,3 +69,14 @@ def test_numbers_are_of_the_same_step_and_of_no_average(run, inside):
     averaged = ModelCard(stored, folder / inside, average=2)
     assert averaged.numbers() == {}
     assert "has none at this step" in averaged.text(FILES)
+
+
+def test_transformers_generates_with_the_settings_of_the_run(tmp_path):
+    """`generation_config.json` has what `infer` generates with, besides the ids."""
+    made = tiny_writer.settings("gpt2")
+    made.decode = {"num_beams": 4, "no_repeat_ngram_size": 3, "max_new_tokens": 8}
+    model = from_pretrained(tiny_writer.write(tmp_path / "run", made))
+    model.save_pretrained(tmp_path / "hf")
+    written = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    assert made.decode.to_dict().items() <= written.items()
+    assert from_pretrained(tmp_path / "hf").generation == model.generation.override(made.decode)
