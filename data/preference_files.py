@@ -207,7 +207,7 @@ def _conversation(turns: Sequence[Turn], chat: ChatTemplate) -> Iterator[Row]:
     if not answers:
         raise ValueError("messages has no answer of the assistant")
     for n in answers:
-        response = chat.answer(turns[n]["content"])
+        response = chat.answer(turns[: n + 1])
         yield {"prompt": chat.prompt(turns[:n]), "responses": [response], "ranks": [1]}
 
 
@@ -220,7 +220,7 @@ def _ranked(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
     prompt = _prompt(raw, "prompt", chat)
     return {
         "prompt": prompt,
-        "responses": [_response(one, chat) for one in responses],
+        "responses": [_response(one, raw["prompt"], chat) for one in responses],
         "ranks": ranks,
     }
 
@@ -235,10 +235,10 @@ def _pair(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
         if both[0][:-1] != both[1][:-1]:
             raise ValueError("chosen and rejected differ before the last answer")
         prompt = chat.prompt(both[0][:-1])
-        responses = [chat.answer(turns[-1]["content"]) for turns in both]
+        responses = [chat.answer(turns) for turns in both]
     else:
         prompt = _prompt(raw, "prompt", chat)
-        responses = [_response(raw[name], chat) for name in names]
+        responses = [_response(raw[name], raw["prompt"], chat) for name in names]
     return {"prompt": prompt, "responses": responses, "ranks": [1, 2]}
 
 
@@ -295,9 +295,11 @@ def _scored_answers(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
     first, second = scores
     if not all(type(one) in (int, float) for one in scores):
         raise ValueError(f"score_0={first!r} and score_1={second!r} are not two numbers")
+    asked = [{"role": "user", "content": str(text).strip()}]
+    replies = [{"role": "assistant", "content": str(answer).strip()} for answer in answers]
     return {
-        "prompt": chat.prompt([{"role": "user", "content": str(text).strip()}]),
-        "responses": [chat.answer(str(answer).strip()) for answer in answers],
+        "prompt": chat.prompt(asked),
+        "responses": [chat.answer([*asked, reply]) for reply in replies],
         "ranks": [1 + int(first < second), 1 + int(second < first)],
     }
 
@@ -306,8 +308,9 @@ def _demonstration(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
     for prompt, names in _DEMONSTRATIONS.items():
         for name in names:
             if prompt in raw and name in raw:
-                response = _response(raw[name], chat)
-                return {"prompt": _prompt(raw, prompt, chat), "responses": [response], "ranks": [1]}
+                written = _prompt(raw, prompt, chat)
+                response = _response(raw[name], raw[prompt], chat)
+                return {"prompt": written, "responses": [response], "ranks": [1]}
     raise ValueError(
         f"the fields {', '.join(raw)} are neither a demonstration nor a comparison: see the table "
         "in data/preference_files.py"
@@ -324,14 +327,21 @@ def _prompt(raw: Mapping[str, Any], name: str, chat: ChatTemplate) -> str:
     return chat.prompt(check_turns(value))
 
 
-def _response(value: Any, chat: ChatTemplate) -> str:
-    """Return a response: a string as it is, or one assistant message (possibly in a list)."""
+def _response(value: Any, prompt: str | Sequence[Turn], chat: ChatTemplate) -> str:
+    """Return a response: a string as it is, or one assistant message (possibly in a list).
+
+    Args:
+        value: the response.
+        prompt: a text, or checked turns.
+        chat: how turns are written.
+    """
     if isinstance(value, str):
         return value
     turns = check_turns([value] if isinstance(value, dict) else value)
     if len(turns) != 1 or turns[0]["role"] != "assistant":
         raise ValueError("a response is a string, or one message of the assistant")
-    return chat.answer(turns[0]["content"])
+    before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return chat.answer([*before, turns[0]])
 
 
 def _fail(where: str, problem: str) -> NoReturn:

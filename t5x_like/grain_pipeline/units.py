@@ -131,10 +131,13 @@ def _pairs(objective: Pairs, spec: ExampleSpec, reads: Reads) -> UnitReader:
 
     def examples(parts: Sequence[Items], generator: np.random.Generator) -> list[Example]:
         [[row]] = parts
-        inputs, targets = (
-            np.array(spec.features[side].vocabulary.encode(text_of(row[side])), np.int32)
-            for side in PAIR
-        )
+        texts = [text_of(row[side]) for side in PAIR]
+        if objective.continued:
+            tokens = [*spec.features["inputs"].vocabulary.encode_continued(*texts)]
+        else:
+            of_sides = [spec.features[side].vocabulary for side in PAIR]
+            tokens = [one.encode(text) for one, text in zip(of_sides, texts, strict=True)]
+        inputs, targets = (np.array(side, np.int32) for side in tokens)
         example = make(inputs, targets, generator)
         return [] if example is None else [example]
 

@@ -84,7 +84,7 @@ def chat(model: TextModel, template: ChatTemplate, *, lines: Iterable[str], out:
                 except KeyboardInterrupt:
                     out.write(" ...")
                 writing.end()
-                answer = model.text(writing.tokens, prompt=prompt).strip()
+                answer = template.content(model.text(writing.tokens, prompt=prompt)).strip()
                 turns.append({"role": "assistant", "content": answer})
             else:
                 turns = []

@@ -178,21 +178,16 @@ class TextModel:
     def pair(self, prompt: str, continuation: str) -> TokenPair:
         """Tokenize a prompt and its continuation.
 
-        Both are tokenized together, so that the continuation starts with a token that the model
-        would generate; a space at the end of the prompt becomes a part of this token. If an end
-        token separates the two, they are tokenized separately.
+        Both are tokenized together (`Vocabulary.encode_continued`), unless an end token separates
+        the two.
         """
         prompt_ends, continuation_ends = self.prompt_format.ends
         if prompt_ends:
             text = self.vocabulary.targets.encode(continuation.lstrip())
             before, after = self.prompt(prompt), [*self.prompt_format.begin, *text]
         else:
-            bare = prompt.rstrip(" ")
-            before = self.prompt(bare)
-            joined = self.tokens(prompt + continuation, end=False)
-            # If the continuation changes the prompt's last token, tokenize it separately.
-            continues = joined[: len(before)] == before
-            after = joined[len(before) :] if continues else self.tokens(continuation, end=False)
+            text, after = self.vocabulary.encode_continued(prompt, continuation)
+            before = [*self.prompt_format.begin, *text]
         end = [self.vocabulary.required_id("eos_id")] if continuation_ends else []
         return TokenPair(before, [*after, *end])
 

@@ -190,9 +190,12 @@ class Pairs(Objective):
 
     Attributes:
         plan: what a run decides -> the function that makes an example; raises ValueError.
+        continued: whether the targets continue the text of the inputs, and are tokenized with it
+            (`Vocabulary.encode_continued`).
     """
 
     plan: Callable[[ExampleSpec], OfPair]
+    continued: bool = False
 
     def check_fields(self, fields: Mapping[str, Any] | FeatureNames) -> None:
         """Raise ValueError unless raw rows have both sides."""

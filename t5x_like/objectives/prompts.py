@@ -1,7 +1,7 @@
 """Prompts for a model to respond to, and responses that people ranked or judged by rules."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -129,7 +129,8 @@ class _PromptWriter:
     def __call__(self, row: Mapping[str, Any], generator: np.random.Generator) -> list[Example]:
         """Return the example of a row."""
         end = [self.vocabulary.required_id("eos_id")]
-        tokens = self.vocabulary.encode(text_of(row["inputs"]))
+        text = text_of(row["inputs"])  # without the blanks that belong to the response
+        tokens = self.vocabulary.encode(text if self.end_inputs else text.rstrip(" "))
         room = self.inputs - self.end_inputs
         tokens = tokens[max(0, len(tokens) - room) :] + end * self.end_inputs
         example = {"inputs": np.array(tokens, np.int32)}
@@ -224,13 +225,10 @@ class _ComparisonWriter:
         """Return the example of a row."""
         del generator
         end = [self.vocabulary.required_id("eos_id")]
-        inputs = self.vocabulary.encode(text_of(row["prompt"]))
+        inputs, texts = self._tokens(text_of(row["prompt"]), map(text_of, row["responses"]))
         room = self.inputs - self.end_inputs
         inputs = inputs[max(0, len(inputs) - room) :] + end * self.end_inputs
-        texts = [
-            self.vocabulary.encode(text_of(response))[: self.targets - 1]
-            for response in row["responses"]
-        ]
+        texts = [tokens[: self.targets - 1] for tokens in texts]
         example = {
             "inputs": inputs,
             "targets": [token for tokens in texts for token in tokens + end],
@@ -240,6 +238,14 @@ class _ComparisonWriter:
             "ranks": row["ranks"],
         }
         return [{name: np.array(values, np.int32) for name, values in example.items()}]
+
+    def _tokens(self, prompt: str, responses: Iterable[str]) -> tuple[list[int], list[list[int]]]:
+        """Tokenize the prompt and the responses, which continue its text unless it ends."""
+        encode = self.vocabulary.encode
+        if self.end_inputs:
+            return encode(prompt), list(map(encode, responses))
+        pairs = [self.vocabulary.encode_continued(prompt, response) for response in responses]
+        return encode(prompt.rstrip(" ")), [tokens for _, tokens in pairs]
 
 
 # How a rule is written after a response (the paper does not say).

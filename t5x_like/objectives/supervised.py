@@ -26,8 +26,9 @@ def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Pairs:
     strings are kept as "inputs_pretokenized" and "targets_pretokenized", for metrics.
 
     Args:
-        end_inputs: whether inputs end with EOS too. Without it, inputs that are too long are
-            truncated on the left: in a decoder, the targets continue the end of a prompt.
+        end_inputs: whether inputs end with EOS too. Without it the targets continue the text of the
+            inputs, as a decoder does: the two are tokenized together, and inputs that are too long
+            are truncated on the left.
         end_targets: whether targets end with EOS. Without it, only their tokens have a loss, as
             for a rating of one token.
 
@@ -63,6 +64,7 @@ def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Pairs:
         features=PAIR,
         converters=_CONVERTERS,
         ends_inputs=end_inputs,
+        continued=not end_inputs,
         plan=plan,
     )
 

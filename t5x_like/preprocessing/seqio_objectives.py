@@ -157,7 +157,8 @@ class SeqioObjective:
             first = functools.partial(tokenize_sentences, between=plain.between)
             return first, _of_groups(plain)
         if isinstance(plain, Pairs):
-            return seqio.preprocessors.tokenize, _of_pairs(plain)
+            tokenize = tokenize_continued if plain.continued else seqio.preprocessors.tokenize
+            return tokenize, _of_pairs(plain)
         return (_of_rows(plain),)
 
     @property
@@ -259,6 +260,26 @@ def tokenize_sentences(
         return dict(zip(_SENTENCES, encoded, strict=True))
 
     return dataset.map(of_document, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def tokenize_continued(
+    dataset: tf.data.Dataset, output_features: OutputFeatures
+) -> tf.data.Dataset:
+    """Like `seqio.preprocessors.tokenize`, for targets that continue the text of the inputs."""
+    vocabulary = _plain(output_features["inputs"])
+
+    def encode(*sides: bytes) -> list[np.ndarray]:
+        tokens = vocabulary.encode_continued(*map(text_of, sides))
+        return [np.array(side, np.int32) for side in tokens]
+
+    def of_pair(row: Elements) -> Elements:
+        texts = {side: row[side] for side in PAIR}
+        types = [tf.int32] * len(PAIR)
+        tokens = _call(encode, list(texts.values()), types, identity=vocabulary.digest)
+        named = {f"{side}_pretokenized": text for side, text in texts.items()}
+        return {**row, **named, **dict(zip(PAIR, tokens, strict=True))}
+
+    return dataset.map(of_pair, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _given_tokens(row: Elements) -> Elements:

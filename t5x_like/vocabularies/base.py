@@ -76,6 +76,19 @@ class Vocabulary(abc.ABC):
     def encode(self, text: str) -> list[int]:
         """Tokenize a text, without an end-of-sequence token."""
 
+    def encode_continued(self, prompt: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Tokenize a prompt and the text that a decoder writes after it.
+
+        Both are tokenized together, so that the continuation starts with a token that the model
+        would generate, and not with SentencePiece's "▁" of a new text; a space at the end of the
+        prompt becomes a part of this token. If the continuation would change the prompt's last
+        token, the two are tokenized separately.
+        """
+        before = self.encode(prompt.rstrip(" "))
+        both = self.encode(prompt + continuation)
+        continues = both[: len(before)] == before
+        return before, both[len(before) :] if continues else self.encode(continuation)
+
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         """Tokenize a text into ids [L], and return the range of characters of each, too.
 

@@ -32,8 +32,19 @@ class ChatTemplate(abc.ABC):
         """
 
     @abc.abstractmethod
-    def answer(self, content: str) -> str:
-        """Return the text of an answer after `prompt`, without the end token."""
+    def answer(self, turns: Sequence[Turn]) -> str:
+        """Return the text of the last turn, an answer, after the `prompt` of the turns before it.
+
+        It ends where the end token follows: with the template's own text that ends a turn, if this
+        is not the end token.
+
+        Raises:
+            ValueError: the template refuses these turns.
+        """
+
+    def content(self, answer: str) -> str:
+        """Return the content of an answer that a model wrote, without the end of the turn."""
+        return answer
 
     @property
     @abc.abstractmethod
@@ -86,9 +97,9 @@ class RoleTemplate(ChatTemplate):
         written = (getattr(self, turn["role"]).replace("{}", turn["content"]) for turn in turns)
         return "".join(written) + self._begin.rstrip(" ")
 
-    def answer(self, content: str) -> str:
-        """Return the text of an answer after `prompt`, without the end token."""
-        return self._begin[len(self._begin.rstrip(" ")) :] + content
+    def answer(self, turns: Sequence[Turn]) -> str:
+        """See the base class."""
+        return self._begin[len(self._begin.rstrip(" ")) :] + turns[-1]["content"]
 
     @property
     def jinja(self) -> str:
@@ -139,16 +150,31 @@ class JinjaTemplate(ChatTemplate):
         """See the base class."""
         return self._render(turns, add_generation_prompt=True)
 
-    def answer(self, content: str) -> str:
-        """Return the text of an answer; blanks before it are the same after any turns."""
-        return self._before + content
+    def answer(self, turns: Sequence[Turn]) -> str:
+        """See the base class.
+
+        The template may change an answer, for example remove white space around it.
+        """
+        content, before = turns[-1]["content"], self.prompt(turns[:-1])
+        whole = self._render(turns, add_generation_prompt=False)
+        if not whole.startswith(before):  # it writes earlier turns in another way
+            return content
+        text = whole[len(before) :]
+        ended = text.rstrip()
+        if (end := self._tokens.get("eos_token")) and ended.endswith(end):
+            return ended.removesuffix(end)
+        first = text.rfind(content) + len(content)
+        # White space after an answer separates it from the next turn.
+        return ended if text[first:].strip() or content not in text else text[:first]
+
+    def content(self, answer: str) -> str:
+        """See the base class."""
+        return answer.rstrip().removesuffix(self._ending)
 
     @functools.cached_property
-    def _before(self) -> str:
+    def _ending(self) -> str:
         question, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
-        both = self._render([question, answer], add_generation_prompt=False)
-        after = both.removeprefix(self.prompt([question]))
-        return "" if after == both else after.partition("!")[0]
+        return self.answer([question, answer]).rpartition("!")[2].strip()
 
     def _render(self, turns: Sequence[Turn], *, add_generation_prompt: bool) -> str:
         import jinja2

@@ -13,8 +13,9 @@ def test_a_prompt_and_its_answer_are_the_whole_conversation():
     turns = [turn("user", "one {} two"), turn("assistant", "a"), turn("user", "b")]
     for name in ("plain", "chatml"):
         template = find_template(name)
-        whole = template.prompt([*turns, turn("assistant", "c"), turn("user", "d")])
-        assert whole.startswith(template.prompt(turns) + template.answer("c"))
+        answered = [*turns, turn("assistant", "c")]
+        whole = template.prompt([*answered, turn("user", "d")])
+        assert whole.startswith(template.prompt(turns) + template.answer(answered))
     assert PLAIN.prompt(turns).startswith("User: one {} two\n\nAssistant: a\n\nUser: b")
 
 

@@ -36,7 +36,35 @@ def test_an_answer_follows_its_prompt(name):
     template = chat.JinjaTemplate(frozen["template"], frozen["tokens"])
     question = {"role": "user", "content": "three"}
     whole = template.prompt([*TURNS, question])
-    assert whole.startswith(template.prompt(TURNS[:1]) + template.answer("two"))
+    assert whole.startswith(template.prompt(TURNS[:1]) + template.answer(TURNS))
+
+
+# What follows "two" in the templates of the folders, before the end token.
+ENDS = {"llama_2": " ", "gemma": "<end_of_turn>"}
+
+
+@pytest.mark.parametrize("name", [name for name in FROZEN if name != "safe"])
+def test_an_answer_ends_as_the_template_ends_a_turn(name):
+    frozen = FROZEN[name]
+    template = chat.JinjaTemplate(frozen["template"], frozen["tokens"])
+    answer = template.answer([TURNS[0], {"role": "assistant", "content": "two"}])
+    assert answer.strip(" \n").removesuffix(ENDS.get(name, "").strip()) == "two"
+    assert answer.endswith(f"two{ENDS.get(name, '')}")
+    assert template.content(answer).strip() == "two"
+    other = chat.JinjaTemplate(frozen["template"], {**frozen["tokens"], "eos_token": "<other>"})
+    end = other.answer([TURNS[0], {"role": "assistant", "content": "two"}]).rpartition("two")[2]
+    marks = {"chatml": "<|im_end|>", "qwen2": "<|im_end|>", "llama_3": "<|eot_id|>"}
+    assert end.strip() == {**marks, "gemma": "<end_of_turn>"}.get(name, "")
+
+
+def test_a_template_may_change_an_answer():
+    """LLaMA 3's removes white space around a content; another keeps it."""
+    turns = [TURNS[0], {"role": "assistant", "content": " two "}]
+    trims = chat.JinjaTemplate(FROZEN["llama_3"]["template"], FROZEN["llama_3"]["tokens"])
+    assert trims.answer(turns) == "two"
+    source = "{% for m in messages %}{{ m.role + ':' + m.content + '\n' }}{% endfor %}"
+    keeps = chat.JinjaTemplate(source, {})
+    assert keeps.answer(turns) == "assistant: two "
 
 
 def test_a_conversation_without_tools_and_documents_has_none():
