@@ -200,7 +200,7 @@ def _check_flags() -> None:
 
 def _refuse_flags_of_texts(kind: str) -> None:
     for name in ("interactive", "stream", "log_probs", "best_of"):
-        if flags.FLAGS[name].value:
+        if getattr(flags.FLAGS, name):
             raise ValueError(
                 f"--{name} needs a model that generates text; this one predicts {kind}"
             )
