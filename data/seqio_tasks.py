@@ -18,6 +18,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from t5x_like.names import check_trusted_module
 from t5x_like.preprocessing.seqio_objectives import SeqioObjective
 from t5x_like.vocabularies import Vocabulary
 
@@ -32,7 +33,8 @@ def register(
         modules: names of Python modules.
 
     Raises:
-        ValueError: `modules` is empty, or a module does not exist.
+        ValueError: `modules` is empty; a module does not exist, or is named by the folder of a run
+            that is not trusted.
     """
     del vocabulary, objective
     names = [modules] if isinstance(modules, str) else [*modules]
@@ -42,6 +44,7 @@ def register(
             "registry, as my_project.tasks"
         )
     for name in names:
+        check_trusted_module("data.settings.modules", name)
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:

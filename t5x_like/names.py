@@ -25,6 +25,8 @@ _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
 # clone that is used with an installed package.
 _own_files = [pathlib.Path(__file__).resolve().parents[1] / "data"]
 
+_MODULES = "modules"  # a setting that names modules to import (data/seqio_tasks.py)
+
 _from_folders: dict[pathlib.Path, str] = {}  # Python file -> the folder whose settings name it
 _trusted: set[pathlib.Path] = set()  # Python files that the user names or trusts
 _trusts_all = False
@@ -152,14 +154,33 @@ def trusts_code(settings: Any) -> bool:
 
 
 def _python_files(settings: Any) -> Iterable[pathlib.Path]:
-    """Return the files of all strings `FILE.py` and `FILE.py:NAME` in nested settings."""
+    """Return the files of all strings `FILE.py` and `FILE.py:NAME` in nested settings.
+
+    A module that `modules` names is the file that it would be in the working directory.
+    """
     if isinstance(settings, Mapping):
-        settings = list(settings.values())
+        named = settings.get(_MODULES, ())
+        modules = [named] if isinstance(named, str) else named
+        files = [_file_of(name) for name in modules if isinstance(name, str)]
+        settings = [*settings.values(), *files]
     if isinstance(settings, str):
         path = settings.partition(":")[0]
         return [pathlib.Path(path).expanduser().resolve()] if path.endswith(".py") else []
     parts = settings if isinstance(settings, list | tuple) else []
     return [file for part in parts for file in _python_files(part)]
+
+
+def _file_of(module: str) -> str:
+    return f"{module.replace('.', '/')}.py"
+
+
+def check_trusted_module(setting: str, module: str) -> None:
+    """Check that a module that `modules` names may be imported.
+
+    Raises:
+        ValueError: a folder names it, and the user has not agreed.
+    """
+    _check_trusted(setting, _file_of(module))
 
 
 def _check_trusted(setting: str, path: pathlib.Path | str) -> None:

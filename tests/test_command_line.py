@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +119,35 @@ def test_the_schedule_of_an_earlier_run_follows_its_steps(tmp_path):
 def test_a_mistake_is_named_with_what_is_allowed(arguments, message):
     with pytest.raises(ValueError, match=message):
         command_line.parse(arguments)
+
+
+def test_what_an_error_holds_is_freed_before_the_exit(monkeypatch):
+    """The threads of a tf.data iterator that outlives the interpreter would keep the process."""
+    freed = []
+
+    class Iterator:
+        def __init__(self):
+            self.cycle = self
+
+    def fail():
+        iterator = Iterator()
+        weakref.finalize(iterator, freed.append, "iterator")
+        raise ValueError("damaged")
+
+    def leave(status):
+        freed.append(status)
+        raise SystemExit(status)
+
+    def fail_again():
+        try:
+            fail()
+        except ValueError as error:
+            raise ValueError("a line") from error
+
+    monkeypatch.setattr("t5x_like.config.sys.exit", leave)
+    with pytest.raises(SystemExit), config.one_line_errors():
+        fail_again()
+    assert freed == ["iterator", 2]
 
 
 def test_a_config_file_that_fails_is_named(tmp_path):

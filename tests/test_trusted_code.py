@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import re
 import shutil
+import sys
 
 import pytest
 
@@ -60,10 +62,11 @@ def made(state, tmp_path, monkeypatch):
     return made
 
 
-def write(made, state, *, system, module="data/text_files.py"):
+def write(made, state, *, system, module="data/text_files.py", settings=None):
     """Writes a run of these two files."""
     stored = config.to_dict(parse(tiny_t5.get_config(str(made)))) | {"system": system}
     stored["data"]["module"] = module
+    stored["data"]["settings"] = stored["data"]["settings"] if settings is None else settings
     folder = made / "run" / "checkpoints"
     shutil.rmtree(folder, ignore_errors=True)
     with Checkpoints(folder, every=2, metadata={"config": stored, "data_shards": 2}) as saver:
@@ -117,6 +120,25 @@ def test_a_data_module_of_a_folder_does_not_run(made, state):
     done = run(COMMANDS["infer"], made, "--config.data.module=data/text_files.py")
     assert done.status == 0, done.err
     assert not (made / "marker").exists()
+
+
+@pytest.mark.parametrize("modules", ["their_tasks", ["json", "their_tasks"]])
+def test_a_module_that_a_folder_names_is_not_imported(modules, made, state, monkeypatch):
+    monkeypatch.syspath_prepend(str(made / "run"))
+    code = f"import pathlib\npathlib.Path({str(made / 'marker')!r}).touch()\n"
+    (made / "run" / "their_tasks.py").write_text(code)
+    write(made, state, system="t5", module="data/seqio_tasks.py", settings={"modules": modules})
+    done = run(COMMANDS["evaluate"], made)
+    assert done.status == 2
+    assert re.match(r"error: data\.settings\.modules='(json|their_tasks)\.py' is a ", done.err)
+    assert not (made / "marker").exists()
+    if isinstance(modules, str):  # another process
+        monkeypatch.setattr(names, "_from_folders", {})
+        run(COMMANDS["evaluate"], made, "--config.data.settings.modules=their_tasks")
+    else:
+        run(COMMANDS["evaluate"], made, "--trust_code")
+    assert (made / "marker").exists()
+    del sys.modules["their_tasks"]
 
 
 def test_a_function_needs_the_argument(made):

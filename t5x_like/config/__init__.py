@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import gc
 import json
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -96,4 +98,18 @@ def one_line_errors(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
         yield
     except kinds or (ValueError, OSError) as error:  # noqa: B030 - a tuple of classes
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        _release(error)
         sys.exit(status)
+
+
+def _release(error: BaseException) -> None:
+    """Free what the frames of an error hold.
+
+    A tf.data iterator that is freed only when the interpreter ends waits for its threads, which by
+    then wait for the interpreter: the process would never end.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    gc.collect()

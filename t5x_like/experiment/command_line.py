@@ -209,7 +209,7 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
         else:
             changes.append((name.removeprefix(_CONFIG + "."), value))
     # Before the config file is run: it may read the folder of a run.
-    trust_code([value for _, value in changes])
+    trust_code([{key.rpartition(".")[2]: _literal(value)} for key, value in changes])
     if f"--{TRUST}" in rest or f"--{TRUST}=true" in rest:
         trust_all_code()
     if file and gin.files:
