@@ -9,8 +9,12 @@ import shutil
 import pytest
 from etils import epath
 
-from t5x_like import checkpoints
+from t5x_like import checkpoints, config
 from t5x_like.checkpoints import Checkpoints, DamagedCheckpointError, manifest
+from t5x_like.experiment import model_side
+from t5x_like.experiment.run import Run
+from t5x_like.pretrained import from_pretrained
+from tests.programs import tiny_writer
 from tests.saved_states import (
     POSITION,
     abstract_of,
@@ -162,3 +166,19 @@ def test_damaged_checkpoint_asked_for_by_name_is_an_error(copy):
     ):
         reader.restore(abstract_of(make_state()), step=20)
     assert checkpoints.restore_params(copy)[1] == 10
+
+
+def test_damaged_parameters_of_a_run_are_not_read_under_their_step(tmp_path):
+    """Else the numbers of older parameters would be reported as those of the newest step."""
+    made = tiny_writer.settings("gpt2")
+    run = tiny_writer.write(tmp_path / "run", made)
+    folder, settings = run / "checkpoints", config.parse(made)
+    metadata = {"config": config.to_dict(settings), "data_shards": 1}
+    state = model_side.build(Run(settings)).initial_state()
+    with Checkpoints(folder, every=1, metadata=metadata) as saver:
+        saver.save(2, state, None)
+    from_pretrained(run)
+    _flip(max((folder / "2" / "params").rglob("*"), key=lambda path: path.stat().st_size))
+    with pytest.raises(DamagedCheckpointError, match=r"of step 2 are damaged: .* of step 1, name"):
+        from_pretrained(run)
+    from_pretrained(folder / "1")

@@ -515,9 +515,14 @@ class _Checkpoint:
         tree = flax.traverse_util.unflatten_dict(lora.beside(wanted, matrices), sep="/")
         if self.part:
             tree = {self.part: tree}
-        params, _ = checkpoints.restore_params(
+        params, step = checkpoints.restore_params(
             self.path, tree, whole=whole and not self.part, average=self.average
         )
+        if step != self.run.get("step", step):  # else numbers would be named after another step
+            raise checkpoints.DamagedCheckpointError(
+                f"{self.path}: the parameters of step {self.run['step']} are damaged: to use those "
+                f"of step {step}, name the folder of its checkpoint (--checkpoint=FOLDER)"
+            )
         leaves = flax.traverse_util.flatten_dict(
             params[self.part] if self.part else params, sep="/"
         )
