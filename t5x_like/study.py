@@ -113,6 +113,7 @@ def _run(options: argparse.Namespace, changes: dict[str, Any]) -> None:
     if not study.missing():
         _check_vocabularies(runs)
     if options.plan:
+        cells.check_unchanged(runs, again=again)
         rate, source = (options.rate, "--rate") if options.rate else estimate.measured_rate(runs)
         lines = estimate.table(study_cells, rate=rate, source=source, processes=options.processes)
         print("\n".join(lines))
@@ -236,13 +237,15 @@ class _Training:
         return results.values_of(self._study, self.cells())
 
     def train(self) -> None:
-        """Train the runs that are not finished; with --report, nothing."""
+        """Train the runs that are not finished; with --report only check their settings."""
         from t5x_like.research.studies import cells
 
+        runs = cells.runs_of(self.cells())
         if self._trains:
-            runs = cells.runs_of(self.cells())
-            cells.write(runs, again=lambda run: run.folder.parent.parent.name in self._again)
+            cells.write(runs, again=self._again)
             _train(runs, processes=self._processes)
+        else:
+            cells.check_unchanged(runs, again=())
 
     def train_until_decided(self, design: "Looks", *, hours: float | None) -> None:
         """Add seeds to the arms of claims that are not decided, and train them.

@@ -137,16 +137,16 @@ def test_a_wrong_setting_names_arm_and_run(tmp_path, setting, value, message):
 
 def test_a_changed_arm_is_refused_or_trained_anew_with_what_starts_from_it(tmp_path):
     study, found = made(tmp_path)
-    cells.write(cells.runs_of(found), again=lambda run: False)
-    cells.write(cells.runs_of(found), again=lambda run: False)  # nothing has changed
+    cells.write(cells.runs_of(found), again=())
+    cells.write(cells.runs_of(found), again=())  # nothing has changed
     for run in cells.runs_of(found):
         finish(run)
     deep = dataclasses.replace(study.arms["deep"], changes={"pretraining": {"model.d_ff": 64}})
     changed = dataclasses.replace(study, arms={**study.arms, "deep": deep})
     runs = cells.runs_of(cells.cells(changed, tmp_path / "runs", changes={}))
     with pytest.raises(ValueError, match=r"other settings \(of 4 in all\): --rerun=deep removes"):
-        cells.write(runs, again=lambda run: False)
-    cells.write(runs, again=lambda run: "deep" in run.folder.parts)
+        cells.write(runs, again=())
+    cells.write(runs, again=["deep"])
     assert [run.is_finished() for run in runs] == ["shallow" in run.folder.parts for run in runs]
     stored = json.loads((runs[2].folder / "config.json").read_text())
     assert stored["model"]["d_ff"] == 64
@@ -155,7 +155,7 @@ def test_a_changed_arm_is_refused_or_trained_anew_with_what_starts_from_it(tmp_p
 def test_a_run_that_is_older_than_a_setting_is_not_another_one(tmp_path):
     _, found = made(tmp_path)
     runs = cells.runs_of(found)
-    cells.write(runs, again=lambda run: False)
+    cells.write(runs, again=())
     planned = runs[0].folder / "planned.json"
     settings = json.loads(planned.read_text())
     later = systems.find(settings["system"]).older_defaults
@@ -165,11 +165,11 @@ def test_a_run_that_is_older_than_a_setting_is_not_another_one(tmp_path):
         del settings["model"][name]
     del settings["train"]["compiler"]
     planned.write_text(json.dumps(settings))
-    cells.write(runs, again=lambda run: False)
+    cells.write(runs, again=())
     settings["model"]["d_ff"] += 1
     planned.write_text(json.dumps(settings))
     with pytest.raises(ValueError, match="has a run of other settings"):
-        cells.write(runs, again=lambda run: False)
+        cells.write(runs, again=())
 
 
 def test_a_run_is_finished_with_its_last_checkpoint_and_its_numbers(tmp_path):
@@ -225,7 +225,7 @@ def test_a_run_that_ended_without_its_number_is_an_error(tmp_path, monkeypatch):
 def test_the_page_has_ours_beside_the_papers_and_the_verdicts(tmp_path):
     study, found = made(tmp_path)
     for cell in found:
-        cells.write(list(cell.runs.values()), again=lambda run: False)
+        cells.write(list(cell.runs.values()), again=())
         for run in cell.runs.values():
             finish(run, value=1.0 + 0.1 * cell.seed + (cell.arm == "shallow"))
     runs = cells.runs_of(found)
@@ -307,7 +307,7 @@ def test_the_plan_counts_what_is_not_finished_at_the_rate_of_what_is(tmp_path):
     before = "\n".join(estimate.table(found, rate=1e6, source="given", processes=1))
     assert "4 cells of 8 different runs" in before
     assert "8 runs of" in before
-    cells.write(runs, again=lambda run: False)
+    cells.write(runs, again=())
     finish(runs[0])
     rate, source = estimate.measured_rate(runs)
     assert rate == pytest.approx(100 * cost.flops_per_token)
@@ -536,6 +536,20 @@ def test_seeds_are_added_until_the_claim_is_decided(tmp_path, monkeypatch, capsy
     stored = json.loads((tmp_path / "runs" / "toy_study.json").read_text())
     assert stored["looks"] == {"first": 2, "most": 10}
     assert stored["claims"][0]["seeds"] == len(seeds)
+
+
+@pytest.mark.parametrize("flag", ["--report", "--plan"])
+def test_runs_of_other_settings_are_neither_reported_nor_planned(
+    flag, tmp_path, monkeypatch, capsys
+):
+    numbers(monkeypatch, lambda arm, seed: 3.0 + 0.01 * seed - (arm == "deep"))
+    words = [TOY, f"--output={tmp_path / 'runs'}"]
+    command.main(words)
+    command.main([*words, flag])
+    with pytest.raises(SystemExit) as stopped:
+        command.main([*words, flag, "--config.optimizer.learning_rate=123"])
+    assert stopped.value.code == 2
+    assert "has a run of other settings" in capsys.readouterr().err
 
 
 def test_no_seed_is_added_after_the_hours_or_beyond_the_most(tmp_path, monkeypatch, capsys):

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -203,32 +203,45 @@ def runs_of(cells: Sequence[Cell]) -> list[CellRun]:
     return list(dict.fromkeys(run for cell in cells for run in cell.runs.values()))
 
 
-def write(runs: Sequence[CellRun], *, again: Callable[[CellRun], bool]) -> None:
+def write(runs: Sequence[CellRun], *, again: Collection[str]) -> None:
     """Write the config.json of each run, which configs/run.py reads.
 
     Args:
         runs: the runs.
-        again: whether to remove a run with other settings, and train it anew.
+        again: the arms whose runs are removed if they have other settings, and trained anew.
 
     Raises:
-        ValueError: a folder has a run with other settings.
+        ValueError: see `check_unchanged`.
     """
-    changed = [run for run in runs if _has_changed(run)]
-    refused = [run for run in changed if not again(run)]
-    if refused:
-        arms = list(dict.fromkeys(run.folder.parent.parent.name for run in refused))
-        raise ValueError(
-            f"{refused[0].folder} has a run of other settings (of {len(refused)} in all): "
-            f"--rerun={','.join(arms)} removes these and trains them anew; or choose another "
-            "--output"
-        )
-    for run in reversed(changed):
+    check_unchanged(runs, again=again)
+    for run in reversed([run for run in runs if _has_changed(run)]):
         shutil.rmtree(run.folder)
     for run in runs:
         if not (run.folder / _PLANNED).is_file():
             command_line.write_json(run.folder / "config.json", config.to_dict(run.settings))
             with command_line.writing(run.folder / _PLANNED):
                 (run.folder / _PLANNED).write_text(run.text + "\n")
+
+
+def check_unchanged(runs: Sequence[CellRun], *, again: Collection[str]) -> None:
+    """Check that no folder has a run of other settings, whose numbers would be taken for these.
+
+    Args:
+        runs: the runs.
+        again: the arms whose runs may have other settings.
+
+    Raises:
+        ValueError: a folder has a run with other settings.
+    """
+    arm_of = {run: run.folder.parent.parent.name for run in runs}
+    changed = [run for run in runs if arm_of[run] not in again and _has_changed(run)]
+    if changed:
+        arms = list(dict.fromkeys(arm_of[run] for run in changed))
+        raise ValueError(
+            f"{changed[0].folder} has a run of other settings (of {len(changed)} in all): "
+            f"--rerun={','.join(arms)} removes these and trains them anew; or choose another "
+            "--output"
+        )
 
 
 def _has_changed(run: CellRun) -> bool:
