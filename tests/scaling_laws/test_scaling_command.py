@@ -65,6 +65,23 @@ def test_figures_are_png_files(fitted):
         assert (fitted / "figures" / name).read_bytes().startswith(b"\x89PNG")
 
 
+FEW = """\
+21096,224256,2.99678e+10,4.167406
+43904,338944,9.99587e+10,3.898275
+15808,2712576,2.99989e+11,3.806622
+109088,422912,3.00112e+11,3.682373
+43904,3390976,1.00004e+12,3.203483
+43904,10172416,2.99997e+12,3.041906"""  # rows of docs/studies/ladder.csv
+
+
+def test_few_runs_are_fitted_although_resamples_have_no_law(tmp_path):
+    """Exponents of such resamples grow without a bound, and their powers overflow."""
+    csv = write(tmp_path / "few.csv", FEW.splitlines())
+    scaling.main(["fit", str(csv), f"--json={tmp_path / 'fit.json'}"])
+    found = json.loads((tmp_path / "fit.json").read_text())["variable_projection"]
+    assert all(math.isfinite(found[name]) for name in ("E", "A", "B", "alpha", "beta"))
+
+
 def test_runs_kept_apart_are_predicted_and_not_fitted(tmp_path, capsys):
     drawn = drawn_runs.grid(LAW)
     far = drawn_runs.grid(LAW, budgets=(1e24,), sizes=1)

@@ -322,9 +322,16 @@ def fit_by_projection(n: Vector, d: Vector, loss: Vector, *, start: Law | None =
 def _project(
     exponents: tuple[float, float] | Vector, n: Vector, d: Vector, loss: Vector
 ) -> tuple[Vector, float]:
-    """Return E, A and B for given exponents, and the norm of the error."""
+    """Return E, A and B for given exponents, and the norm of the error.
+
+    The norm is infinite for exponents whose powers are: a search among few runs may reach them.
+    """
     alpha, beta = exponents
-    return optimize.nnls(np.stack([np.ones_like(n), n**-alpha, d**-beta], axis=1), loss)
+    with np.errstate(over="ignore"):
+        powers = np.stack([np.ones_like(n), n**-alpha, d**-beta], axis=1)
+    if not np.isfinite(powers).all():
+        return np.zeros(powers.shape[1]), np.inf
+    return optimize.nnls(powers, loss)
 
 
 DELTA = 1e-3  # the delta of Huber's loss, in log loss
