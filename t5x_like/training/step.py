@@ -272,10 +272,17 @@ def _spread(rows: Array) -> Any:
 
 
 def _filled(batch: DeviceBatch) -> Sums:
-    """Return the metric `filled`, the share of positions that are not padding, or {}."""
-    rows = [x for name, x in batch.items() if name.endswith("_segment_ids")]
-    if not rows:
+    """Return the metric `filled`, the share of positions that are not padding, or {}.
+
+    A row of targets that is not packed has no segments, but weights.
+    """
+    segments = [name for name in batch if name.endswith("_segment_ids")]
+    if not segments:
         return {}
+    weights = "decoder_loss_weights"
+    if weights in batch and "decoder_segment_ids" not in segments:
+        segments.append(weights)
+    rows = [batch[name] for name in segments]
     tokens = jnp.stack([jnp.sum(x > 0, dtype=jnp.float32) for x in rows])
     return {"filled": (jnp.sum(tokens), jnp.float32(sum(x.size for x in rows)))}
 

@@ -168,6 +168,10 @@ def test_the_share_of_tokens_in_the_rows_is_measured(params, batch):
     segments = np.array([[1, 1, 2, 0, 0, 0]] * (B - 1) + [[1] * L])
     _, found = train_step(start, batch | {"encoder_segment_ids": segments})
     assert metrics.compute(found)["filled"] == pytest.approx((3 * (B - 1) + L) / (B * L))
+    # Targets that are not packed have weights, and no segments.
+    both = {"encoder_segment_ids": segments, "decoder_loss_weights": np.tile([1.0, 0, 0], (B, 1))}
+    _, found = train_step(make(params)[0], batch | both)
+    assert metrics.compute(found)["filled"] == pytest.approx((4 * (B - 1) + L + 1) / (B * (L + 3)))
 
 
 def test_bits_of_the_hardware_follow_the_seed_and_the_step():
