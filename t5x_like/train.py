@@ -98,8 +98,6 @@ def train(run: Run) -> None:
         first = next(iter(models.values()))
         # Before the data are opened, which can take minutes.
         first.check_start(None if stored is None else workdir / "checkpoints")
-        if stored is None:
-            completion.check_labels(run)
         data = [_data(phase, first.mesh, stored) for phase in run.phases]
         plan = EvaluationPlan(run)
         best = plan.best(workdir / "checkpoints")

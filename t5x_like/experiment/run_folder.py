@@ -17,7 +17,7 @@ from typing import Any
 
 from t5x_like import checkpoints, config, paths, processes
 from t5x_like.config.run_settings import RunSettings
-from t5x_like.experiment import command_line, optimizer_state
+from t5x_like.experiment import command_line, completion, optimizer_state
 from t5x_like.experiment.run import Run
 
 NAME = "lock.json"
@@ -238,7 +238,7 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
 
     Raises:
         ValueError: the config cannot resume the run there; or, without a checkpoint, `initialize`
-            is not the folder of a model, or not set for a run with LoRA.
+            is not the folder of a model, has other labels, or is not set for a run with LoRA.
     """
     folder, settings = workdir / "checkpoints", run.settings
     if not checkpoints.agreed_steps(folder):
@@ -246,6 +246,7 @@ def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
             optimizer_state.find(run)
         elif settings.initialize:
             run.check_source()
+            completion.check_labels(run)
         elif settings.lora.rank:
             raise ValueError(
                 f"lora.rank={settings.lora.rank} trains matrices beside the kernels of a "

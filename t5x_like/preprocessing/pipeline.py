@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import seqio
+import tensorflow as tf
 
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
@@ -20,6 +21,7 @@ from t5x_like.batches.sharded_batches import (
     check_shards,
 )
 from t5x_like.names import hint
+from t5x_like.objectives.objective import PAIR
 from t5x_like.preprocessing import cleaning, line_datasets, mixtures, seqio_objectives, sources
 from t5x_like.preprocessing.offline_cache import OfflineCache, Origin
 from t5x_like.preprocessing.streams import TaskReader
@@ -135,6 +137,9 @@ class SeqioBatches(ShardedBatches):
 def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the source's rows of a task or mixture, in order, without its preprocessors.
 
+    Rows of a task whose own preprocessors make the texts of a pair have these as `inputs` and
+    `targets`, if they are tokenized by `seqio.preprocessors.tokenize`, which keeps them.
+
     Args:
         cleaned: whether to apply the preprocessors of `preprocessing/cleaning.py`, as in training.
 
@@ -144,11 +149,26 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
     find(task, split=split)
     for member in tasks_of(task):
         rows = member.source.get_dataset(split, shuffle=False)
+        if seqio.preprocessors.tokenize in member.preprocessors and not _has_pair(rows):
+            rows = _pairs_of(member, split, rows)
         for step in member.preprocessors if cleaned else ():
             if step in (cleaning.clean, cleaning.clean_pairs):
                 rows = step(rows)
         files = line_datasets.files_of(member.source, split)
         yield from line_datasets.named(rows.as_numpy_iterator(), files)
+
+
+def _has_pair(rows: tf.data.Dataset) -> bool:
+    return isinstance(rows.element_spec, Mapping) and rows.element_spec.keys() >= set(PAIR)
+
+
+def _pairs_of(task: seqio.Task, split: str, rows: tf.data.Dataset) -> tf.data.Dataset:
+    """Return the texts of the task's pairs; `rows`, if its examples do not keep them."""
+    examples = task.get_dataset(sequence_length=None, split=split, shuffle=False)
+    texts = {side: f"{side}_pretokenized" for side in PAIR}
+    if not examples.element_spec.keys() >= set(texts.values()):
+        return rows
+    return examples.map(lambda example: {side: example[name] for side, name in texts.items()})
 
 
 def _read_features(provider: mixtures.Provider, converter: Converter) -> list[str]:

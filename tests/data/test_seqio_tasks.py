@@ -123,6 +123,12 @@ def test_a_task_trains_by_its_name_and_resumes(project, tmp_path):
     assert len(whole) == 8
 
 
+def test_measures_read_the_texts_that_the_preprocessors_of_a_task_make(project):
+    rows = list(tasks([project]).rows("all_questions", split="validation"))
+    assert rows[1] == {"inputs": b"question: what is 1 and 2", "targets": b"3"}
+    assert len(rows) == 40
+
+
 def test_another_vocabulary_and_a_module_that_is_not_there_are_refused(project):
     with pytest.raises(ValueError, match=r"vocab_size would be 359, and is 259 there"):
         batches(project, "questions", vocabulary="bytes", split="train")
