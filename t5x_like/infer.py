@@ -88,6 +88,9 @@ from t5x_like.pretrained.loading import from_source
 from t5x_like.pretrained.weight_source import open_source
 from t5x_like.vocabularies.chat import find_template
 
+# The settings of a data module that name the columns of the texts of a labelled row.
+_TEXTS = ("text_a", "text_b", "words", "question", "context", "choices")
+
 T = TypeVar("T")
 
 Line = str | Mapping[str, Any]  # a text, or the fields of a .jsonl
@@ -380,9 +383,21 @@ def predict_lines(
 
 
 def _item(line: Line, columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return a row with the fields that a predictor reads.
+
+    Raises:
+        ValueError: the row lacks the column of a text that the run was trained on.
+    """
     if isinstance(line, str):
         return {"text_a": line}
-    return {field: line[column] for field, column in columns.items() if column in line} | dict(line)
+    found = {field: line[name] for field, name in columns.items() if name in line} | dict(line)
+    for field in _TEXTS:
+        if columns.get(field) and field not in found:
+            raise ValueError(
+                f"a row has no {columns[field]!r}, the column of data.settings.{field}, but "
+                f"{', '.join(line)}"
+            )
+    return found
 
 
 def show_predictions(predictor: Predictor, data: data_side.TaskData, *, count: int) -> None:

@@ -126,15 +126,26 @@ def _run(options: argparse.Namespace, changes: dict[str, Any]) -> None:
         trained.train()
     else:
         trained.train_until_decided(design, hours=options.hours if options.until_decided else 0.0)
-    _write(study, name, trained, pathlib.Path(options.write or folder), design)
+    page = pathlib.Path(options.write or folder)
+    _write(study, name, trained, page, design, words=options.study)
     if not all(check.passed for check in verdicts.checks(study, trained.values())):
         sys.exit(1)
 
 
 def _write(
-    study: "Study", name: str, trained: "_Training", folder: pathlib.Path, design: "Looks | None"
+    study: "Study",
+    name: str,
+    trained: "_Training",
+    folder: pathlib.Path,
+    design: "Looks | None",
+    *,
+    words: str,
 ) -> None:
-    """Write the results of a study into a folder, and print the page."""
+    """Write the results of a study into a folder, and print the page.
+
+    Args:
+        words: how the command names the study.
+    """
     from t5x_like.research.studies import cells, estimate, results
 
     study_cells = trained.cells()
@@ -145,6 +156,7 @@ def _write(
             name,
             study_cells,
             folder,
+            words=words,
             looks=design,
             cost=dataclasses.asdict(cost) if cost else None,
         )

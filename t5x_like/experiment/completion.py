@@ -56,10 +56,11 @@ def _with_task(run: Run, name: str, changes: Mapping[str, Any]) -> Run:
 
 def _with_model(run: Run) -> Run:
     settings, source = run.settings, run.source
+    unset = [f"model.{name}" for name, value in settings.model.items() if value is None]
     if source is None:
         raise ValueError(
             "initialize is not set: --config.initialize=FOLDER, the model to start from (or name "
-            "the system)"
+            f"the system, and set {', '.join(unset) or 'model'})"
         )
     changes = {name: value for name, value in settings.model.items() if value is not None}
     model = _settings_of(source, settings.model if settings.system else {})

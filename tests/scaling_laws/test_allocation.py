@@ -10,6 +10,7 @@ from t5x_like.experiment import command_line
 from t5x_like.research.planning import chips
 from t5x_like.research.scaling_laws import allocation
 from t5x_like.research.scaling_laws.law import PUBLISHED
+from t5x_like.training import optimizers
 from tests.programs import tiny_writer
 
 
@@ -55,6 +56,14 @@ def test_the_command_has_a_config_of_that_length(gopher):
     assert settings.train.steps == settings.optimizer.decay_steps == gopher["steps"]
     assert settings.workdir == "runs/chinchilla_70b_6e+23"
     assert settings.data.seed == 1
+
+
+def test_the_command_of_a_short_run_has_a_schedule_that_fits(tmp_path):
+    file = tmp_path / "plan.json"
+    scaling.main(["plan", "--flops=1e17", "--system=gpt2", f"--json={file}"])
+    settings, _ = command_line.parse(json.loads(file.read_text())["command"].split()[3:])
+    optimizers.build(parse(settings).optimizer, axes={})
+    assert settings.train.steps == 10 * settings.optimizer.warmup_steps + 3
 
 
 def test_a_plan_by_ones_own_fit(tmp_path, capsys):

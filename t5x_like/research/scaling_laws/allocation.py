@@ -75,19 +75,19 @@ def allocate(
         raise ValueError(f"--utilization={utilization:g} must be above 0, up to 1")
     n, d = law.optimum(budget)
     size = _nearest(n, system, budget=budget)
-    words = [f"--config=configs/{system}.py:{size}", *changes]
-    settings = config.parse(command_line.parse(words)[0])
+    settings = _settings(system, size, changes)
     run_cost = cost.of_settings(settings)
-    [tokens] = cost.tokens_at(settings, [settings.train.steps])
-    each = tokens / settings.train.steps
+    each = cost.tokens_at(settings, [settings.train.steps])[0] / settings.train.steps
     steps = round(budget / run_cost.flops_per_token / each)
     if steps < LEAST_STEPS:
         raise ValueError(
             f"--flops={budget:g} is too small for size {size} of {system}: {steps} steps of "
             f"{each:,.0f} tokens; set a smaller --config.data.batch_size"
         )
+    if settings.optimizer.get("warmup_steps", 0) >= steps:  # a schedule needs steps after it
+        changes = [*changes, f"--config.optimizer.warmup_steps={steps // 10}"]
     # Read the config again with the steps, from which schedules and ends of phases follow.
-    settings = config.parse(command_line.parse([*words, f"--config.train.steps={steps}"])[0])
+    settings = _settings(system, size, [*changes, f"--config.train.steps={steps}"])
     optimum = float(law.loss(n, d))
     half = float(law.loss(n / 2, 2 * d))
     return {
@@ -109,6 +109,11 @@ def allocate(
         "chip_hours": _chip_hours(budget, utilization),
         "command": _command(system, size, steps, budget, changes),
     }, settings
+
+
+def _settings(system: str, size: str, changes: Sequence[str]) -> RunSettings:
+    words = [f"--config=configs/{system}.py:{size}", *changes]
+    return config.parse(command_line.parse(words)[0])
 
 
 def _nearest(n: float, system: str, *, budget: float) -> str:

@@ -34,12 +34,14 @@ def write(
     cells: Sequence[Cell],
     folder: pathlib.Path,
     *,
+    words: str = "",
     looks: Looks | None = None,
     cost: Mapping[str, Any] | None = None,
 ) -> pathlib.Path:
     """Write NAME.md, NAME.png and NAME.json into a folder, and return the path of NAME.md.
 
     Args:
+        words: how the command names the study, if not by its name.
         looks: the looks at the study, if seeds are added until claims are decided.
         cost: the fields of an `estimate.StudyCost`.
     """
@@ -50,7 +52,7 @@ def write(
     stored = _to_json(study, values, judged, looks) | ({"cost": cost} if cost else {})
     command_line.write_json(folder / f"{name}.json", stored)
     page = folder / f"{name}.md"
-    page.write_text("\n".join(lines(study, name, values, judged, looks)) + "\n")
+    page.write_text("\n".join(lines(study, words or name, values, judged, looks)) + "\n")
     return page
 
 
