@@ -8,7 +8,8 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
     python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --input=-
 
 Input is a text file, a .jsonl, .tsv, .csv or .parquet file (field `inputs` or `text`, or the column
-that `data.settings` names for it), or - for standard input. Output lines have `inputs`, the other
+that `data.settings` names for it, or a conversation in `messages`, which the chat template
+`data.settings.template` writes), or - for standard input. Output lines have `inputs`, the other
 fields of a row, and `prediction`; with --log_probs also the generated `tokens` and the natural log
 probability of each. A language model continues its input. The input is truncated on the left to
 leave room for `decode.max_new_tokens`, by default what the folder allows, or 100; a line on
@@ -61,8 +62,7 @@ import os
 import pathlib
 import shutil
 import sys
-import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -86,7 +86,7 @@ from t5x_like.names import hint
 from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.loading import from_source
 from t5x_like.pretrained.weight_source import open_source
-from t5x_like.vocabularies.chat import find_template
+from t5x_like.vocabularies.chat import ChatTemplate, check_turns, find_template
 
 # The settings of a data module that name the columns of the texts of a labelled row.
 _TEXTS = ("text_a", "text_b", "words", "question", "context", "choices")
@@ -95,6 +95,8 @@ T = TypeVar("T")
 
 Line = str | Mapping[str, Any]  # a text, or the fields of a .jsonl
 Prompt = Mapping[str, Any]  # a text `inputs`, and the other fields of its line
+
+_MESSAGES = "messages"  # the field of a conversation
 
 # The share of spans filled exactly is computed over at least this many examples.
 _COUNTED = 64
@@ -146,11 +148,12 @@ def infer(run: Run) -> None:
             predict_lines(predictor, options.input, options.output, columns=columns)
         return
     model = _text_model(trained, part)
-    prompts = functools.partial(_prompts, model, options.input, columns=columns)
+    template = part.data.settings.get("template", "")
+    prompts = functools.partial(_prompts, model, options.input, columns=columns, template=template)
     if options.interactive and run.settings.dialog:
         talk(model, dialog)
     elif options.interactive:
-        converse(model, template=part.data.settings.get("template", ""))
+        converse(model, template=template)
     elif options.examples:
         show_examples(model, data_side.build(part, mesh()), count=options.examples)
     elif options.stream:
@@ -266,17 +269,25 @@ def _answered(
 
 
 def _prompts(
-    model: TextModel, file: str, *, columns: Mapping[str, str], written: Collection[str] = ()
+    model: TextModel,
+    file: str,
+    *,
+    columns: Mapping[str, str],
+    template: str | Mapping[str, str] = "",
+    written: Collection[str] = (),
 ) -> Iterator[Prompt]:
     """Yield the rows of a file, with their prompts as `inputs`.
 
     Args:
         model, file: the model, and the file, or "-".
         columns: {field: the column that has it, in rows without such a field}.
+        template: the chat template of rows with `messages`.
         written: the fields that no row may have.
     """
     model.check_room()
-    lines = _read(file, with_objects=False, columns=columns, written=written)
+    chat = find_template(template) if template else None
+    as_prompt = functools.partial(_prompt, columns=columns, chat=chat, written=written)
+    lines = _read(file, as_prompt=as_prompt)
     return _counted(model, ({"inputs": x} if isinstance(x, str) else x for x in lines))
 
 
@@ -371,7 +382,7 @@ def predict_lines(
     Args:
         columns: {field: the column that has it, in rows without such a field}.
     """
-    lines = _read(file, with_objects=True)
+    lines = _read(file)
 
     def predicted() -> Iterator[dict[str, Any]]:
         for batch in _batched(lines, predictor.batch_size):
@@ -415,26 +426,19 @@ def show_predictions(predictor: Predictor, data: data_side.TaskData, *, count: i
         print(f"\n{example_display.describe_fields(fields, width=width)}")
 
 
-def _read(
-    name: str,
-    *,
-    with_objects: bool,
-    columns: Mapping[str, str] = types.MappingProxyType({}),
-    written: Collection[str] = (),
-) -> Iterable[Line]:
+def _read(name: str, *, as_prompt: Callable[..., Prompt] | None = None) -> Iterable[Line]:
     """Read the lines of a file, or of standard input for "-".
 
     Args:
         name: the file.
-        with_objects: whether lines of standard input may be JSON objects, and the rows of a table
-            need no text, which is else returned as `inputs`.
-        columns, written: see `_prompts`.
+        as_prompt: (row of a table, where=its file and line) -> its prompt; None for rows as they
+            are, which lines of standard input may then be, too.
     """
     if name == "-":
         where = "a line of standard input"
         stream = reading.lines_of(sys.stdin.buffer, "standard input")
         return (
-            _object(line, where=where) if with_objects and line.startswith("{") else line
+            _object(line, where=where) if as_prompt is None and line.startswith("{") else line
             for line in stream
         )
     path = pathlib.Path(name).expanduser()
@@ -447,9 +451,9 @@ def _read(
     if ending not in reading.TABLES:
         return _some(name, list(reading.lines(path)))
     rows = _some(name, list(reading.TABLES[ending](path)))
-    if with_objects:
+    if as_prompt is None:
         return [row for _, row in rows]
-    return [_prompt(row, columns, written, where=where) for where, row in rows]
+    return [as_prompt(row, where=where) for where, row in rows]
 
 
 def _some(name: str, lines: list[T]) -> list[T]:
@@ -459,7 +463,12 @@ def _some(name: str, lines: list[T]) -> list[T]:
 
 
 def _prompt(
-    row: Mapping[str, Any], columns: Mapping[str, str], written: Collection[str], *, where: str
+    row: Mapping[str, Any],
+    *,
+    where: str,
+    columns: Mapping[str, str],
+    chat: ChatTemplate | None,
+    written: Collection[str],
 ) -> Prompt:
     """Return a row of `--input` with its text as `inputs`, and its other fields as they are.
 
@@ -470,15 +479,30 @@ def _prompt(
         raise ValueError(f"{where} has {lost[0]!r}, which infer writes: rename it")
     # The columns that the run was trained on come after the field of the same meaning.
     fields = [name for field in ("inputs", "text") for name in (field, columns.get(field, field))]
-    field = next((name for name in fields if name in row), None)
+    field = next((name for name in (*fields, _MESSAGES) if name in row), None)
     if field is None:
-        known = ", ".join(map(repr, dict.fromkeys(fields)))
+        known = ", ".join(map(repr, dict.fromkeys((*fields, _MESSAGES))))
         raise ValueError(f"{where} has none of {known}, but {list(row)}")
     try:
+        if field == _MESSAGES:
+            return {"inputs": _conversation(row[field], chat), **row}
         text = reading.field_text(row, field)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return {"inputs": text, **{name: value for name, value in row.items() if name != field}}
+
+
+def _conversation(messages: Any, chat: ChatTemplate | None) -> str:
+    """Return the text of a conversation up to the next answer."""
+    if chat is None:
+        raise ValueError(
+            "messages need a chat template: set data.settings.template, to the folder of the model "
+            "if it has one"
+        )
+    turns = check_turns(messages)
+    if turns[-1]["role"] == "assistant":
+        raise ValueError("messages end with an answer of the assistant: there is nothing to answer")
+    return chat.prompt(turns)
 
 
 def _object(line: str, *, where: str) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def test_only_lf_and_crlf_end_a_line(mark, end, tmp_path):
 
 def test_standard_input_has_the_same_lines(monkeypatch):
     monkeypatch.setattr("sys.stdin", in_process.standard_input("\ufeff" + "\r\n".join(ODD_LINES)))
-    assert list(infer._read("-", with_objects=False)) == ODD_LINES
+    assert list(infer._read("-", as_prompt=dict)) == ODD_LINES
 
 
 def test_a_single_cr_is_white_space_to_a_vocabulary(tmp_path):

@@ -1,5 +1,6 @@
 """All readers of JSON Lines, each a function from a file to its texts, for tests of their rules."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -74,12 +75,13 @@ def of_preferences(path):
 
 
 def of_infer(path):
-    lines = infer._read(str(path), with_objects=False)
+    as_prompt = functools.partial(infer._prompt, columns={}, chat=None, written=())
+    lines = infer._read(str(path), as_prompt=as_prompt)
     return [one if isinstance(one, str) else one["inputs"] for one in lines]
 
 
 def of_predictor(path):
-    return [one["text_a"] for one in infer._read(str(path), with_objects=True)]
+    return [one["text_a"] for one in infer._read(str(path))]
 
 
 def of_tool(path):

@@ -178,8 +178,28 @@ def test_a_prompt_is_in_the_column_of_the_training_data(folder, tmp_path):
     [row] = infer._prompts(build(folder), str(source), columns=columns)
     assert row == {"inputs": PROMPTS[0], "text": "not read"}
     source.write_text("body\na b\n")
-    with pytest.raises(ValueError, match=r"has none of 'inputs', 'article', 'text', but"):
+    with pytest.raises(
+        ValueError, match=r"has none of 'inputs', 'article', 'text', 'messages', but"
+    ):
         infer._prompts(build(folder), str(source), columns=columns)
+
+
+def test_a_conversation_is_written_by_the_chat_template(folder, tmp_path):
+    source, model = tmp_path / "in.jsonl", build(folder)
+    turns = [{"role": "system", "content": "short"}, {"role": "user", "content": PROMPTS[0]}]
+    source.write_text(json.dumps({"id": 1, "messages": turns}) + "\n")
+    [row] = infer._prompts(model, str(source), columns={}, template="plain")
+    assert row == {
+        "inputs": f"short\n\nUser: {PROMPTS[0]}\n\nAssistant:",
+        "id": 1,
+        "messages": turns,
+    }
+    with pytest.raises(ValueError, match=r"in.jsonl:1: messages need a chat template"):
+        infer._prompts(model, str(source), columns={})
+    turns.append({"role": "assistant", "content": "yes"})
+    source.write_text(json.dumps({"messages": turns}) + "\n")
+    with pytest.raises(ValueError, match=r"in.jsonl:1: messages end with an answer"):
+        infer._prompts(model, str(source), columns={}, template="plain")
 
 
 def test_rows_of_another_network_are_refused(folder):
