@@ -25,10 +25,12 @@ all of `files` is for training, and you must make sure that the two have no text
 
 A row that is not a JSON object, or has no string in the column, is an error with its file and line.
 Documents are cleaned by the rules of `preprocessing/cleaning.py`, which also join runs of white
-space (so indentation is lost), and those without text are skipped; the sides of pairs stay as they
-are, and a pair with an empty side is skipped. The end of a run says how many there were.
+space, so that indentation is lost: `tidy=False` keeps it, for code. Those without text are skipped.
+The sides of pairs stay as they are, and a pair with an empty side is skipped. The end of a run says
+how many there were.
 """
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from t5x_like.grain_pipeline import corpus
@@ -53,6 +55,7 @@ def register(
     objective: "SeqioObjective",
     *,
     name: str = "text_files",
+    tidy: bool = True,
     **settings: Any,
 ) -> None:
     """Add the task `name`, with the splits "train" and "validation", to seqio.
@@ -61,7 +64,8 @@ def register(
         vocabulary: the vocabulary of the tokens.
         objective: turns the rows into examples; for pairs one of `sources.OF_PAIRS`.
         name: name of the task.
-        settings: arguments of `corpus.from_files`.
+        tidy: whether cleaning tidies white space in documents.
+        settings: the other arguments of `corpus.from_files`.
 
     Raises:
         ValueError: see `source`; or the objective reads documents and the rows are pairs, or the
@@ -80,12 +84,15 @@ def register(
         raise ValueError(
             f"objective={objective.name!r} reads pairs: set their columns `inputs` and `targets`."
         )
-    add = sources.add_pair_task if is_pairs else sources.add_document_task
+    add = sources.add_pair_task
+    if not is_pairs:
+        add = functools.partial(sources.add_document_task, tidy=tidy)
     add(name, source=rows, vocabulary=vocabulary, objective=objective)
 
 
-def documents(split: str, **settings: Any) -> "tf.data.Dataset":
+def documents(split: str, *, tidy: bool = True, **settings: Any) -> "tf.data.Dataset":
     """Return the documents of a split, or both sides of its pairs, {"text": scalar string}."""
+    del tidy  # of cleaning
     from t5x_like.preprocessing import sources  # loads TensorFlow
 
     rows = source(**settings)

@@ -173,7 +173,8 @@ def training_texts(path: str, settings: Mapping[str, Any], *, driver: str = "") 
     from t5x_like.preprocessing import cleaning, line_datasets, sources
 
     sources.check_settings(module.documents, settings)
-    dataset = cleaning.clean(module.documents("train", **settings))
+    tidy = settings.get("tidy", True)
+    dataset = cleaning.clean(module.documents("train", **settings), tidy=tidy)
     rows = line_datasets.named(dataset.as_numpy_iterator())
     return (row["text"].decode() for row in rows)
 

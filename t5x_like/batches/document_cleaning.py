@@ -58,15 +58,21 @@ _ASCII_SPACE = " \t\n\v\f\r"
 _SKIPPED = {"not_text", "empty"}
 
 
-def clean(text: str) -> list[str]:
-    """Return the non-empty pieces of a document; no pieces if the document is skipped."""
-    tidy, events = _tidy(text)
+def clean(text: str, *, tidy: bool = True) -> list[str]:
+    """Return the non-empty pieces of a document; no pieces if the document is skipped.
+
+    Args:
+        text: the document.
+        tidy: whether to clean white space and control characters.
+    """
+    kept, events = _tidy(text) if tidy else (text, _unfit(text, text.strip(_ASCII_SPACE)))
     skipped = bool(events & _SKIPPED)
-    if len(tidy) > MOST_CHARACTERS and not skipped:
+    if len(kept) > MOST_CHARACTERS and not skipped:
         events.add("cut")
-    starts = range(0, 0 if skipped else len(tidy), MOST_CHARACTERS)
-    # A split beside a space leaves it at the end of a piece, and a piece may be only a space.
-    pieces = [tidy[n : n + MOST_CHARACTERS].strip(_ASCII_SPACE) for n in starts]
+    starts = range(0, 0 if skipped else len(kept), MOST_CHARACTERS)
+    pieces = [kept[n : n + MOST_CHARACTERS] for n in starts]
+    if tidy:  # a split beside a space leaves it at the end of a piece, or alone
+        pieces = [piece.strip(_ASCII_SPACE) for piece in pieces]
     nonempty = [piece for piece in pieces if piece]
     _count(events, kept=len(nonempty))
     return nonempty

@@ -43,12 +43,14 @@ class Split:
             out, chosen by the document, or by the first field of a row.
         validation: whether the split consists of the held-out rows, or of the others.
         files: the files of rows in memory.
+        tidy: whether cleaning tidies the white space of documents.
     """
 
     rows: RowsByIndex
     held_out: float | None = None
     validation: bool = False
     files: Sequence[str] = ()
+    tidy: bool = True
 
     @property
     def paths(self) -> list[str]:
@@ -59,7 +61,8 @@ class Split:
     def identity(self) -> str:
         """What decides rows in memory or generated rows, for a data position."""
         if isinstance(self.rows, Files):
-            return "" if set(self.rows.columns) == {"text"} else repr(dict(self.rows.columns))
+            own = "" if set(self.rows.columns) == {"text"} else repr(dict(self.rows.columns))
+            return own if self.tidy else f"{own} tidy=False"
         return repr(self.rows)
 
     def row(self, number: int) -> CorpusRow | None:
@@ -139,6 +142,7 @@ def from_files(
     validation_files: str | Sequence[str] | None = None,
     held_out: float = 0.01,
     documents: int | None = None,
+    tidy: bool = True,
 ) -> Corpus:
     """Make a corpus of documents or pairs from files in one of the formats of `rows_of_files`.
 
@@ -149,6 +153,7 @@ def from_files(
         validation_files: like `files`; None to hold out a part of `files`.
         held_out: the share to hold out, from 0 to 1.
         documents: the number of training rows, for `steps` in epochs.
+        tidy: whether cleaning tidies white space in documents (docs/data.md); False for code.
 
     Raises:
         ValueError: a file or column does not exist, or a setting is out of range.
@@ -156,19 +161,22 @@ def from_files(
     columns = columns_of(text=text, inputs=inputs, targets=targets)
     train = open_files("files", files, columns)
     if not validation_files:
-        return held_out_of(train, held_out, number=documents)
+        return held_out_of(train, held_out, number=documents, tidy=tidy)
     others = open_files("validation_files", validation_files, columns)
-    splits = {"train": Split(train), "validation": Split(others)}
+    splits = {"train": Split(train, tidy=tidy), "validation": Split(others, tidy=tidy)}
     return Corpus(splits, documents, tuple(columns))
 
 
-def held_out_of(rows: Files, fraction: float, *, number: int | None = None) -> Corpus:
+def held_out_of(
+    rows: Files, fraction: float, *, number: int | None = None, tidy: bool = True
+) -> Corpus:
     """Return a corpus with a part of its rows held out for validation.
 
     Args:
         rows: the rows of both splits.
         fraction: the share to hold out, from 0 to 1.
         number: the number of training rows, if it is known.
+        tidy: see `Split`.
 
     Raises:
         ValueError: the share is out of range.
@@ -176,7 +184,7 @@ def held_out_of(rows: Files, fraction: float, *, number: int | None = None) -> C
     if not 0 <= fraction <= 1:
         raise ValueError(f"held_out={fraction!r} must be from 0 to 1.")
     splits = {
-        name: Split(rows, fraction, validation)
+        name: Split(rows, fraction, validation, tidy=tidy)
         for name, validation in (("train", False), ("validation", True))
     }
     return Corpus(splits, number, tuple(rows.columns))

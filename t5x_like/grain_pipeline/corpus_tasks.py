@@ -137,7 +137,7 @@ class CorpusTasks:
             text = documents.document(number)
             if text is None:
                 return []
-            return clean(text) if corpus.cleaned else [text]
+            return clean(text, tidy=documents.tidy) if corpus.cleaned else [text]
 
         def tokens(number: int) -> TokenPieces:
             return [self._vocabulary.encode(text) for text in texts(number)]
@@ -156,12 +156,12 @@ class CorpusTasks:
         Raises:
             ValueError: the task or split is unknown.
         """
-        rows, corpus = self._split(task, split).all_rows(), self._corpora[task]
-        for row in rows:
+        documents, corpus = self._split(task, split), self._corpora[task]
+        for row in documents.all_rows():
             if not (cleaned and corpus.cleaned):
                 yield dict(row)
             elif "text" in row:
-                yield from ({"text": piece} for piece in clean(row["text"]))
+                yield from ({"text": piece} for piece in clean(row["text"], tidy=documents.tidy))
             elif pair := _cleaned_pair(row, corpus):
                 yield dict(pair)
 
@@ -201,7 +201,8 @@ def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[
     return (
         piece
         for corpus in corpora_of(module, settings).values()
-        for row in corpus.splits["train"].all_rows()
+        for split in [corpus.splits["train"]]
+        for row in split.all_rows()
         for text in corpus.texts(row)
-        for piece in clean(text)
+        for piece in clean(text, tidy=split.tidy)
     )

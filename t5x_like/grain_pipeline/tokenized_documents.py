@@ -28,9 +28,9 @@ _MOST_FILES = 1024  # per split
 TokenPieces = Sequence[Sequence[int]]
 
 
-def tokenize(text: str | None, vocabulary: Vocabulary) -> TokenPieces:
+def tokenize(text: str | None, vocabulary: Vocabulary, *, tidy: bool = True) -> TokenPieces:
     """Return the tokens of the pieces of a document; no pieces for a row without text."""
-    return [] if text is None else [vocabulary.encode(piece) for piece in clean(text)]
+    return [] if text is None else [vocabulary.encode(piece) for piece in clean(text, tidy=tidy)]
 
 
 def pack(pieces: TokenPieces) -> bytes:
@@ -96,6 +96,7 @@ def _documents(split: Split) -> dict[str, Any]:
         "text": split.rows.columns["text"],
         "held_out": split.held_out,
         "validation": split.validation,
+        **({} if split.tidy else {"tidy": False}),
         "files": [
             fingerprint and [fingerprint[0], fingerprint[2]] for fingerprint in fingerprints
         ],  # without the time
@@ -177,8 +178,9 @@ class OpenedDocuments:
 
         writer = ArrayRecordWriter(str(file), "group_size:1")  # for reading in any order
         for number in part.rows:
-            document = self.splits[part.key].document(number)
-            writer.write(pack(tokenize(document, self.vocabulary)))
+            split = self.splits[part.key]
+            tokens = tokenize(split.document(number), self.vocabulary, tidy=split.tidy)
+            writer.write(pack(tokens))
         writer.close()
 
     def finish(self, folder: pathlib.Path) -> None:

@@ -31,13 +31,16 @@ _CONTROL = r"[\x00-\x08\x0e-\x1f\x7f-\x{84}\x{86}-\x{9f}\x{feff}]+"
 _BLANKS = r"[ \t\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}]+"
 
 
-def clean(dataset: tf.data.Dataset, *, max_characters: int = 100_000) -> tf.data.Dataset:
+def clean(
+    dataset: tf.data.Dataset, *, max_characters: int = 100_000, tidy: bool = True
+) -> tf.data.Dataset:
     """Clean documents; a seqio preprocessor.
 
     Args:
         dataset: a dataset of {"text": scalar string}; other features are dropped, since a document
             may become several, or be skipped.
         max_characters: the most characters of a document; longer documents are split.
+        tidy: whether to apply rules 2 and 3; False for text whose white space matters, as code's.
 
     Returns:
         A dataset of {"text": scalar string}: valid UTF-8, not empty, of the maximum length or less.
@@ -48,8 +51,8 @@ def clean(dataset: tf.data.Dataset, *, max_characters: int = 100_000) -> tf.data
     _check(max_characters)
 
     def clean_rows(rows):
-        text, happened, skip = _tidy(rows)
-        pieces = _cut(text, skip=skip, max_characters=max_characters)
+        text, happened, skip = _tidy(rows) if tidy else _whole(rows)
+        pieces = _cut(text, skip=skip, max_characters=max_characters, strip=tidy)
         happened["cut"] = ~skip & (_characters(text) > max_characters)
         _record(happened, documents=tf.size(rows), kept=tf.size(pieces))
         return {"text": pieces}
@@ -87,9 +90,7 @@ def clean_pairs(
     def clean_rows(rows):
         texts, events, skips = {}, [], []
         for feature in features:
-            text, happened = _decoded(rows[feature])
-            happened["empty"] = (tf.strings.strip(text) == "") & ~happened["not_text"]
-            skip = happened["not_text"] | happened["empty"]
+            text, happened, skip = _whole(rows[feature])
             happened["cut"] = _characters(text) > max_characters
             texts[feature] = tf.strings.substr(text, 0, max_characters, unit="UTF8_CHAR")
             events.append(happened)
@@ -122,6 +123,13 @@ def _decoded(raw: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     return valid, {"invalid_utf8": valid != raw, "not_text": not_text}
 
 
+def _whole(raw: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
+    """Apply rules 1 and 4, see `_tidy`."""
+    text, happened = _decoded(raw)
+    happened["empty"] = (tf.strings.strip(text) == "") & ~happened["not_text"]
+    return text, happened, happened["not_text"] | happened["empty"]
+
+
 def _tidy(raw: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
     """Apply rules 1 to 4; return the texts, the events of each row, and which to skip, all [N]."""
     replace = tf.strings.regex_replace
@@ -135,15 +143,15 @@ def _tidy(raw: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
     return text, happened, happened["not_text"] | happened["empty"]
 
 
-def _cut(text: tf.Tensor, *, skip: tf.Tensor, max_characters: int) -> tf.Tensor:
+def _cut(text: tf.Tensor, *, skip: tf.Tensor, max_characters: int, strip: bool) -> tf.Tensor:
     """Return the pieces [M] of the rows [N] that are not skipped, in order."""
     characters = tf.where(skip, 0, _characters(text))
     pieces = -(-characters // max_characters)
     starts = tf.ragged.range(pieces).flat_values * max_characters
     lengths = tf.minimum(max_characters, tf.repeat(characters, pieces) - starts)
     cut = tf.strings.substr(tf.repeat(text, pieces), starts, lengths, unit="UTF8_CHAR")
-    # A split beside a space leaves it at the end of a piece, and a piece may be only a space.
-    cut = tf.strings.strip(cut)
+    if strip:  # a split beside a space leaves it at the end of a piece, or alone
+        cut = tf.strings.strip(cut)
     return tf.boolean_mask(cut, cut != "")
 
 

@@ -152,7 +152,7 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
         if seqio.preprocessors.tokenize in member.preprocessors and not _has_pair(rows):
             rows = _pairs_of(member, split, rows)
         for step in member.preprocessors if cleaned else ():
-            if step in (cleaning.clean, cleaning.clean_pairs):
+            if getattr(step, "func", step) in (cleaning.clean, cleaning.clean_pairs):
                 rows = step(rows)
         files = line_datasets.files_of(member.source, split)
         yield from line_datasets.named(rows.as_numpy_iterator(), files)

@@ -363,14 +363,25 @@ def add_task(
 
 
 def add_document_task(
-    name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: SeqioObjective
+    name: str,
+    *,
+    source: seqio.DataSource,
+    vocabulary: Vocabulary,
+    objective: SeqioObjective,
+    tidy: bool = True,
 ) -> None:
-    """Add a task that cleans the documents of `source` and applies `objective` to them."""
+    """Add a task that cleans the documents of `source` and applies `objective` to them.
+
+    Args:
+        name, source, vocabulary, objective: of the task.
+        tidy: whether cleaning tidies white space, see `cleaning.clean`.
+    """
+    clean = cleaning.clean if tidy else functools.partial(cleaning.clean, tidy=False)
     add_task(
         name,
         source=source,
         vocabulary=vocabulary,
-        preprocessors=[cleaning.clean, *objective.cacheable],
+        preprocessors=[clean, *objective.cacheable],
         features=objective.features,
     )
 

@@ -1,12 +1,17 @@
 """Cleaning: whatever a document holds, what comes out is text, and what happened is counted."""
 
+import json
 import re
 
 import pytest
 import tensorflow as tf
 
+from t5x_like import vocabularies, vocabulary
 from t5x_like.batches import document_cleaning
+from t5x_like.batches.data_modules import load
+from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from t5x_like.preprocessing import cleaning
+from t5x_like.preprocessing.pipeline import RegisteredTasks
 
 LONG = "".join(f"word{number} " for number in range(120_000))  # over a million characters
 CASES = {
@@ -109,6 +114,30 @@ def test_pairs_keep_their_white_space_and_are_skipped_together():
     counts = document_cleaning.counts()
     assert (counts["documents"], counts["kept"], counts["empty"], counts["cut"]) == (6, 3, 2, 1)
     assert (counts["invalid_utf8"], counts["not_text"]) == (2, 1)
+
+
+@pytest.mark.parametrize("driver", ["seqio", "grain"])
+def test_code_keeps_its_white_space_if_it_is_not_to_be_tidied(driver, tmp_path):
+    texts = [CODE, " \n", "x\x0cy\u2028  z\t", "l" * 100_000 + "  end "]
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "code.jsonl").write_text(rows)
+    settings = {"files": str(tmp_path / "code.jsonl"), "held_out": 0.0, "tidy": False}
+    kept = [CODE, texts[2], "l" * 100_000, "  end "]
+    module, plain = load("data/text_files.py"), vocabularies.load("bytes")
+    assert list(vocabulary.training_texts("data/text_files.py", settings, driver=driver)) == kept
+    kinds = {"seqio": RegisteredTasks, "grain": CorpusTasks}
+    settings_of = {"objective": "language_modeling", "objective_settings": {}}
+    for name, tidy in {"as it is": False, "tidy": True}.items():
+        own = {**settings, "tidy": tidy, "name": name.replace(" ", "_")}
+        tasks = kinds[driver](module, own, vocabulary=plain, **settings_of)
+        found = tasks.rows(own["name"], split="train", cleaned=True)
+        texts_found = [line_of(row["text"]) for row in found]
+        assert (texts_found == kept) == (not tidy)
+        assert len(texts_found) == len(kept)
+
+
+def line_of(text):
+    return text.decode() if isinstance(text, bytes) else text
 
 
 def test_both_drivers_keep_the_same_of_pairs(monkeypatch):
