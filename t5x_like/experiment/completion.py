@@ -165,7 +165,10 @@ def _with_labels(run: Run, part: Part) -> Run:
 
 def _head_of_source(run: Run, part: Part) -> Labels:
     """Return the labels of the head that a task starts from; no names without such a head."""
-    source = run.source
+    try:
+        source = run.source
+    except ValueError:  # a study is planned before the run that another starts from is trained
+        return Labels()
     if source is None or source.config.get("head") != part.model.get("head"):
         return Labels()
     return source.labels.get(part.name, Labels())

@@ -143,12 +143,16 @@ def test_data_with_the_names_in_another_order_goes_by_the_names(tmp_path, monkey
         assert list(one["probabilities"]) == ["positive", "negative", "neutral"]
 
 
-def of_fine_tuning(folder, **settings):
+def of_fine_tuning(folder, *, system="", model=None, **settings):
     """Returns the run that fine-tunes a folder on texts with its three labels."""
     rows = [json.dumps({"text_a": TEXTS[0], "label": name}) + "\n" for name in NAMES]
     (folder / "rows.jsonl").write_text("".join(rows))
     made = command_line.load_file("configs/fine_tuning.py:classification")
-    made.initialize = str(folder)
+    made.initialize, made.system = str(folder), system
+    if model is not None:
+        made.model = {**model, "labels": 0}
+        made.data.vocabulary, made.data.converter = str(folder / "vocab.txt"), "encoder"
+        made.data.lengths.inputs = 16
     file = str(folder / "rows.jsonl")
     made.data.settings = {"train": file, "validation": file, **settings}
     return completion.complete(of_config(made))
@@ -167,6 +171,9 @@ def test_training_goes_on_with_the_labels_in_the_order_of_the_head(tmp_path, mon
     new = of_fine_tuning(write(tmp_path / "new", **own | {"id2label": {0: "a", 1: "b"}}), labels=())
     assert new.parts[0].text.labels == NAMES
     completion.check_labels(new)  # the head is new
+    (tmp_path / "new" / "config.json").rename(tmp_path / "new" / "none.json")
+    planned = of_fine_tuning(tmp_path / "new", labels=(), system="bert", model=new.settings.model)
+    assert planned.parts[0].text.labels == NAMES  # the folder will be there when the run starts
 
 
 def test_training_refuses_a_head_that_gives_a_text_several_labels(tmp_path, monkeypatch):
