@@ -111,7 +111,7 @@ def test_wrong_arguments_end_in_one_line_with_the_nearest_name(flags, capsys, tm
     wrong = error(capsys, flags | {"kind": "byte_bpe"}, "--keep_case")
     assert "kind='byte_bpe' has no setting 'keep_case'" in wrong
     assert "must be NAME=VALUE" in error(capsys, flags | {"set": "files"})
-    assert "vocab_size=9999" in error(capsys, flags | {"size": 9999})
+    assert "--size=9999" in error(capsys, flags | {"size": 9999})
 
 
 def test_help_shows_a_command_that_works(capsys):

@@ -213,7 +213,7 @@ def _wordpiece(
     ]
     if vocab_size < len(first):
         raise ValueError(
-            f"vocab_size={vocab_size}: {len(first)} special tokens and characters are needed."
+            f"--size={vocab_size}: {len(first)} special tokens and characters are needed."
         )
     tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -237,7 +237,7 @@ def _words(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
     ranked = sorted(counts.keys() - {*words.WORD_SPECIAL_TOKENS}, key=lambda w: (-counts[w], w))
     pieces = [*words.WORD_SPECIAL_TOKENS, *ranked]
     if len(pieces) < vocab_size:
-        raise ValueError(f"vocab_size={vocab_size}: the text gives only {len(pieces)} words.")
+        raise ValueError(f"--size={vocab_size}: the text gives only {len(pieces)} words.")
     return {"": "".join(f"{piece}\n" for piece in pieces[:vocab_size]).encode()}
 
 
@@ -258,7 +258,7 @@ def _word_bpe(
     ends = [character + word_bpe.ENDS_WORD for character in characters]
     first = [_UNKNOWN, *characters, *ends]  # as special tokens, as for WordPiece
     if vocab_size <= len(first):
-        raise ValueError(f"vocab_size={vocab_size}: {len(first) + 1} characters are needed.")
+        raise ValueError(f"--size={vocab_size}: {len(first) + 1} characters are needed.")
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - 1,
         min_frequency=_LEAST_COUNT,
@@ -278,7 +278,7 @@ def _byte_bpe(
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     least = len(first) + len(alphabet) + 1
     if vocab_size < least:
-        raise ValueError(f"vocab_size={vocab_size}: {least} special tokens and bytes are needed.")
+        raise ValueError(f"--size={vocab_size}: {least} special tokens and bytes are needed.")
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -347,7 +347,7 @@ def _sentence_pieces(
         reason = str(error).rpartition("] ")[2]
         if not reason.startswith("Vocabulary size"):
             raise
-        raise ValueError(f"vocab_size={vocab_size}: {reason}") from error
+        raise ValueError(f"--size={vocab_size}: {reason}") from error
     return model.getvalue()
 
 
@@ -390,7 +390,7 @@ def _all_of(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
         ValueError: there are fewer than `vocab_size`.
     """
     if len(ids) < vocab_size:
-        raise ValueError(f"vocab_size={vocab_size}: the text gives only {len(ids)} pieces.")
+        raise ValueError(f"--size={vocab_size}: the text gives only {len(ids)} pieces.")
     return sorted(ids, key=ids.__getitem__)
 
 

@@ -175,9 +175,9 @@ def test_a_model_with_other_special_ids(tmp_path):
 
 
 def test_a_size_that_the_text_does_not_allow(tmp_path):
-    with pytest.raises(ValueError, match=r"vocab_size=5000: .* <= \d+"):
+    with pytest.raises(ValueError, match=r"--size=5000: .* <= \d+"):
         train(TEXTS, vocab_size=5000, output=tmp_path / "large.model")
-    with pytest.raises(ValueError, match=r"vocab_size=9: .* smaller than required_chars"):
+    with pytest.raises(ValueError, match=r"--size=9: .* smaller than required_chars"):
         train(TEXTS, vocab_size=9, output=tmp_path / "small.model")
     with pytest.raises(ValueError, match="all documents are empty"):
         train(["", "\n \n"], vocab_size=80, output=tmp_path / "none.model")

@@ -117,12 +117,12 @@ def test_any_text_survives_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "size", "message"),
     [
-        ("wordpiece", 9, r"vocab_size=9: \d+ special tokens and characters are needed"),
-        ("wordpiece", 9999, r"vocab_size=9999: the text gives only \d+ pieces"),
-        ("gpt2_bpe", 256, r"vocab_size=256: 257 special tokens and bytes are needed"),
-        ("byte_bpe", 260, r"vocab_size=260: 261 special tokens and bytes are needed"),
-        ("byte_bpe", 9999, r"vocab_size=9999: the text gives only 531 pieces"),
-        ("albert", 9999, r"vocab_size=9999: .* <= \d+"),
+        ("wordpiece", 9, r"--size=9: \d+ special tokens and characters are needed"),
+        ("wordpiece", 9999, r"--size=9999: the text gives only \d+ pieces"),
+        ("gpt2_bpe", 256, r"--size=256: 257 special tokens and bytes are needed"),
+        ("byte_bpe", 260, r"--size=260: 261 special tokens and bytes are needed"),
+        ("byte_bpe", 9999, r"--size=9999: the text gives only 531 pieces"),
+        ("albert", 9999, r"--size=9999: .* <= \d+"),
     ],
 )
 def test_a_size_that_the_text_does_not_allow_for_a_kind(kind, size, message, tmp_path):

@@ -40,5 +40,5 @@ def test_a_vocabulary_is_of_characters_and_merges_and_ends_with_the_line_break(t
     assert list(pieces) == ["<unk>", "a", "b", "a</w>", "b</w>", "ab</w>", "\n</w>"]
     assert vocabularies.load(tmp_path).encode("Ab ba") == [5, 2, 3]
     for size, message in ((5, "6 characters are needed"), (50, "the text gives only 7 pieces")):
-        with pytest.raises(ValueError, match=f"vocab_size={size}: {message}"):
+        with pytest.raises(ValueError, match=f"--size={size}: {message}"):
             trainers.train(["ab ab"], vocab_size=size, output=tmp_path, kind="gpt_bpe")

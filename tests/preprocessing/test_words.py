@@ -60,7 +60,7 @@ def test_a_file_of_words_is_trained_and_read(tmp_path):
     found = vocabularies.load(path)
     assert isinstance(found, WordVocabulary)
     assert found == WordVocabulary(path.read_text().split())
-    with pytest.raises(ValueError, match=r"vocab_size=60: the text gives only \d+ words"):
+    with pytest.raises(ValueError, match=r"--size=60: the text gives only \d+ words"):
         trainers.train(["b a"], vocab_size=60, kind="words", output=path)
     path.write_text("<S>\n</S>\n<UNK>\na\na\n")
     with pytest.raises(ValueError, match="has the word 'a' on two lines"):
