@@ -401,14 +401,14 @@ def _item(line: Line, columns: Mapping[str, str]) -> Mapping[str, Any]:
     """
     if isinstance(line, str):
         return {"text_a": line}
-    found = {field: line[name] for field, name in columns.items() if name in line} | dict(line)
+    item = {field: line[name] for field, name in columns.items() if name in line} | dict(line)
     for field in _TEXTS:
-        if columns.get(field) and field not in found:
+        if columns.get(field) and field not in item:
             raise ValueError(
                 f"a row has no {columns[field]!r}, the column of data.settings.{field}, but "
                 f"{', '.join(line)}"
             )
-    return found
+    return item
 
 
 def show_predictions(predictor: Predictor, data: data_side.TaskData, *, count: int) -> None:

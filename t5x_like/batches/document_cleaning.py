@@ -65,12 +65,12 @@ def clean(text: str, *, tidy: bool = True) -> list[str]:
         text: the document.
         tidy: whether to clean white space and control characters.
     """
-    kept, events = _tidy(text) if tidy else (text, _unfit(text, text.strip(_ASCII_SPACE)))
+    cleaned, events = _tidy(text) if tidy else (text, _unfit(text, text.strip(_ASCII_SPACE)))
     skipped = bool(events & _SKIPPED)
-    if len(kept) > MOST_CHARACTERS and not skipped:
+    if len(cleaned) > MOST_CHARACTERS and not skipped:
         events.add("cut")
-    starts = range(0, 0 if skipped else len(kept), MOST_CHARACTERS)
-    pieces = [kept[n : n + MOST_CHARACTERS] for n in starts]
+    starts = range(0, 0 if skipped else len(cleaned), MOST_CHARACTERS)
+    pieces = [cleaned[n : n + MOST_CHARACTERS] for n in starts]
     if tidy:  # a split beside a space leaves it at the end of a piece, or alone
         pieces = [piece.strip(_ASCII_SPACE) for piece in pieces]
     nonempty = [piece for piece in pieces if piece]

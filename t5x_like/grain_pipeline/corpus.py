@@ -61,8 +61,8 @@ class Split:
     def identity(self) -> str:
         """What decides rows in memory or generated rows, for a data position."""
         if isinstance(self.rows, Files):
-            own = "" if set(self.rows.columns) == {"text"} else repr(dict(self.rows.columns))
-            return own if self.tidy else f"{own} tidy=False"
+            columns = "" if set(self.rows.columns) == {"text"} else repr(dict(self.rows.columns))
+            return columns if self.tidy else f"{columns} tidy=False"
         return repr(self.rows)
 
     def row(self, number: int) -> CorpusRow | None:

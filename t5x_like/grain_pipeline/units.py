@@ -136,8 +136,8 @@ def _pairs(objective: Pairs, spec: ExampleSpec, reads: Reads) -> UnitReader:
             tokens = [*spec.features["inputs"].vocabulary.encode_continued(*texts)]
         else:
             of_sides = [spec.features[side].vocabulary for side in PAIR]
-            tokens = [one.encode(text) for one, text in zip(of_sides, texts, strict=True)]
-        inputs, targets = (np.array(side, np.int32) for side in tokens)
+            tokens = [side.encode(text) for side, text in zip(of_sides, texts, strict=True)]
+        inputs, targets = (np.array(ids, np.int32) for ids in tokens)
         example = make(inputs, targets, generator)
         return [] if example is None else [example]
 

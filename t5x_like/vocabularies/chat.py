@@ -156,10 +156,10 @@ class JinjaTemplate(ChatTemplate):
         The template may change an answer, for example remove white space around it.
         """
         content, before = turns[-1]["content"], self.prompt(turns[:-1])
-        whole = self._render(turns, add_generation_prompt=False)
-        if not whole.startswith(before):  # it writes earlier turns in another way
+        conversation = self._render(turns, add_generation_prompt=False)
+        if not conversation.startswith(before):  # it writes earlier turns in another way
             return content
-        text = whole[len(before) :]
+        text = conversation[len(before) :]
         ended = text.rstrip()
         if (end := self._tokens.get("eos_token")) and ended.endswith(end):
             return ended.removesuffix(end)
