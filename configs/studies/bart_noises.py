@@ -19,7 +19,7 @@ the best possible accuracy is 100%. Two points do not matter.
 | ELI5, XSum, ConvAI2, CNN/DailyMail | left out |
 | text infilling of 30% of the tokens | the same; masked and deleted tokens too |
 
-After five seeds three claims are open: the accuracy of masked and deleted tokens and of infilling
+After twelve seeds three claims are open: the accuracy of masked and deleted tokens and of infilling
 varies by 3 to 5 points between seeds. Other than in the paper, rotated documents are not the worst,
 perhaps because the decoder is a language model in every arm.
 """
