@@ -210,7 +210,7 @@ def test_a_prediction_needs_both_texts(run, tmp_path, monkeypatch, capsys):
     command_flags.give(monkeypatch, task="pairs", input=str(source), output=str(output))
     with pytest.raises(SystemExit):
         infer.main(parse(config_file("run")(str(run))))
-    assert "an item needs the string 'text_b', and has text_a" in capsys.readouterr().err
+    assert "a row has no 'text_b', the column of data.settings.text_b" in capsys.readouterr().err
 
 
 @pytest.mark.slow
