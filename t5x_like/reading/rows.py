@@ -142,7 +142,6 @@ def csv_rows(name: FileName) -> Iterator[tuple[str, Cells]]:
         raise FileError(f"{shown}:{reader.line_num}: it is not a row of CSV: {error}") from error
 
 
-# {ending of a file with fields: its reader, which yields ("FILE:LINE", row)}
 def parquet_rows(name: FileName) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ("FILE: row NUMBER", {column: value}) for each row of a Parquet file.
 
@@ -156,6 +155,7 @@ def parquet_rows(name: FileName) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{os.fspath(name)}: row {next(number)}", row
 
 
+# {ending of a file with fields: its reader, which yields ("FILE:LINE" or "FILE: row NUMBER", row)}
 TABLES: dict[str, Callable[[FileName], Iterator[tuple[str, Mapping[str, Any]]]]] = {
     ".jsonl": json_lines,
     ".tsv": tsv_rows,
