@@ -26,8 +26,8 @@ all of `files` is for training, and you must make sure that the two have no text
 A row that is not a JSON object, or has no string in the column, is an error with its file and line.
 Documents are cleaned by the rules of `preprocessing/cleaning.py`, which also join runs of white
 space, so that indentation is lost: `tidy=False` keeps it, for code. Those without text are skipped.
-The sides of pairs stay as they are, and a pair with an empty side is skipped. The end of a run says
-how many there were.
+The sides of pairs stay as they are, and a pair with an empty side is skipped. A run prints the
+counts at its end.
 """
 
 import functools

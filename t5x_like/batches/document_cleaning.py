@@ -71,7 +71,7 @@ def clean(text: str, *, tidy: bool = True) -> list[str]:
         events.add("cut")
     starts = range(0, 0 if skipped else len(cleaned), MOST_CHARACTERS)
     pieces = [cleaned[n : n + MOST_CHARACTERS] for n in starts]
-    if tidy:  # a split beside a space leaves it at the end of a piece, or alone
+    if tidy:  # a cut next to a space leaves it at the end of a piece, or as a piece
         pieces = [piece.strip(_ASCII_SPACE) for piece in pieces]
     nonempty = [piece for piece in pieces if piece]
     _count(events, kept=len(nonempty))

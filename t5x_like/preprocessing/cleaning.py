@@ -150,7 +150,7 @@ def _cut(text: tf.Tensor, *, skip: tf.Tensor, max_characters: int, strip: bool) 
     starts = tf.ragged.range(pieces).flat_values * max_characters
     lengths = tf.minimum(max_characters, tf.repeat(characters, pieces) - starts)
     cut = tf.strings.substr(tf.repeat(text, pieces), starts, lengths, unit="UTF8_CHAR")
-    if strip:  # a split beside a space leaves it at the end of a piece, or alone
+    if strip:  # a cut next to a space leaves it at the end of a piece, or as a piece
         cut = tf.strings.strip(cut)
     return tf.boolean_mask(cut, cut != "")
 

@@ -137,8 +137,8 @@ class SeqioBatches(ShardedBatches):
 def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the source's rows of a task or mixture, in order, without its preprocessors.
 
-    Rows of a task whose own preprocessors make the texts of a pair have these as `inputs` and
-    `targets`, if they are tokenized by `seqio.preprocessors.tokenize`, which keeps them.
+    If a task's own preprocessors make the texts of a pair and `seqio.preprocessors.tokenize`
+    tokenizes them, the rows are these texts, `inputs` and `targets`.
 
     Args:
         cleaned: whether to apply the preprocessors of `preprocessing/cleaning.py`, as in training.
